@@ -1,0 +1,39 @@
+"""The exceptions of the package.
+
+takes: nothing; gives: exception classes.
+
+    ForestError
+    ├── ModelFormatError   (ValueError)           the file or object is damaged or is no forest
+    ├── UnsupportedModel   (NotImplementedError)  a sound model with a part that is not supported
+    ├── ScheduleError      (ValueError)           a directive or schedule that makes no sense
+    ├── BuildError         (RuntimeError)         the compiler or the machine cannot build it
+    └── InputError         (ValueError)           rows or an argument of the wrong kind
+
+Every message reads ``where: argument 'name': what is wrong, with the value; what to do``.
+"""
+
+from __future__ import annotations
+
+
+class ForestError(Exception):
+    """Root of all exceptions that the package raises on purpose."""
+
+
+class ModelFormatError(ForestError, ValueError):
+    """A model file or object is truncated, damaged or not a forest at all."""
+
+
+class UnsupportedModel(ForestError, NotImplementedError):
+    """A sound model uses something that cannot be reproduced exactly yet."""
+
+
+class ScheduleError(ForestError, ValueError):
+    """A directive cannot be applied, or a schedule does not fit the model."""
+
+
+class BuildError(ForestError, RuntimeError):
+    """The compiler, or a tool or device that it needs, cannot do the job."""
+
+
+class InputError(ForestError, ValueError):
+    """Rows or another argument have the wrong shape, dtype, names or value."""

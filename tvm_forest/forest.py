@@ -1,0 +1,313 @@
+"""The model: an immutable structure of arrays that carries the whole meaning of a forest.
+
+takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
+
+Shapes use R rows, F features, T trees, N nodes of all trees together, C outputs, W values a leaf.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ModelFormatError
+
+Array = npt.NDArray[Any]
+Comparison = Literal["<", "<="]
+Link = Literal["identity", "sigmoid", "exp", "softmax", "step"]
+LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half"]
+LEAF = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """A decision forest with everything that decides the bits of its predictions.
+
+    The nodes of tree t are ``tree_offset[t] : tree_offset[t + 1]``; the first one is its root.
+    A row goes to the left child of a node if ``row[feature] <comparison> threshold``; a missing
+    value (NaN) goes left if ``default_left``. The margin of output c is ``base_score[c]``, to which
+    the leaf values of the trees of class c are added one by one, in tree order, in the dtype of
+    ``leaf_value``; ``base_first`` False adds the base score last.
+
+    Attributes:
+        tree_offset: int64 (T + 1,), where the nodes of each tree begin.
+        feature: int32 (N,), feature that a node tests, -1 at leaves.
+        threshold: float32 or float64 (N,), compared in this dtype.
+        left, right: int32 (N,), children as node numbers within the tree, -1 at leaves.
+        default_left: bool (N,), where a missing value goes.
+        leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C for vector leaves.
+        node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
+        tree_class: int32 (T,), output that a tree adds to; -1 for trees with vector leaves.
+        tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
+        base_score: (C,), in margin space and in the dtype of the sum.
+        n_features: F.
+        categories: per node, the category codes that go right, for categorical nodes only.
+        comparison: what sends a value to the left.
+        row_dtype: dtype that rows are cast to before they are compared.
+        base_first: whether the sum starts from the base score.
+        average: whether the sum is divided by the number of trees.
+        link: what turns margins into values.
+        label_rule: how `predict` picks a class: not at all, the largest margin, the largest
+            probability, or a probability above one half.
+        labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
+        leaf_id_dtype: dtype in which the source library reports leaf numbers.
+        feature_names: names of the columns, or None.
+        n_rounds: boosting rounds of the model.
+        source: library and objective, for people, e.g. "xgboost binary:logistic".
+    """
+
+    tree_offset: Array
+    feature: Array
+    threshold: Array
+    left: Array
+    right: Array
+    default_left: Array
+    leaf_value: Array
+    node_id: Array
+    tree_class: Array
+    tree_id: Array
+    base_score: Array
+    n_features: int
+    categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    comparison: Comparison = "<"
+    row_dtype: str = "float32"
+    base_first: bool = True
+    average: bool = False
+    link: Link = "identity"
+    label_rule: LabelRule = "none"
+    labels: Array | None = None
+    leaf_id_dtype: str = "int32"
+    feature_names: tuple[str, ...] | None = None
+    n_rounds: int = 0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, np.ndarray):
+                frozen = np.ascontiguousarray(value).view()
+                frozen.flags.writeable = False
+                object.__setattr__(self, entry.name, frozen)
+        problem = self.problem()
+        if problem is not None:
+            raise ModelFormatError(f"forest: {problem}; the model is damaged")
+
+    # -- counts -----------------------------------------------------------------------------------
+
+    @property
+    def n_trees(self) -> int:
+        """T."""
+        return len(self.tree_offset) - 1
+
+    @property
+    def n_nodes(self) -> int:
+        """N, leaves included."""
+        return len(self.feature)
+
+    @property
+    def n_outputs(self) -> int:
+        """C, the margins of one row."""
+        return len(self.base_score)
+
+    @property
+    def sum_dtype(self) -> str:
+        """Dtype in which margins are summed."""
+        return str(self.leaf_value.dtype)
+
+    @cached_property
+    def is_leaf(self) -> Array:
+        """Bool (N,)."""
+        return self.left == LEAF
+
+    @cached_property
+    def node_tree(self) -> Array:
+        """Int64 (N,), the tree of each node."""
+        return np.repeat(np.arange(self.n_trees), np.diff(self.tree_offset))
+
+    @cached_property
+    def node_depth(self) -> Array:
+        """Int32 (N,), hops from the root; -1 where no path leads."""
+        return _depths(self.tree_offset, self.left, self.right)
+
+    @cached_property
+    def depths(self) -> Array:
+        """Int32 (T,), depth of the deepest leaf of each tree; 0 for a single leaf."""
+        if self.n_trees == 0:
+            return np.zeros(0, np.int32)
+        return np.maximum.reduceat(self.node_depth, self.tree_offset[:-1])
+
+    @cached_property
+    def tests(self) -> Array:
+        """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
+        inner = ~self.is_leaf
+        pairs = np.stack([self.feature[inner], self.threshold[inner]], axis=1, dtype=np.float64)
+        return np.unique(pairs, axis=0)
+
+    @cached_property
+    def signature(self) -> str:
+        """Hex digest of everything that decides a prediction; equal for equal models."""
+        digest = hashlib.sha256()
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            digest.update(entry.name.encode())
+            if isinstance(value, np.ndarray):
+                digest.update(str((value.dtype.str, value.shape)).encode())
+                digest.update(value.tobytes())
+            else:
+                digest.update(repr(value).encode())
+        return digest.hexdigest()
+
+    # -- invariants -------------------------------------------------------------------------------
+
+    def problem(self) -> str | None:
+        """Return the first broken invariant as a sentence, or None."""
+        return self._shape_problem() or self._node_problem()
+
+    def _shape_problem(self) -> str | None:
+        nodes = self.n_nodes
+        for name in ("threshold", "left", "right", "default_left", "node_id", "leaf_value"):
+            if len(getattr(self, name)) != nodes:
+                return f"field '{name}' has {len(getattr(self, name))} entries for {nodes} nodes"
+        if len(self.tree_class) != self.n_trees or len(self.tree_id) != self.n_trees:
+            return f"fields 'tree_class' and 'tree_id' need {self.n_trees} entries"
+        if np.any(np.diff(self.tree_offset) < 1) or self.tree_offset[-1] != nodes:
+            return "field 'tree_offset' does not cover the nodes in order"
+        if self.n_outputs < 1 or np.any(self.tree_class >= self.n_outputs):
+            return f"field 'tree_class' names a class beyond the {self.n_outputs} outputs"
+        return None
+
+    def _node_problem(self) -> str | None:
+        if self.n_trees == 0:
+            return None
+        size = np.diff(self.tree_offset)[self.node_tree]
+        inner = ~self.is_leaf
+        for name, child in (("left", self.left), ("right", self.right)):
+            wrong = inner & ((child < 1) | (child >= size))
+            if wrong.any():
+                return f"{self._where(wrong)} has {name} child {child[np.argmax(wrong)]}"
+        wrong = inner & ((self.feature < 0) | (self.feature >= self.n_features))
+        if wrong.any():
+            feature = self.feature[np.argmax(wrong)]
+            return f"{self._where(wrong)} tests feature {feature} of {self.n_features}"
+        wrong = inner & np.isnan(self.threshold)
+        if wrong.any():
+            return f"{self._where(wrong)} has a threshold that is not a number"
+        wrong = self._parents > 1  # first, for without this a walk could take for ever
+        if wrong.any():
+            return f"{self._where(wrong)} has two parents"
+        wrong = (self.node_depth < 0) | (self._parents != (self.node_depth > 0))
+        if wrong.any():
+            return f"{self._where(wrong)} is part of a cycle or no path leads to it"
+        return None
+
+    @cached_property
+    def _parents(self) -> Array:
+        """Int64 (N,), how many inner nodes name a node as their child."""
+        inner = np.flatnonzero(~self.is_leaf)
+        base = self.tree_offset[self.node_tree[inner]]
+        children = np.concatenate([base + self.left[inner], base + self.right[inner]])
+        return np.bincount(children, minlength=self.n_nodes)
+
+    def _where(self, wrong: Array) -> str:
+        node = int(np.argmax(wrong))
+        tree = int(self.node_tree[node])
+        return f"tree {tree}, node {node - int(self.tree_offset[tree])}"
+
+    # -- reference --------------------------------------------------------------------------------
+
+    def reference_nodes(self, rows: Array) -> Array:
+        """Walk every row through every tree, one level at a time.
+
+        Args:
+            rows: (R, F), cast to `row_dtype` first.
+
+        Returns:
+            int64 (R, T), the leaf reached, as an index into the node arrays.
+        """
+        with np.errstate(over="ignore"):
+            rows = np.asarray(rows).astype(self.row_dtype)
+        return (
+            np.stack([self._reference_tree(rows, tree) for tree in range(self.n_trees)], axis=1)
+            if self.n_trees
+            else np.zeros((len(rows), 0), np.int64)
+        )
+
+    def _reference_tree(self, rows: Array, tree: int) -> Array:
+        begin = int(self.tree_offset[tree])
+        node = np.full(len(rows), begin, np.int64)
+        walking = np.flatnonzero(~self.is_leaf[node])
+        while walking.size:
+            at = node[walking]
+            left = self._goes_left(rows[walking, self.feature[at]], at)
+            node[walking] = begin + np.where(left, self.left[at], self.right[at])
+            walking = walking[~self.is_leaf[node[walking]]]
+        return node
+
+    def _goes_left(self, value: Array, node: Array) -> Array:
+        threshold = self.threshold[node]
+        less = value < threshold if self.comparison == "<" else value <= threshold
+        return np.where(np.isnan(value), self.default_left[node], less)
+
+    def predict_reference(
+        self, rows: Array, output: Literal["margin", "value", "apply", "per_tree"] = "margin"
+    ) -> Array:
+        """Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
+
+        Args:
+            rows: (R, F) numbers.
+            output: "margin" (R, C); "value" (R, C), the margins after the link, whose last bits
+                depend on numpy's `exp`; "apply" (R, T), source numbers of the leaves;
+                "per_tree" (R, T), leaf values.
+        """
+        nodes = self.reference_nodes(rows)
+        if output == "apply":
+            return self.node_id[nodes].astype(self.leaf_id_dtype)
+        leaves = self.leaf_value[nodes, 0]
+        if output == "per_tree":
+            return leaves
+        start = self.base_score if self.base_first else np.zeros_like(self.base_score)
+        margin = np.repeat(start[None, :], len(leaves), axis=0).astype(self.sum_dtype)
+        for tree, target in enumerate(self.tree_class):
+            margin[:, target] += leaves[:, tree]
+        if self.average:
+            margin /= margin.dtype.type(self.n_trees)
+        if not self.base_first:
+            margin += self.base_score
+        return margin if output == "margin" else apply_link(self.link, margin)
+
+
+def apply_link(link: Link, margin: Array) -> Array:
+    """Turn margins (R, C) into values of the same shape and dtype."""
+    one = margin.dtype.type(1)
+    if link == "identity":
+        return margin
+    if link == "sigmoid":
+        return one / (one + np.exp(np.minimum(-margin, margin.dtype.type(88.7))))
+    if link == "exp":
+        return np.exp(margin)
+    if link == "step":
+        return (margin > 0).astype(margin.dtype)
+    powers = np.exp(margin - margin.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(margin.dtype)
+
+
+def _depths(tree_offset: Array, left: Array, right: Array) -> Array:
+    """Depth of every node of every tree, all trees level by level; -1 for unreached nodes."""
+    depth = np.full(len(left), -1, np.int32)
+    node, base = tree_offset[:-1], tree_offset[:-1]
+    level = 0
+    while node.size and level <= len(left):
+        fresh = depth[node] < 0
+        node, base = node[fresh], base[fresh]
+        depth[node] = level
+        inner = left[node] != LEAF
+        node, base = node[inner], base[inner]
+        node = np.concatenate([base + left[node], base + right[node]])
+        base = np.concatenate([base, base])
+        level += 1
+    return depth
