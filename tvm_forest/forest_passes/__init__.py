@@ -1,0 +1,1 @@
+"""Forest -> Forest: rewrites that keep every prediction."""

@@ -1,0 +1,83 @@
+"""Choose and order the trees of a forest.
+
+takes: Forest; gives: Forest, whose `tree_id` tells where each tree comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..forest import LEAF, Array, Forest
+
+NULL_TREE = -1
+
+
+def take_trees(forest: Forest, order: Array) -> Forest:
+    """Return the forest made of the trees in `order`.
+
+    Args:
+        forest: source of the trees.
+        order: int (T',), tree numbers; NULL_TREE stands for a single leaf of value -0.0, which
+            leaves every sum as it is, to the bit (+0.0 would turn a sum of -0.0 into +0.0).
+    """
+    forest = _with_null_tree(forest)
+    order = np.where(order == NULL_TREE, forest.n_trees - 1, order)
+    sizes = np.diff(forest.tree_offset)[order]
+    offset = np.concatenate([[0], np.cumsum(sizes)])
+    nodes = np.arange(offset[-1]) + np.repeat(forest.tree_offset[order] - offset[:-1], sizes)
+    moved = np.flatnonzero(np.isin(nodes, list(forest.categories))) if forest.categories else ()
+    return replace(
+        forest,
+        tree_offset=offset,
+        feature=forest.feature[nodes],
+        threshold=forest.threshold[nodes],
+        left=forest.left[nodes],
+        right=forest.right[nodes],
+        default_left=forest.default_left[nodes],
+        leaf_value=forest.leaf_value[nodes],
+        node_id=forest.node_id[nodes],
+        tree_class=forest.tree_class[order],
+        tree_id=forest.tree_id[order],
+        categories={int(new): forest.categories[int(nodes[new])] for new in moved},
+    )
+
+
+def arrange_by_round(forest: Forest) -> Forest:
+    """Put tree `round * C + c` at the place of class c's tree of that round.
+
+    The order within a class stays. Classes with fewer trees than others get null trees, as does a
+    forest without any tree.
+    """
+    of_class = [np.flatnonzero(forest.tree_class == c) for c in range(forest.n_outputs)]
+    rounds = max(1, *(len(trees) for trees in of_class))
+    table = np.full((rounds, forest.n_outputs), NULL_TREE)
+    for output, trees in enumerate(of_class):
+        table[: len(trees), output] = trees
+    order = table.ravel()
+    if np.array_equal(order, np.arange(forest.n_trees)):
+        return forest
+    arranged = take_trees(forest, order)
+    return replace(
+        arranged, tree_class=np.tile(np.arange(forest.n_outputs, dtype=np.int32), rounds)
+    )
+
+
+def _with_null_tree(forest: Forest) -> Forest:
+    def grown(array: Array, value: float) -> Array:
+        return np.concatenate([array, np.full((1, *array.shape[1:]), value, array.dtype)])
+
+    return replace(
+        forest,
+        tree_offset=grown(forest.tree_offset, forest.n_nodes + 1),
+        feature=grown(forest.feature, LEAF),
+        threshold=grown(forest.threshold, 0),
+        left=grown(forest.left, LEAF),
+        right=grown(forest.right, LEAF),
+        default_left=grown(forest.default_left, False),
+        leaf_value=grown(forest.leaf_value, -0.0),
+        node_id=grown(forest.node_id, 0),
+        tree_class=grown(forest.tree_class, 0),
+        tree_id=grown(forest.tree_id, NULL_TREE),
+    )
