@@ -1,0 +1,153 @@
+"""The canonical functions: what the forest computes, before any schedule.
+
+takes: Forest and Representation; gives: IRModules with one S-TIR function "main" each.
+
+    sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ...
+              then, unless the link is the identity, value[r, :] = link(margin[r, :])
+    leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
+
+The number of rows is symbolic, model data are parameters. All loops are named like the root
+indices of a schedule, and the walk stands in a block "walk" whose tree axis is a reduction (in
+sums) or spatial (in leaves), so the same directives apply to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as tb
+
+from ..forest import Forest
+from . import ops
+from .links import emit_link
+from .representation import BufferSpec, Expr, Representation
+
+Output = Literal["margin", "value", "per_tree", "apply"]
+
+
+def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
+    """Return the module for one kind of output.
+
+    Args:
+        forest: trees stand in the order `round * C + class`.
+        rep: how the model lies in memory.
+        output: "margin" (rows, model ..., base, margin); "value" (rows, model ..., base, margin,
+            value); "per_tree" or "apply" (rows, model ..., leaf).
+
+    Emits:
+        for batch, class, tree in T.grid(n, C, rounds):     # no `class` loop if C = 1
+            with T.sblock("walk"):
+                with T.init(): margin[r, c] = base[c]
+                margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
+    """
+    n = tirx.Var("n", "int64")
+    specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
+    with IRBuilder() as ib, tb.prim_func(s_tir=True):
+        tb.func_name("main")
+        rows = _parameter("rows", (n, forest.n_features), forest.row_dtype)
+        model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
+        walks = Walks(forest, n, rows, specs, model)
+        if output in ("per_tree", "apply"):
+            dtype = "int32" if output == "apply" else forest.sum_dtype
+            leaf = _parameter("leaf", (n, forest.n_trees), dtype)
+            _emit_leaves(walks, leaf, ops.WALK_ID if output == "apply" else ops.WALK)
+        else:
+            base = _parameter("base", (forest.n_outputs,), forest.sum_dtype)
+            shape = (n, forest.n_outputs)
+            margin = _parameter("margin", shape, forest.sum_dtype)
+            value = _parameter("value", shape, forest.sum_dtype) if output == "value" else None
+            _emit_sums(walks, base, margin)
+            if value is not None:
+                emit_link(forest, n, margin, value)
+    return tvm.IRModule({"main": ib.get()})
+
+
+@dataclass(frozen=True)
+class Walks:
+    """What all walks of a function have in common.
+
+    Attributes:
+        forest: the model.
+        n: number of rows, symbolic.
+        rows: buffer of the rows.
+        specs, model: buffers of the layout, in the same order.
+    """
+
+    forest: Forest
+    n: Expr
+    rows: Any
+    specs: tuple[BufferSpec, ...]
+    model: list[Any]
+
+    @contextmanager
+    def loops(self) -> Iterator[list[Any]]:
+        """Open the loops batch, class (if there is more than one) and tree."""
+        classes, trees = self.forest.n_outputs, self.forest.n_trees
+        counts = {"class": classes} if classes > 1 else {}
+        counts["tree"] = trees // classes
+        with tb.grid(self.n, *(i64(count) for count in counts.values())) as loops:
+            for name, loop in zip(("batch", *counts), loops, strict=True):
+                IRBuilder.name(name, loop)
+            yield loops
+
+    def axes(self, loops: list[Any], tree_axis: Any) -> tuple[Any, Any, Any]:
+        """Declare the block's axes; returns row, class and the number of the tree."""
+        classes = self.forest.n_outputs
+        r = tb.axis.spatial(self.n, loops[0])
+        c = tb.axis.spatial(i64(classes), loops[1]) if classes > 1 else i64(0)
+        t = tree_axis(i64(self.forest.n_trees // classes), loops[-1])
+        for name, axis in (("r", r), ("c", c), ("t", t)):
+            if isinstance(axis, tirx.Var):
+                IRBuilder.name(name, axis)
+        return r, c, t * i64(classes) + c if classes > 1 else t
+
+    def reads(self, r: Expr) -> list[Any]:
+        """Everything a walk of row r may read; TVM cannot see through the operator."""
+        whole = [
+            buffer[tuple(slice(0, extent) for extent in spec.shape)]
+            for buffer, spec in zip(self.model, self.specs, strict=True)
+        ]
+        return [self.rows[r, 0 : self.forest.n_features], *whole]
+
+    def walk(self, op: str, dtype: str, r: Expr, tree: Expr) -> Expr:
+        """The walk of row r through a tree; buffers are named by one load each."""
+        anchors = [
+            buffer[(0,) * len(spec.shape)]
+            for buffer, spec in zip(self.model, self.specs, strict=True)
+        ]
+        return tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *anchors)
+
+
+def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
+    with walks.loops() as loops, tb.sblock("walk"):
+        r, c, tree = walks.axes(loops, tb.axis.reduce)
+        tb.reads(*walks.reads(r), base[c])
+        tb.writes(margin[r, c])
+        with tb.init():
+            tb.buffer_store(margin, base[c], [r, c])
+        value = walks.walk(ops.WALK, walks.forest.sum_dtype, r, tree)
+        tb.buffer_store(margin, margin[r, c] + value, [r, c])
+
+
+def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:
+    with walks.loops() as loops, tb.sblock("walk"):
+        r, _, tree = walks.axes(loops, tb.axis.spatial)
+        tb.reads(*walks.reads(r))
+        tb.writes(leaf[r, tree])
+        tb.buffer_store(leaf, walks.walk(op, str(leaf.dtype), r, tree), [r, tree])
+
+
+def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
+    """Declare a buffer argument that may start at any multiple of its item size."""
+    return tb.arg(name, tb.buffer(tuple(shape), dtype, align=tvm.DataType(dtype).itemsize))
+
+
+def i64(value: int) -> tirx.IntImm:
+    """Return a constant of the index type."""
+    return tirx.IntImm("int64", value)
