@@ -1,0 +1,144 @@
+"""The compiler, from top to bottom: read this file first.
+
+takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
+
+    Forest --arrange--> Forest --pack--> Representation + arrays
+    Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
+    TIR + Schedule --replay--> scheduled TIR             the nest that was asked for
+    scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
+    plain TIR + Target --compile--> machine code
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tvm
+from tvm import s_tir, tirx
+
+from .errors import BuildError, ScheduleError
+from .forest import Array, Forest
+from .forest_passes.ordering import arrange_by_round
+from .passes import pipeline
+from .runtime import Predictor
+from .schedule import Schedule
+from .schedule_prims import replay
+from .target import Target
+from .targets import cpu
+from .tir_gen import representation
+from .tir_gen.canonical import Output, emit_canonical
+
+PARALLEL = "_parallel"
+"""Suffix of the functions that use threads; those without it run on the caller's thread."""
+
+
+class Lowered(NamedTuple):
+    """The functions of a model before and after lowering.
+
+    Attributes:
+        before: canonical functions, one walk operator each.
+        after: what is given to TVM's code generator.
+    """
+
+    before: tvm.IRModule
+    after: tvm.IRModule
+
+
+def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> Predictor:
+    """Compile a forest into a predictor.
+
+    Args:
+        forest: the model.
+        sch: how to evaluate it; made for `arrange_by_round(forest)`.
+        target: the machine.
+        exact: refuse a schedule that adds leaves in another order than the model.
+
+    Raises:
+        ScheduleError: the schedule does not fit the model, or is not exact.
+        BuildError: the layout cannot hold the model, or TVM fails.
+        InputError: the target is unknown.
+    """
+    arranged = arrange_by_round(forest)
+    lowered, arguments = _lower(arranged, sch, target, exact)
+    machine = cpu.tvm_target(target)
+    try:
+        library = cpu.compile_module(lowered.after, machine)
+    except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
+        raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{sch}") from error
+    return Predictor(library, arguments, arranged, sch, target)
+
+
+def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
+    """Return the functions before and after lowering, to be looked at.
+
+    Raises:
+        The same as `build`.
+    """
+    return _lower(arrange_by_round(forest), sch, target, exact=False)[0]
+
+
+def _lower(
+    forest: Forest, sch: Schedule, target: Target, exact: bool
+) -> tuple[Lowered, dict[str, list[Array]]]:
+    _check_schedule(forest, sch, exact)
+    # 1. how the model lies in memory
+    rep, arrays = representation.find(sch.representation).pack(forest)
+    machine = cpu.tvm_target(target)
+    before, after, arguments = {}, {}, {}
+    for name, output in _functions(forest).items():
+        # 2. what is to be computed, and from what
+        specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
+        base = [forest.base_score] if name == "predict" else []
+        arguments[name] = [*(arrays[spec.name] for spec in specs), *base]
+        canonical = emit_canonical(forest, rep, output)
+        before[name] = canonical["main"]
+        for suffix, variant in _variants(sch).items():
+            # 3. how it is to be computed
+            scheduled = _schedule(canonical, variant)
+            # 4. what the machine has to do
+            mod = tirx.transform.BindTarget(machine)(scheduled)
+            mod = pipeline(rep, forest.comparison)(mod)
+            after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+
+
+def _functions(forest: Forest) -> dict[str, Output]:
+    """The compiled functions, by name; `predict` writes margins and, if they differ, values."""
+    predict: Output = "margin" if forest.link == "identity" else "value"
+    return {"predict": predict, "per_tree": "per_tree", "apply": "apply"}
+
+
+def _variants(sch: Schedule) -> dict[str, Schedule]:
+    """A schedule with parallel loops has a twin without, for small batches and one thread."""
+    serial = sch.without("parallel")
+    return {"": serial} if serial == sch else {"": serial, PARALLEL: sch}
+
+
+def _schedule(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
+    """Replay the directives on TVM's schedule of one function."""
+    tir = s_tir.Schedule(mod, error_render_level="fast")
+    try:
+        replay(tir, sch)
+    except s_tir.ScheduleError as error:
+        raise BuildError(f"build: TVM refuses a step of the schedule: {error}\n{sch}") from error
+    return tir.mod
+
+
+def _check_schedule(forest: Forest, sch: Schedule, exact: bool) -> None:
+    if not isinstance(sch, Schedule):
+        raise ScheduleError(
+            f"build: argument 'schedule': expected a Schedule, got {type(sch).__name__}; "
+            "make one with tvm_forest.new_schedule(model)"
+        )
+    size = (forest.n_trees, forest.n_outputs)
+    if (sch.trees, sch.classes) != size:
+        raise ScheduleError(
+            f"build: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
+            f"the model has {size[0]} and {size[1]}; make one with "
+            f"tvm_forest.new_schedule(model)\n{sch}"
+        )
+    if exact and not sch.keeps_order:
+        raise ScheduleError(
+            "build: argument 'schedule': it adds the trees in another order than the model, so "
+            f"results differ in the last bits; allow that with exact=False\n{sch}"
+        )

@@ -1,0 +1,199 @@
+"""The compiled model.
+
+takes: library, arrays, Forest; gives: Predictor.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+# TVM would otherwise use half of the cores, and pin the calling thread to one of them.
+os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from .errors import InputError, UnsupportedModel
+from .forest import Array, Forest
+from .rows import to_rows, writable_view
+from .schedule import Schedule
+from .target import Target
+
+WALKS_WORTH_A_THREAD = 8_000
+"""Rows times trees from which all cores are used by default. Waking a second thread costs 10 to
+40 us; one thread does 8,000 walks in about 50 us (2 cores of Zen 4, `airline` and `higgs`)."""
+
+_pool = threading.local()
+
+
+class Predictor:
+    """A compiled forest. Calls are re-entrant and release the interpreter lock.
+
+    Attributes:
+        forest: the model, with its trees in the order of the compiled code.
+        schedule: how it is evaluated.
+        target: what it is compiled for.
+        library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`.
+        n_jobs: threads used if a call does not say; None for all cores when a batch is large
+            enough and one otherwise, -1 for all cores.
+    """
+
+    def __init__(
+        self,
+        library: tvm.runtime.Executable,
+        arguments: dict[str, list[Array]],
+        forest: Forest,
+        schedule: Schedule,
+        target: Target,
+    ) -> None:
+        """Bind the functions of a library to the model's arrays; users call `build`.
+
+        `arguments` are the arrays that each function takes between the rows and its outputs.
+        """
+        self.forest, self.schedule, self.target, self.library = forest, schedule, target, library
+        self.n_jobs: int | None = None
+        tensors: dict[int, Any] = {}  # functions share arrays, and so they share tensors
+        for array in (array for arrays in arguments.values() for array in arrays):
+            tensors.setdefault(id(array), tvm.runtime.tensor(array))
+        self._arguments = {
+            name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
+        }
+        suffixes = ("", "_parallel") if any(x.parallel for x in schedule.loops()) else ("",)
+        self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
+        order = np.argsort(forest.tree_id[forest.tree_id >= 0], kind="stable")
+        self._columns = np.flatnonzero(forest.tree_id >= 0)[order]
+
+    # -- public -----------------------------------------------------------------------------------
+
+    def predict(self, rows: Any, n_jobs: int | None = None) -> Array:
+        """Predict what the source object's `predict` returns.
+
+        Args:
+            rows: (R, F), see `rows.to_rows`; NaN is a missing value.
+            n_jobs: threads, see the attribute.
+
+        Returns:
+            (R,) or (R, C): values, probabilities, or labels where the source object gives labels.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
+        margin, value = self._sums(rows, n_jobs)
+        rule, labels = self.forest.label_rule, self.forest.labels
+        if labels is None or rule == "none":
+            return _squeeze(value)
+        if rule == "half":
+            return labels[(value[:, 0] > 0.5).astype(np.intp)]
+        return labels[np.argmax(margin if rule == "argmax_margin" else value, axis=1)]
+
+    def predict_proba(self, rows: Any, n_jobs: int | None = None) -> Array:
+        """Predict the probability of every class.
+
+        Returns:
+            (R, 2) or (R, C) in the order of the labels.
+
+        Raises:
+            UnsupportedModel: the model gives no probabilities.
+            InputError: rows or n_jobs of the wrong kind.
+        """
+        link, rule = self.forest.link, self.forest.label_rule
+        if link not in ("sigmoid", "softmax") and rule != "half":
+            raise UnsupportedModel(
+                f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
+                "use predict or predict_margin"
+            )
+        value = self._sums(rows, n_jobs)[1]
+        return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
+
+    def predict_margin(self, rows: Any, n_jobs: int | None = None) -> Array:
+        """Predict raw scores, before the link.
+
+        Returns:
+            (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
+        return _squeeze(self._sums(rows, n_jobs)[0])
+
+    def apply(self, rows: Any, n_jobs: int | None = None) -> Array:
+        """Return the number of the leaf that every row reaches in every tree.
+
+        Returns:
+            (R, T), numbers of the source model's nodes, in its order of trees.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
+        ids = self._leaves("apply", "int32", rows, n_jobs)
+        return ids.astype(self.forest.leaf_id_dtype)
+
+    def predict_per_tree(self, rows: Any, n_jobs: int | None = None) -> Array:
+        """Return the leaf value that every tree adds to the margin.
+
+        Returns:
+            (R, T), in the source model's order of trees.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
+        return self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs)
+
+    def __repr__(self) -> str:
+        forest = self.forest
+        size = f"{len(self._columns)} trees, {forest.n_features} features"
+        return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def _sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+        """Return margins and values, both (R, C); one array if the link is the identity."""
+        rows = to_rows(rows, self.forest)
+        margin = np.empty((len(rows), self.forest.n_outputs), self.forest.sum_dtype)
+        outputs = [margin] if self.forest.link == "identity" else [margin, np.empty_like(margin)]
+        self._call("predict", rows, outputs, n_jobs)
+        return margin, outputs[-1]
+
+    def _leaves(self, name: str, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+        rows = to_rows(rows, self.forest)
+        leaves = np.empty((len(rows), self.forest.n_trees), dtype)
+        self._call(name, rows, [leaves], n_jobs)
+        whole = np.array_equal(self._columns, np.arange(self.forest.n_trees))
+        return leaves if whole else leaves[:, self._columns]
+
+    def _call(self, name: str, rows: Array, outputs: list[Array], n_jobs: int | None) -> None:
+        threads = self._threads(len(rows), self.n_jobs if n_jobs is None else n_jobs)
+        if not len(rows):
+            return
+        parallel = self._functions.get(f"{name}_parallel") if threads > 1 else None
+        if parallel is not None:
+            _set_threads(threads)
+        function = parallel or self._functions[name]
+        function(writable_view(rows), *self._arguments[name], *outputs)
+
+    def _threads(self, n_rows: int, n_jobs: Any) -> int:
+        if n_jobs is None:
+            large = n_rows * self.forest.n_trees >= WALKS_WORTH_A_THREAD
+            return self.target.cores if large else 1
+        whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+        if not whole or n_jobs == 0 or n_jobs < -1:
+            raise InputError(
+                f"predict: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
+                "-1 for all cores, or None"
+            )
+        return self.target.cores if n_jobs == -1 else int(n_jobs)
+
+
+def _squeeze(array: Array) -> Array:
+    return array[:, 0] if array.shape[1] == 1 else array
+
+
+def _set_threads(count: int) -> None:
+    """Set the size of the calling thread's pool; TVM keeps one for each."""
+    if getattr(_pool, "count", None) != count:
+        tvm_ffi.get_global_func("runtime.config_threadpool")(1, count)
+        _pool.count = count

@@ -1,0 +1,82 @@
+"""What is known of the machine that code is made for.
+
+takes: a target string or dict; gives: Target, plain facts without TVM.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import InputError
+
+KINDS = ("llvm",)
+LATER = ("cuda", "rocm", "opencl", "metal", "vulkan")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target and the facts that schedules depend on.
+
+    Attributes:
+        kind: "llvm".
+        options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
+            code is made for the CPU at hand.
+        cores: CPU cores that this process may use.
+    """
+
+    kind: str = "llvm"
+    options: tuple[tuple[str, Any], ...] = ()
+    cores: int = field(default_factory=lambda: available_cores())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form that TVM takes."""
+        return {"kind": self.kind, **{key: _thaw(value) for key, value in self.options}}
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parse_target(target: str | dict[str, Any] | Target) -> Target:
+    """Understand a target.
+
+    Args:
+        target: "llvm", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"}, or a Target.
+
+    Raises:
+        InputError: no such target.
+    """
+    if isinstance(target, Target):
+        return target
+    spec = {"kind": target} if isinstance(target, str) else target
+    if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
+        raise InputError(
+            f"build: argument 'target': expected a name or a dict with 'kind', got {target!r}; "
+            "use 'llvm'"
+        )
+    kind = spec["kind"]
+    if kind in LATER:
+        raise InputError(f"build: argument 'target': {kind!r} is not supported yet; use 'llvm'")
+    if " " in kind:
+        raise InputError(
+            f"build: argument 'target': options in the string {kind!r}; write them as a dict, "
+            "e.g. {'kind': 'llvm', 'mcpu': 'skylake-avx512'}"
+        )
+    if kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise InputError(f"build: argument 'target': unknown kind {kind!r} (have: {known})")
+    options = sorted((key, _freeze(value)) for key, value in spec.items() if key != "kind")
+    return Target(kind, tuple(options))
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _thaw(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

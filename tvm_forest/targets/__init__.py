@@ -1,0 +1,1 @@
+"""IRModule + Target -> library: what differs from device to device."""
