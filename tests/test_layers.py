@@ -1,0 +1,171 @@
+"""Imports go down only, and few rooms may say tvm.
+
+A room is a file or folder directly under ``tvm_forest/``. Imports under ``if TYPE_CHECKING:`` do
+not count; imports inside functions do.
+"""
+
+import ast
+from collections.abc import Iterator
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "tvm_forest"
+LEVELS = {
+    "errors": 0,
+    "forest": 1,
+    "target": 1,
+    "frontends": 2,
+    "forest_passes": 2,
+    "schedule": 2,
+    "probe_rows": 2,
+    "rows": 2,
+    "schedule_prims": 3,
+    "tir_gen": 4,
+    "passes": 5,
+    "runtime": 5,
+    "targets": 6,
+    "lower": 7,
+    "search": 8,
+    "relax": 9,
+    "viz": 9,
+    "api": 10,
+    "cli": 11,
+    "__init__": 11,
+}
+TVM_ROOMS = {"tir_gen", "passes", "runtime", "targets", "lower", "relax"}
+TVM = {"tvm", "tvm_ffi"}
+TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn"}
+TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+DEMO = {"sklearn", "xgboost"}  # what the demo of cli may import, inside functions
+
+
+class Import(NamedTuple):
+    module: str
+    line: int
+    in_function: bool
+
+
+def imports(node: ast.AST, package: str, in_function: bool = False) -> Iterator[Import]:
+    """Yield what `node` imports at run time, by absolute name."""
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.If) and ast.unparse(node.test) in TYPES_ONLY:
+        children = list(node.orelse)
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for module in modules_named(node, package):
+            yield Import(module, node.lineno, in_function)
+    inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in children:
+        yield from imports(child, package, inside)
+
+
+def modules_named(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
+    """List the modules of one statement; `from . import a, b` may name two."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = resolve_name("." * node.level + (node.module or ""), package)
+    if base != "tvm_forest":
+        return [base]
+    return [f"{base}.{alias.name}" if alias.name in LEVELS else base for alias in node.names]
+
+
+def room_of(module: str) -> str:
+    """Name the room of a module of the package."""
+    return (module.split(".") + ["__init__"])[1]
+
+
+def fault(room: str, found: Import) -> str | None:
+    """Say which rule an import breaks, or None."""
+    top = found.module.split(".")[0]
+    if top == "tvm_forest":
+        other = room_of(found.module)
+        if other not in LEVELS:
+            return f"imports '{other}', which has no level"
+        if other != room and LEVELS[other] >= LEVELS[room]:
+            return f"imports '{other}' of level {LEVELS[other]} from level {LEVELS[room]}"
+    if top in TVM and room not in TVM_ROOMS:
+        return f"may not import {top}"
+    in_demo = room == "cli" and found.in_function and top in DEMO
+    if top in TRAINERS and room != "frontends" and not in_demo:
+        return f"may not import {top}"
+    return None
+
+
+def faults(path: str, source: str) -> list[str]:
+    """List the broken rules of one file; `path` is relative to the package."""
+    parts = ("tvm_forest", *Path(path).with_suffix("").parts)
+    room, package = parts[1], ".".join(parts[:-1])
+    if room not in LEVELS:
+        return [f"{path}: room '{room}' has no level"]
+    found = imports(ast.parse(source), package)
+    return [f"{path}:{i.line}: {text}" for i in found if (text := fault(room, i))]
+
+
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_imports_go_down_only(path: str) -> None:
+    assert faults(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_the_package_was_found() -> None:
+    assert "forest.py" in FILES
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "message"),
+    [
+        ("forest.py", "from .lower import build", "imports 'lower' of level 7 from level 1"),
+        ("forest.py", "import tvm_forest.api", "imports 'api' of level 10 from level 1"),
+        ("forest.py", "from tvm_forest import api", "imports 'api' of level 10 from level 1"),
+        ("forest.py", "from . import errors, viz", "imports 'viz' of level 9 from level 1"),
+        ("forest.py", "from .target import detect", "imports 'target' of level 1 from level 1"),
+        ("search/beam.py", "from tvm_forest import build", "imports '__init__' of level 11"),
+        ("runtime.py", "from .passes import pipeline", "imports 'passes' of level 5"),
+        ("tir_gen/ops.py", "def f():\n    from .. import passes", "imports 'passes' of level 5"),
+        ("schedule.py", "class A:\n    from .api import load", "imports 'api' of level 10"),
+        ("lower.py", "if X:\n    pass\nelse:\n    from . import api", "imports 'api' of level 10"),
+        ("lower.py", "from .timing import measure", "imports 'timing', which has no level"),
+        ("timing.py", "", "room 'timing' has no level"),
+        ("schedule_prims/loops.py", "import tvm.tir", "may not import tvm"),
+        ("probe_rows.py", "import numpy as np, tvm", "may not import tvm"),
+        ("search/measure.py", "def f():\n    from tvm import ir", "may not import tvm"),
+        ("api.py", "import tvm_ffi", "may not import tvm_ffi"),
+        ("viz.py", "if TYPE_CHECKING:\n    pass\nelse:\n    import tvm", "may not import tvm"),
+        ("viz.py", "if not TYPE_CHECKING:\n    import tvm", "may not import tvm"),
+        ("runtime.py", "import xgboost", "may not import xgboost"),
+        ("api.py", "def f():\n    import treelite.frontend", "may not import treelite"),
+        ("cli.py", "import sklearn.datasets", "may not import sklearn"),
+        ("cli.py", "def demo():\n    import lightgbm", "may not import lightgbm"),
+        ("forest_passes/tiling.py", "from onnx import load", "may not import onnx"),
+    ],
+)
+def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> None:
+    (found,) = faults(path, source)
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("forest.py", "import numpy as np\nfrom .errors import ModelFormatError"),
+        ("frontends/xgboost.py", "import xgboost, treelite\nfrom .from_treelite import convert"),
+        ("frontends/__init__.py", "from . import xgboost\nfrom ..forest import Forest"),
+        (
+            "schedule_prims/loops.py",
+            "if TYPE_CHECKING:\n    import tvm\n    from ..api import load",
+        ),
+        ("tir_gen/ops.py", "if typing.TYPE_CHECKING:\n    from ..passes import dump"),
+        (
+            "lower.py",
+            "import tvm, tvm_ffi\nfrom . import errors, tir_gen\nfrom .targets import cpu",
+        ),
+        ("cli.py", "from . import api\ndef demo():\n    import sklearn.datasets, xgboost"),
+        ("__init__.py", "def __getattr__(name):\n    from . import api"),
+    ],
+)
+def test_an_allowed_import_passes(path: str, source: str) -> None:
+    assert faults(path, source) == []

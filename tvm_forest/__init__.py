@@ -1,0 +1,87 @@
+"""Compile decision forests with TVM, exact to the bit.
+
+    import tvm_forest
+    predictor = tvm_forest.build(model)      # an XGBoost object or file
+    predictor.predict(rows)
+
+`ARCHITECTURE.md` shows how a model flows through the package; `lower.py` is the compiler on one
+page. Names are imported when they are first used, so importing the package is fast.
+"""
+
+import importlib as _importlib
+import sys as _sys
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .api import build, default_schedule, load, lower, new_schedule
+    from .errors import (
+        BuildError,
+        ForestError,
+        InputError,
+        ModelFormatError,
+        ScheduleError,
+        UnsupportedModel,
+    )
+    from .forest import Forest
+    from .runtime import Predictor
+    from .schedule_prims import Schedule
+    from .target import Target
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BuildError": "errors",
+    "Forest": "forest",
+    "ForestError": "errors",
+    "InputError": "errors",
+    "ModelFormatError": "errors",
+    "Predictor": "runtime",
+    "Schedule": "schedule_prims",
+    "ScheduleError": "errors",
+    "Target": "target",
+    "UnsupportedModel": "errors",
+    "build": "api",
+    "default_schedule": "api",
+    "load": "api",
+    "lower": "api",
+    "new_schedule": "api",
+}
+
+__all__ = [
+    "BuildError",
+    "Forest",
+    "ForestError",
+    "InputError",
+    "ModelFormatError",
+    "Predictor",
+    "Schedule",
+    "ScheduleError",
+    "Target",
+    "UnsupportedModel",
+    "build",
+    "default_schedule",
+    "load",
+    "lower",
+    "new_schedule",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tvm_forest' has no attribute {name!r}")
+    return getattr(_importlib.import_module(f"tvm_forest.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+class _Package(_ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keep the import of the module `lower` from hiding the function `lower`."""
+        if name not in _HOME or not isinstance(value, _ModuleType):
+            super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package

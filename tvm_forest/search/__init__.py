@@ -1,0 +1,1 @@
+"""Forest, Target -> Schedule: how to find a good schedule for a model."""
