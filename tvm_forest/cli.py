@@ -1,0 +1,295 @@
+"""The command line: tvm-forest info | predict | demo.
+
+takes: arguments; gives: text on the terminal, files of predictions, an exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import ForestError, InputError
+
+if TYPE_CHECKING:
+    from .forest import Array, Forest
+    from .runtime import Predictor
+
+OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors of the package become one line and exit status 2."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except ForestError as error:
+        print(f"tvm-forest: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tvm-forest", description="Compile decision forests and predict with them."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="say what a model file holds")
+    info.add_argument("model", help="XGBoost model: JSON, UBJSON or the old binary format")
+    info.set_defaults(run=_info)
+
+    predict = commands.add_parser("predict", help="predict rows of a file")
+    predict.add_argument("model", help="XGBoost model: JSON, UBJSON or the old binary format")
+    predict.add_argument("rows", type=Path, help=".npy, or .csv of numbers with or without names")
+    predict.add_argument("-o", "--output", type=Path, help=".npy or .csv; default: the terminal")
+    predict.add_argument("--kind", choices=OUTPUTS, default="predict", help="what to predict")
+    predict.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
+    predict.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
+    predict.set_defaults(run=_predict)
+
+    demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+# -- info -----------------------------------------------------------------------------------------
+
+
+def _info(options: argparse.Namespace) -> None:
+    from . import api
+
+    forest = api.load(options.model)
+    _print_table(options.model, describe(forest))
+    print()
+    print(api.default_schedule(forest))
+
+
+def describe(forest: Forest) -> dict[str, str]:
+    """Return what is worth knowing of a model, as text by name."""
+    import numpy as np
+
+    depths = forest.depths
+    inner = ~forest.is_leaf
+    used = np.unique(forest.feature[inner]).size
+    missing = int(np.count_nonzero(forest.default_left & inner))
+    leaves = int(forest.is_leaf.sum())
+    span = f"{depths.min()} to {depths.max()}, mean {depths.mean():.1f}" if depths.size else "-"
+    return {
+        "model": forest.source,
+        "features": f"{forest.n_features}, of which {used} are tested",
+        "outputs": str(forest.n_outputs),
+        "rounds": str(forest.n_rounds),
+        "trees": str(forest.n_trees),
+        "depth": span,
+        "nodes": f"{forest.n_nodes}, of which {leaves} are leaves",
+        "distinct thresholds": str(len(forest.tests)),
+        "missing to the left": f"{missing} nodes",
+        "comparison": f"{forest.threshold.dtype} {forest.comparison}",
+        "link": forest.link,
+        "base score": ", ".join(f"{x:.9g}" for x in forest.base_score[:4])
+        + (", ..." if forest.n_outputs > 4 else ""),
+    }
+
+
+def _print_table(title: str, entries: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, text in entries.items():
+        table.add_row(name, text)
+    Console().print(table)
+
+
+# -- predict --------------------------------------------------------------------------------------
+
+
+def _predict(options: argparse.Namespace) -> None:
+    from . import api
+
+    forest = api.load(options.model)
+    rows = read_rows(options.rows, forest)
+    predictor = api.build(forest, options.target, n_jobs=options.n_jobs)
+    result = getattr(predictor, options.kind)(rows)
+    if options.output is None:
+        write_text(result, sys.stdout)
+    else:
+        write_result(result, options.output)
+
+
+def read_rows(path: Path, forest: Forest) -> Any:
+    """Read rows from .npy or .csv.
+
+    A first line of a .csv that holds no numbers names the columns; empty fields are missing values.
+
+    Raises:
+        InputError: no such file, another kind of file, or text that is no number.
+    """
+    import numpy as np
+
+    where = f"predict: rows file '{path}'"
+    if path.suffix not in (".npy", ".csv"):
+        raise InputError(f"{where}: suffix {path.suffix!r} is unknown; use .npy or .csv")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return _read_csv(path, where, forest)
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: cannot be read: {error}") from None
+
+
+def _read_csv(path: Path, where: str, forest: Forest) -> Array:
+    import csv
+
+    import numpy as np
+
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
+    if lines and not any(_is_number(field) for field in lines[0][1]):
+        _check_header(lines.pop(0)[1], where, forest)
+    rows = np.empty((len(lines), forest.n_features), np.float64)
+    for i, (number, line) in enumerate(lines):
+        if len(line) != forest.n_features:
+            raise InputError(
+                f"{where}: line {number} has {len(line)} fields, the model has "
+                f"{forest.n_features} features"
+            )
+        wrong = next((x for x in line if x.strip() and not _is_number(x)), None)
+        if wrong is not None:
+            raise InputError(f"{where}: line {number}: {wrong!r} is no number")
+        rows[i] = [float(field) if field.strip() else np.nan for field in line]
+    return rows
+
+
+def _check_header(names: list[str], where: str, forest: Forest) -> None:
+    """Columns must be those of the model, if it names any."""
+    known = forest.feature_names
+    if known is not None and tuple(names) != known:
+        wrong = next((n for n, k in zip(names, known, strict=False) if n != k), "(number of names)")
+        raise InputError(
+            f"{where}: column {wrong!r} differs from the model's names: {', '.join(known)}"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def write_text(result: Array, file: Any) -> None:
+    """Write predictions as CSV text that reads back to the same bits."""
+    import numpy as np
+
+    for line in result:
+        print(*(np.asarray(x).item().__repr__() for x in np.atleast_1d(line)), sep=",", file=file)
+
+
+def write_result(result: Array, path: Path) -> None:
+    """Write predictions to .npy or .csv; the file appears whole or not at all.
+
+    Raises:
+        InputError: another suffix, or the folder cannot be written to.
+    """
+    import numpy as np
+
+    if path.suffix not in (".npy", ".csv"):
+        raise InputError(
+            f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
+        )
+    part = path.with_name(path.name + ".part")
+    try:
+        if path.suffix == ".npy":
+            with part.open("wb") as file:
+                np.save(file, result)
+        else:
+            with part.open("w", encoding="utf-8") as text:
+                write_text(result, text)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(f"predict: argument '--output': {error}") from None
+
+
+# -- demo -----------------------------------------------------------------------------------------
+
+
+def _demo(options: argparse.Namespace) -> None:
+    """Train on a data set that scikit-learn ships, compile, compare bit for bit, time."""
+    try:
+        import xgboost
+        from sklearn.datasets import load_breast_cancer
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise InputError(
+            f"demo: {error.name} is missing; install it with: pip install xgboost scikit-learn"
+        ) from None
+    import numpy as np
+
+    from . import api
+    from .probe_rows import hard_rows, typical_rows
+
+    data = load_breast_cancer()
+    train, test, target, _ = train_test_split(
+        data.data.astype(np.float32), data.target, random_state=0
+    )
+    model = xgboost.XGBClassifier(n_estimators=500, max_depth=6, learning_rate=0.05, random_state=0)
+    print("training an XGBClassifier of 500 trees on the Wisconsin breast cancer data ...")
+    model.fit(train, target)
+    begin = time.perf_counter()
+    predictor = api.build(model)
+    print(f"compiled in {time.perf_counter() - begin:.1f} s, the import of TVM included\n")
+    print(f"{predictor.schedule}\n")
+    rows = np.concatenate([test, hard_rows(predictor.forest, 4000)])
+    _prove_equal(predictor, model, rows)
+    print("\ntime per call on one thread, distinct batches in rotation:")
+    model.set_params(n_jobs=1)
+    for size in (1, 64, 4096):
+        batches = [typical_rows(predictor.forest, size, seed) for seed in range(8)]
+        ours = _best_time(lambda rows: predictor.predict_margin(rows, n_jobs=1), batches)
+        theirs = _best_time(lambda rows: model.predict(rows, output_margin=True), batches)
+        print(
+            f"  batch {size:5}: tvm_forest {ours * 1e6:9.1f} us,  XGBoost {theirs * 1e6:9.1f} us,"
+            f"  ratio {theirs / ours:5.1f}"
+        )
+
+
+def _prove_equal(predictor: Predictor, model: Any, rows: Array) -> None:
+    """Compare margins and labels with XGBoost's own; a difference is an error."""
+    import numpy as np
+
+    ours, theirs = predictor.predict_margin(rows), model.predict(rows, output_margin=True)
+    equal = int(np.count_nonzero(ours.view(np.uint32) == theirs.view(np.uint32)))
+    print(f"margins equal to XGBoost's bit for bit: {equal} of {len(rows)} rows")
+    print("(test rows, then rows on thresholds, beside them, NaN, infinities, denormals)")
+    if equal != len(rows):
+        row = int(np.argmax(ours != theirs))
+        raise ForestError(
+            f"demo: row {row}: margin {ours[row]!r} differs from XGBoost's {theirs[row]!r}; "
+            "please report this"
+        )
+    labels = int(np.count_nonzero(predictor.predict(rows) == model.predict(rows)))
+    print(f"labels equal: {labels} of {len(rows)}")
+
+
+def _best_time(function: Callable[[Any], Any], batches: Sequence[Any], repeats: int = 5) -> float:
+    """Return seconds of one call, the best of some rounds over all batches."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        for batch in batches:
+            function(batch)
+        times.append((time.perf_counter() - begin) / len(batches))
+    return min(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
