@@ -1,0 +1,183 @@
+"""Forest: what it refuses, and the walk that is the oracle of all other tests."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tvm_forest.errors import ModelFormatError
+from tvm_forest.forest import Forest, apply_link
+from tvm_forest.probe_rows import hard_rows, typical_rows
+
+
+def two_trees(**changes):
+    """Tree 0: feature 0 < 1.5 ? (feature 1 < -2 ? 1 : 2) : 4; tree 1: the single leaf 8."""
+    arrays = {
+        "tree_offset": np.array([0, 5, 6]),
+        "feature": np.array([0, 1, -1, -1, -1, -1], np.int32),
+        "threshold": np.array([1.5, -2, 0, 0, 0, 0], np.float32),
+        "left": np.array([1, 3, -1, -1, -1, -1], np.int32),
+        "right": np.array([2, 4, -1, -1, -1, -1], np.int32),
+        "default_left": np.array([True, False, False, False, False, False]),
+        "leaf_value": np.array([[0], [0], [4], [1], [2], [8]], np.float32),
+        "node_id": np.array([0, 1, 2, 5, 6, 0], np.int32),
+        "tree_class": np.array([0, 0], np.int32),
+        "tree_id": np.array([0, 1], np.int32),
+        "base_score": np.array([0.5], np.float32),
+        "n_features": 2,
+    }
+    return Forest(**(arrays | changes))
+
+
+ROWS = np.array(
+    [[1, -3], [1, -2], [1.5, -3], [np.nan, np.nan], [-np.inf, -np.inf], [np.inf, 0]], np.float32
+)
+
+
+def test_the_reference_walk_goes_left_below_the_threshold_only():
+    assert two_trees().predict_reference(ROWS, "per_tree")[:, 0].tolist() == [1, 2, 4, 2, 1, 4]
+
+
+def test_a_comparison_with_equality_goes_left_on_the_threshold():
+    forest = two_trees(comparison="<=")
+    assert forest.predict_reference(ROWS, "per_tree")[:, 0].tolist() == [1, 1, 1, 2, 1, 4]
+
+
+def test_apply_reports_the_numbers_of_the_source_model():
+    leaf = two_trees(leaf_id_dtype="float32").predict_reference(ROWS, "apply")
+    assert leaf.dtype == np.float32
+    assert leaf.tolist() == [[5, 0], [6, 0], [2, 0], [6, 0], [5, 0], [2, 0]]
+
+
+def test_margins_start_from_the_base_score_and_add_trees_in_order():
+    big = np.array([2.0**27], np.float32)  # floats are 16 apart there
+    first = two_trees(base_score=big).predict_reference(ROWS[:1])
+    last = two_trees(base_score=big, base_first=False).predict_reference(ROWS[:1])
+    assert first == 2**27
+    assert last == 2**27 + 16
+
+
+def test_an_averaged_forest_divides_by_its_number_of_trees():
+    assert two_trees(average=True).predict_reference(ROWS[:1]) == (0.5 + 1 + 8) / 2
+
+
+def test_trees_add_to_their_own_class():
+    forest = two_trees(tree_class=np.array([1, 0]), base_score=np.array([0.5, 1], np.float32))
+    assert forest.predict_reference(ROWS[:2]).tolist() == [[8.5, 2], [8.5, 3]]
+
+
+def test_rows_are_cast_before_they_are_compared():
+    just_below = np.array([[1.5 - 1e-12, 0.0]])
+    assert two_trees().predict_reference(just_below, "per_tree")[0, 0] == 4
+    exact = two_trees(row_dtype="float64").predict_reference(just_below, "per_tree")
+    assert exact[0, 0] == 2
+
+
+@pytest.mark.parametrize("output", ["margin", "value", "apply", "per_tree"])
+def test_no_rows_give_no_answers(output):
+    forest = two_trees()
+    expected = (0, 1) if output in ("margin", "value") else (0, 2)
+    assert forest.predict_reference(np.zeros((0, 2)), output).shape == expected
+
+
+def test_counts_describe_the_trees():
+    forest = two_trees()
+    assert (forest.n_trees, forest.n_nodes, forest.n_outputs) == (2, 6, 1)
+    assert forest.depths.tolist() == [2, 0]
+    assert forest.tests.tolist() == [[0, 1.5], [1, -2]]
+    assert forest.sum_dtype == "float32"
+
+
+def test_a_forest_cannot_be_changed():
+    forest = two_trees()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        forest.n_features = 3
+    with pytest.raises(ValueError, match="read-only"):
+        forest.threshold[0] = 7
+
+
+def test_the_signature_tells_models_apart():
+    assert two_trees().signature == two_trees().signature
+    assert two_trees().signature != two_trees(comparison="<=").signature
+    assert two_trees().signature != two_trees(base_score=np.array([0.25], np.float32)).signature
+
+
+def node(name, place, value):
+    """Two trees with one entry of a node array changed."""
+    array = np.array(getattr(two_trees(), name))
+    array[place] = value
+    return {name: array}
+
+
+DAMAGES = {
+    "a child beyond the tree": (node("left", 0, 9), "tree 0, node 0 has left child 9"),
+    "the root as child": (node("left", 1, 0), "tree 0, node 1 has left child 0"),
+    "one child only": (node("right", 0, -1), "tree 0, node 0 has right child -1"),
+    "a node with two parents": (node("left", 0, 3), "tree 0, node 3 has two parents"),
+    "a cycle": (node("right", 1, 1) | node("left", 0, 4), "node 1 is part of a cycle"),
+    "a feature beyond the rows": (node("feature", 0, 2), "node 0 tests feature 2 of 2"),
+    "a threshold that is none": (node("threshold", 1, np.nan), "node 1 has a threshold"),
+    "a class beyond the outputs": (node("tree_class", 1, 1), "'tree_class' names a class beyond"),
+    "trees that overlap": (node("tree_offset", 1, 6), "'tree_offset' does not cover"),
+    "an array too short": ({"node_id": np.zeros(5, np.int32)}, "'node_id' has 5 entries"),
+    "a tree without a class": ({"tree_class": np.zeros(1, np.int32)}, "need 2 entries"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_forest_is_refused_by_place(damage):
+    changes, message = DAMAGES[damage]
+    with pytest.raises(ModelFormatError, match="the model is damaged") as error:
+        two_trees(**changes)
+    assert message in str(error.value)
+
+
+def test_a_tree_whose_paths_double_at_every_level_is_refused_at_once():
+    levels = 60  # nodes 2k + 1 and 2k + 2 both lead to nodes 2k + 3 and 2k + 4
+    left = np.append(np.minimum(2 * ((np.arange(2 * levels) + 1) // 2) + 1, 2 * levels - 1), -1)
+    left[-2:] = -1
+    size = len(left)
+    right = np.where(left < 0, -1, left + 1)
+    with pytest.raises(ModelFormatError, match="two parents"):
+        Forest(
+            tree_offset=np.array([0, size]),
+            feature=np.where(left < 0, -1, 0),
+            threshold=np.zeros(size, np.float32),
+            left=left,
+            right=right,
+            default_left=np.zeros(size, bool),
+            leaf_value=np.zeros((size, 1), np.float32),
+            node_id=np.arange(size),
+            tree_class=np.zeros(1, np.int32),
+            tree_id=np.zeros(1, np.int32),
+            base_score=np.zeros(1, np.float32),
+            n_features=1,
+        )
+
+
+def test_links_turn_margins_into_values():
+    margin = np.array([[-2.0, 0.0, 1.0]], np.float32)
+    assert apply_link("identity", margin) is margin
+    assert np.allclose(apply_link("sigmoid", margin), [[0.1192029, 0.5, 0.7310586]])
+    assert np.allclose(apply_link("exp", margin), [[0.1353353, 1, 2.7182817]])
+    assert apply_link("step", margin).tolist() == [[0, 0, 1]]
+    assert np.allclose(apply_link("softmax", margin), [[0.0351190, 0.2594965, 0.7053845]])
+    assert apply_link("softmax", margin).dtype == np.float32
+
+
+def test_hard_rows_meet_every_threshold_and_its_neighbours():
+    forest = two_trees()
+    rows = hard_rows(forest, 400)
+    assert rows.shape == (400, 2) and rows.dtype == np.float32
+    threshold = np.float32(1.5)
+    for value in (threshold, np.nextafter(threshold, np.float32(9)), np.float32(-np.inf)):
+        assert (rows[:, 0] == value).any()
+    assert np.isnan(rows).any()
+    assert np.array_equal(rows, hard_rows(forest, 400), equal_nan=True)
+
+
+def test_typical_rows_take_every_branch():
+    forest = two_trees()
+    rows = typical_rows(forest, 200)
+    assert set(forest.predict_reference(rows, "apply")[:, 0]) == {2, 5, 6}
+    assert np.isnan(typical_rows(forest, 200, missing=0.5)).mean() == pytest.approx(0.5, abs=0.1)

@@ -1,0 +1,340 @@
+"""What is no XGBoost model, or cannot be reproduced, gives one error with place and field."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xgboost as xgb
+
+from models import MODELS, data, labels, train
+from tvm_forest.errors import ModelFormatError, UnsupportedModel
+from tvm_forest.forest import Forest
+from tvm_forest.frontends import load
+
+OLD = Path(__file__).parent / "data"
+OLD_FILES = sorted(path.name for path in OLD.glob("xgboost-*-*.*"))
+
+
+def edited(tmp_path, change, name="logistic"):
+    """Write a model as JSON after `change` has been applied to its document."""
+    document = json.loads(MODELS[name]().save_raw("json"))
+    change(document)
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def gb(document):
+    return document["learner"]["gradient_booster"]["model"]
+
+
+def param(**fields):
+    return lambda document: document["learner"]["learner_model_param"].update(fields)
+
+
+def tree(field, node, value):
+    return lambda document: gb(document)["trees"][0][field].__setitem__(node, value)
+
+
+def learner(**fields):
+    return lambda document: document["learner"].update(fields)
+
+
+DAMAGES = {
+    "a file without a learner": (lambda d: d.pop("learner"), "'learner': missing"),
+    "a learner that is a list": (lambda d: d.update(learner=[]), "'learner': expected an object"),
+    "no trees": (lambda d: gb(d).pop("trees"), "'trees': missing in 'model'"),
+    "a booster name that is a number": (
+        lambda d: d["learner"]["gradient_booster"].update(name=3),
+        "'name': expected text, got 3",
+    ),
+    "a count of classes in words": (param(num_class="x"), "'num_class': expected an integer"),
+    "a negative count of features": (param(num_feature="-2"), "'num_feature': expected an integer"),
+    "more classes than trees": (param(num_class="99"), "'num_class': 99 classes for 12 trees"),
+    "a base score in words": (param(base_score="hello"), "'base_score': expected numbers"),
+    "a base score that is none": (param(base_score="nan"), "'base_score': not a number"),
+    "a probability above one": (
+        param(base_score="[2E0]"),
+        "'base_score': expected 0 to 1, got 2.0",
+    ),
+    "two base scores": (param(base_score="[5E-1,5E-1]"), "'base_score': 2 values for 1 outputs"),
+    "a name too few": (learner(feature_names=["a"] * 5), "'feature_names': 5 names for 6 features"),
+    "names that are numbers": (learner(feature_names=[1]), "'feature_names': expected a list of"),
+    "a class too few": (lambda d: gb(d)["tree_info"].pop(), "'trees': expected a list of 11 trees"),
+    "a class too high": (
+        lambda d: gb(d)["tree_info"].__setitem__(2, 1),
+        "'tree_info': tree 2 is of class 1 of 1",
+    ),
+    "rounds that end elsewhere": (
+        lambda d: gb(d)["iteration_indptr"].append(50),
+        "'iteration_indptr': expected bounds of 12 trees",
+    ),
+    "a tree that is none": (lambda d: gb(d)["trees"].__setitem__(1, 5), "'trees': tree 1 has no"),
+    "a version in words": (
+        lambda d: d.update(version="a"),
+        "'version': expected a list of integers",
+    ),
+    "a child beyond the tree": (tree("left_children", 0, 999), "key 999 not found"),
+    "a child that is the root": (tree("left_children", 1, 0), "tree 0, node 1 has left child 0"),
+    "a node with two parents": (tree("left_children", 2, 3), "tree 0, node 3 has two parents"),
+    "a feature beyond the rows": (tree("split_indices", 0, 99), "tests feature 99 of 6"),
+    "a threshold that is none": (tree("split_conditions", 0, float("nan")), "has a threshold that"),
+    "a node too few": (lambda d: gb(d)["trees"][0]["left_children"].pop(), "left_children has an"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_header_or_tree_is_refused_by_file_and_field(tmp_path, capfd, damage):
+    change, message = DAMAGES[damage]
+    path = edited(tmp_path, change)
+    with pytest.raises(ModelFormatError) as error:
+        load(path)
+    assert str(error.value).startswith(f"xgboost {path}: field '")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+REFUSALS = {
+    "a field of a later version": (
+        lambda d: gb(d)["trees"][0].update(oblique=[1]),
+        "'oblique': unknown to treelite; update treelite",
+    ),
+    "an unknown objective": (
+        lambda d: d["learner"]["objective"].update(name="reg:expectileerror"),
+        "'objective': 'reg:expectileerror' is not among those known",
+    ),
+    "two targets": (param(num_target="2"), "'num_target': 2 targets; train one model per target"),
+    "categorical features": (
+        learner(feature_types=["float", "c"]),
+        "'feature_types': feature 1 is categorical",
+    ),
+    "categories in the model": (
+        lambda d: gb(d)["cats"]["enc"].append({"offsets": [0]}),
+        "'cats': the model encodes categories itself",
+    ),
+    "a categorical split": (
+        lambda d: gb(d)["trees"][3].update(categories_nodes=[0]),
+        "'categories_nodes': tree 3 has a categorical split",
+    ),
+    "leaves that are vectors": (
+        lambda d: gb(d)["trees"][1]["tree_param"].update(size_leaf_vector="3"),
+        "'size_leaf_vector': the leaves of tree 1 are vectors",
+    ),
+    "a tiny base score before 3.2": (
+        lambda d: (param(base_score="[1E-9]")(d), d.update(version=[3, 0, 0])),
+        "'base_score': 1e-09 from XGBoost 3.0.0 means another number since 3.2",
+    ),
+    "raw margins before 2.0": (
+        lambda d: (
+            d["learner"]["objective"].update(name="binary:logitraw"),
+            d.update(version=[1, 7, 6]),
+        ),
+        "'base_score': binary:logitraw of XGBoost 1.7.6 means another number since 2.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("part", REFUSALS)
+def test_what_cannot_be_reproduced_is_refused_by_field(tmp_path, capfd, part):
+    change, message = REFUSALS[part]
+    with pytest.raises(UnsupportedModel) as error:
+        load(edited(tmp_path, change))
+    assert message in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+BINARY_DAMAGES = {
+    "a negative count of trees": (0, -1, "field 'header': -1 trees, 5 features, 3 classes"),
+    "a tree without nodes": (160 + 4, 0, "field 'tree 0': 0 nodes"),
+    "a tree of many nodes": (160 + 4, 2**30, "field 'tree 0': needs 21474836480 bytes at byte"),
+    "a child beyond the tree": (160 + 148 + 4, 77, "field 'trees': treelite cannot read them"),
+}
+
+
+@pytest.mark.parametrize("damage", BINARY_DAMAGES)
+def test_a_damaged_binary_file_is_refused_by_file_and_place(tmp_path, damage):
+    place, value, message = BINARY_DAMAGES[damage]
+    wrong = bytearray((OLD / "xgboost-0.90-classes.model").read_bytes())
+    place += wrong.index(b"gbtree") + len(b"gbtree")
+    wrong[place : place + 4] = value.to_bytes(4, "little", signed=True)
+    (tmp_path / "wrong.model").write_bytes(wrong)
+    with pytest.raises(ModelFormatError, match="wrong.model") as error:
+        load(tmp_path / "wrong.model")
+    assert message in str(error.value)
+
+
+def test_a_linear_booster_is_refused():
+    with pytest.raises(UnsupportedModel, match="expected 'gbtree' or 'dart', got 'gblinear'"):
+        load(train("reg:squarederror", data()[1], booster="gblinear"))
+
+
+def test_real_categories_targets_and_vector_leaves_are_refused():
+    rows, target = data()
+    types = ["c"] + ["float"] * 5
+    codes = np.column_stack([labels(3), rows[:, 1:]])
+    matrix = xgb.DMatrix(codes, target, feature_types=types, enable_categorical=True)
+    with pytest.raises(UnsupportedModel, match="'feature_types': feature 0 is categorical"):
+        load(xgb.train({"max_depth": 2}, matrix, 1))
+    pair = np.column_stack([target, target])
+    with pytest.raises(UnsupportedModel, match="'num_target': 2 targets"):
+        load(xgb.XGBRegressor(n_estimators=1).fit(rows, pair))
+    with pytest.raises(UnsupportedModel, match="the leaves of tree 0 are vectors"):
+        options = {"multi_strategy": "multi_output_tree", "tree_method": "hist"}
+        load(xgb.XGBClassifier(n_estimators=1, **options).fit(rows, labels(3)))
+
+
+def test_categorical_splits_and_vector_leaves_do_not_pass_the_reader_of_treelite():
+    import treelite
+
+    from tvm_forest.frontends.from_treelite import node_arrays
+
+    codes = np.column_stack([labels(3), data()[0][:, 1:]])
+    types = ["c"] + ["float"] * 5
+    matrix = xgb.DMatrix(codes, labels(3), feature_types=types, enable_categorical=True)
+    model = treelite.frontend.from_xgboost(xgb.train({"max_depth": 2}, matrix, 1))
+    with pytest.raises(
+        UnsupportedModel, match="here: field 'split_type': tree 0 has a categorical"
+    ):
+        node_arrays(model, "here", 1)
+    options = {"multi_strategy": "multi_output_tree", "tree_method": "hist", "n_estimators": 1}
+    vectors = xgb.XGBClassifier(**options).fit(data()[0], labels(3)).get_booster()
+    with pytest.raises(UnsupportedModel, match="here: field 'leaf_vector_shape': leaves hold"):
+        node_arrays(treelite.frontend.from_xgboost(vectors), "here", 1)
+
+
+def test_an_estimator_with_its_own_missing_value_is_refused():
+    model = xgb.XGBRegressor(n_estimators=1, missing=-999.0).fit(*data())
+    with pytest.raises(
+        UnsupportedModel, match="XGBRegressor: field 'missing': expected nan, got -9"
+    ):
+        load(model)
+
+
+def test_a_dart_estimator_is_refused_for_it_rounds_differently():
+    model = xgb.XGBRegressor(n_estimators=3, booster="dart", rate_drop=0.5).fit(*data())
+    with pytest.raises(UnsupportedModel, match="field 'booster': 'dart' .* give model.get_booster"):
+        load(model)
+    assert load(model.get_booster()).n_trees == 3
+
+
+def test_a_classifier_of_two_classes_with_two_outputs_is_refused():
+    params = {"objective": "multi:softprob", "num_class": 2, "n_estimators": 2}
+    model = xgb.XGBClassifier(**params).fit(data()[0], labels(2))
+    with pytest.raises(UnsupportedModel, match="field 'num_class': a classifier of 2 classes"):
+        load(model)
+    assert load(model.get_booster()).n_outputs == 2
+
+
+def test_a_best_round_beyond_the_model_is_refused():
+    model = xgb.XGBRegressor(n_estimators=3).fit(*data())
+    model.get_booster().set_attr(best_iteration="3")
+    with pytest.raises(
+        ModelFormatError, match="'best_iteration': expected one of 3 rounds, got '3'"
+    ):
+        load(model)
+
+
+def test_a_negative_base_score_has_no_logarithm(tmp_path):
+    path = edited(tmp_path, param(base_score="-1E0"), "poisson")
+    with pytest.raises(ModelFormatError, match=r"'base_score': expected 0 or more, got -1\.0"):
+        load(path)
+
+
+def test_a_booster_that_saves_itself_as_something_else_is_refused():
+    class Booster:
+        def save_raw(self):
+            return b"what"
+
+    Booster.__module__ = "xgboost.core"
+    with pytest.raises(ModelFormatError, match="'model': saves itself in an unknown format"):
+        load(Booster())
+
+
+@pytest.mark.parametrize("model", [xgb.XGBRegressor(), xgb.XGBClassifier(), xgb.Booster()])
+def test_a_model_before_training_is_refused(model):
+    with pytest.raises(
+        ModelFormatError, match="field 'model': holds no trained model .*; train it"
+    ):
+        load(model)
+
+
+def test_objects_of_other_kinds_are_refused_by_name():
+    from sklearn.ensemble import RandomForestRegressor
+
+    with pytest.raises(UnsupportedModel, match=r"sklearn\S*RandomForestRegressor cannot be loaded"):
+        load(RandomForestRegressor())
+    for other in (3, None, data()[0], MODELS):
+        with pytest.raises(ModelFormatError, match="argument 'model': got an object of type"):
+            load(other)
+
+
+FOREIGN = {
+    "empty.json": (b"", "is empty; give an XGBoost model file"),
+    "picture.png": (b"\x89PNG\r\n\x1a\n" + bytes(300), "is no model file (begins with b'\\x89PNG"),
+    "rows.csv": (b"1.5,2,3\n" * 99, "is no model file (begins with b'1.5,2,3"),
+    "other.json": (b'{"a": 1}', "field 'learner': missing in 'document'; this is no complete"),
+    "list.json": (b"[1, 2]", "is no model file (begins with b'[1, 2]')"),
+    "model.pickle": (
+        b"\x80\x04\x95",
+        "is no model file (begins with b'\\x80\\x04\\x95'); unpickle",
+    ),
+    "long.ubj": (b"{i\x01aZ}more", "not valid UBJSON: 4 bytes too many from byte 6"),
+    "deep.json": (b'{"a":' * 100_000, "field 'document': not valid JSON"),
+    "deep.ubj": (b"{i\x01a" * 100_000, "field 'document': not valid UBJSON: nested more than 100"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_file_is_refused(tmp_path, name):
+    content, message = FOREIGN[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ModelFormatError) as error:
+        load(path)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
+
+
+def test_files_of_later_kinds_are_refused_by_name(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"tree\nversion=v4\n")
+    (tmp_path / "a.onnx").write_bytes(b"\x08\x09\x12")
+    with pytest.raises(UnsupportedModel, match="is a LightGBM model, which cannot be loaded yet"):
+        load(tmp_path / "a.txt")
+    with pytest.raises(UnsupportedModel, match="is an ONNX model, which cannot be loaded yet"):
+        load(tmp_path / "a.onnx")
+
+
+@pytest.mark.parametrize("place", ["nowhere.json", "."])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, place):
+    with pytest.raises(ModelFormatError, match=r"argument 'model': cannot read '.*' \("):
+        load(tmp_path / place)
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj", "model"])
+def test_a_file_cut_off_anywhere_is_refused(tmp_path, suffix):
+    whole = (OLD / f"xgboost-1.7.6-classes.{suffix}").read_bytes()
+    end = len(whole) - 1 if suffix != "model" else len(whole) - 200  # behind lie attributes
+    path = tmp_path / "cut"
+    for length in np.linspace(0, end, 60).astype(int):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelFormatError, match="cut"):
+            load(path)
+
+
+@pytest.mark.parametrize("name", OLD_FILES[::5])
+def test_a_file_with_wrong_bytes_gives_a_forest_or_one_error(tmp_path, capfd, name):
+    whole = (OLD / name).read_bytes()
+    rng = np.random.default_rng(len(whole))
+    path = tmp_path / "wrong"
+    for _ in range(60):
+        wrong = bytearray(whole)
+        for place in rng.integers(0, len(whole), 3):
+            wrong[place] = rng.integers(256)
+        path.write_bytes(wrong)
+        try:
+            assert isinstance(load(path), Forest)
+        except (ModelFormatError, UnsupportedModel) as error:
+            assert "\n" not in str(error)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,76 @@
+"""Loading of models, the only room that knows the training libraries.
+
+takes: file or fitted model; gives: Forest.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelFormatError, UnsupportedModel
+from ..forest import Forest
+from . import xgboost
+
+_LATER = ("lightgbm", "sklearn", "catboost", "treelite", "onnx")
+_REMEDY = (
+    "give an XGBoost model file (JSON, UBJSON or binary), a Booster or a fitted XGB* estimator"
+)
+
+
+def load(model: Any) -> Forest:
+    """Load a trained model.
+
+    Args:
+        model: path to an XGBoost file (JSON, UBJSON or the binary format of XGBoost 0.90 to 2.0,
+            told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
+            `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`, or a `Forest`,
+            which is returned as it is. A file is taken as the `Booster` that it holds.
+
+    Raises:
+        ModelFormatError: the file is missing, truncated, damaged or no model.
+        UnsupportedModel: the model has a part that cannot be reproduced exactly yet.
+    """
+    if isinstance(model, Forest):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return _load_file(Path(os.fsdecode(model)))
+    kind = xgboost.kind_of(model)
+    if kind is not None:
+        return xgboost.from_object(model, kind)
+    name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
+    if any(cls.__module__.split(".")[0] in (*_LATER, "xgboost") for cls in type(model).__mro__):
+        raise UnsupportedModel(
+            f"load: argument 'model': an object of type {name} cannot be loaded yet; {_REMEDY}"
+        )
+    raise ModelFormatError(f"load: argument 'model': got an object of type {name}; {_REMEDY}")
+
+
+def _load_file(path: Path) -> Forest:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ModelFormatError(
+            f"load: argument 'model': cannot read '{path}' ({reason}); {_REMEDY}"
+        ) from None
+    kind = xgboost.format_of(data)
+    if kind is not None:
+        return xgboost.from_bytes(data, kind, f"xgboost {path}")
+    later = _later_format(path, data)
+    if later is not None:
+        raise UnsupportedModel(
+            f"load: argument 'model': '{path}' is {later}, which cannot be loaded yet; {_REMEDY}"
+        )
+    hint = "; unpickle it and give the object" if data[:1] == b"\x80" else f"; {_REMEDY}"
+    looks = "is empty" if not data else f"is no model file (begins with {data[:8]!r})"
+    raise ModelFormatError(f"load: argument 'model': '{path}' {looks}{hint}")
+
+
+def _later_format(path: Path, data: bytes) -> str | None:
+    if data.startswith(b"tree\n"):
+        return "a LightGBM model"
+    if path.suffix.lower() == ".onnx":
+        return "an ONNX model"
+    return None

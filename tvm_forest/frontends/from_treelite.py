@@ -1,0 +1,117 @@
+"""Node arrays of a forest, from the trees that treelite has read.
+
+takes: treelite.Model; gives: the node arrays of a Forest, by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..forest import LEAF, Array
+from .refusals import unsupported
+
+# The dtypes matter for a model without trees only.
+_FIELDS = {
+    "cleft": np.int32,
+    "cright": np.int32,
+    "split_index": np.int32,
+    "default_left": np.uint8,
+    "threshold": np.float32,
+    "leaf_value": np.float32,
+}
+
+
+def node_arrays(
+    model: Any, where: str, n_trees: int, node_ids: list[Array] | None = None
+) -> dict[str, Array]:
+    """Return `tree_offset` and the arrays over all nodes that `Forest` takes.
+
+    Nodes that no path reaches are left out. XGBoost keeps such nodes where it pruned.
+
+    Args:
+        model: treelite.Model.
+        where: place that error messages name.
+        n_trees: number of trees to take, from the first one.
+        node_ids: for each tree the numbers of its nodes in the source model, if these are not
+            0, 1, 2, ...
+    """
+    if model.get_header_accessor().get_field("leaf_vector_shape").prod() != 1:
+        raise unsupported(
+            where, "leaf_vector_shape", "leaves hold vectors", "train one tree per output"
+        )
+    columns, sizes = _columns(model, where, n_trees)
+    offset = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    start = np.repeat(offset[:-1], sizes)
+    if node_ids is None:
+        numbers = np.arange(offset[-1]) - start
+    else:
+        numbers = np.concatenate([*node_ids[:n_trees], np.zeros(0, np.int64)])
+    is_leaf = columns["cleft"] == LEAF
+    nodes = {
+        "feature": np.where(is_leaf, LEAF, columns["split_index"]).astype(np.int32),
+        "threshold": columns["threshold"],
+        "left": columns["cleft"],
+        "right": np.where(is_leaf, LEAF, columns["cright"]).astype(np.int32),
+        "default_left": columns["default_left"].astype(bool) & ~is_leaf,
+        "leaf_value": np.where(is_leaf, columns["leaf_value"], 0)[:, None].astype(
+            columns["leaf_value"].dtype
+        ),
+        "node_id": numbers.astype(np.int32),
+    }
+    return _without_orphans({"tree_offset": offset, **nodes})
+
+
+def _columns(model: Any, where: str, n_trees: int) -> tuple[dict[str, Array], Array]:
+    """Each field over all trees, and the number of nodes of each tree."""
+    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
+    for number, tree in enumerate(trees):
+        if tree.get_field("has_categorical_split")[0]:
+            raise unsupported(
+                where,
+                "split_type",
+                f"tree {number} has a categorical split",
+                "encode categories as numbers before training",
+            )
+    parts = {name: [tree.get_field(name) for tree in trees] for name in _FIELDS}
+    columns = {
+        name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype in _FIELDS.items()
+    }
+    return columns, np.array([len(part) for part in parts["cleft"]], np.int64)
+
+
+def _without_orphans(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Drop the nodes that have no parent, again and again, but for the roots."""
+    offset, left, right = (arrays[name] for name in ("tree_offset", "left", "right"))
+    sizes = np.diff(offset)
+    size, start = np.repeat(sizes, sizes), np.repeat(offset[:-1], sizes)
+    inner = left != LEAF
+    if np.any(inner & ((left < 1) | (left >= size) | (right < 1) | (right >= size))):
+        return arrays  # damaged; Forest names the node
+
+    def parents_of(nodes: Array) -> Array:
+        children = np.concatenate([start[nodes] + left[nodes], start[nodes] + right[nodes]])
+        return np.bincount(children, minlength=len(left))
+
+    parents = parents_of(np.flatnonzero(inner))
+    parents[offset[:-1]] += 1
+    keep = np.ones(len(left), bool)
+    orphans = np.flatnonzero(parents == 0)
+    while orphans.size:
+        keep[orphans] = False
+        parents -= parents_of(orphans[inner[orphans]])
+        orphans = np.flatnonzero(keep & (parents == 0))
+    return arrays if keep.all() else _kept(arrays, keep, start)
+
+
+def _kept(arrays: dict[str, Array], keep: Array, start: Array) -> dict[str, Array]:
+    """Leave out nodes and number the others anew."""
+    place = np.concatenate([[0], np.cumsum(keep)])
+    kept = {name: values[keep] for name, values in arrays.items() if name != "tree_offset"}
+    base = start[keep]
+    for name in ("left", "right"):
+        child = kept[name]
+        moved = place[base + child] - place[base]
+        kept[name] = np.where(child == LEAF, LEAF, moved).astype(np.int32)
+    return {"tree_offset": place[arrays["tree_offset"]], **kept}
