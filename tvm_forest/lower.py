@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tvm
 from tvm import s_tir, tirx
 
-from .errors import BuildError, ScheduleError
+from .errors import BuildError, ScheduleError, UnsupportedModel
 from .forest import Array, Forest
 from .forest_passes.ordering import arrange_by_round
 from .passes import pipeline
@@ -58,6 +58,7 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
         BuildError: the layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
+    _check_forest(forest)
     arranged = arrange_by_round(forest)
     lowered, arguments = _lower(arranged, sch, target, exact)
     machine = cpu.tvm_target(target)
@@ -74,6 +75,7 @@ def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
     Raises:
         The same as `build`.
     """
+    _check_forest(forest)
     return _lower(arrange_by_round(forest), sch, target, exact=False)[0]
 
 
@@ -122,6 +124,25 @@ def _schedule(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
     except s_tir.ScheduleError as error:
         raise BuildError(f"build: TVM refuses a step of the schedule: {error}\n{sch}") from error
     return tir.mod
+
+
+def _check_forest(forest: Forest) -> None:
+    """Refuse by name what a Forest can say and the code generators cannot do yet."""
+    refused = {
+        "categories": bool(forest.categories),
+        "leaf_value": forest.leaf_value.shape[1] != 1,
+        "base_first": not forest.base_first,
+        "average": forest.average,
+        "threshold": forest.threshold.dtype != forest.leaf_value.dtype,
+    }
+    field = next((name for name, fires in refused.items() if fires), None)
+    if field is not None:
+        value = getattr(forest, field)
+        shown = f"{value.dtype} {value.shape}" if hasattr(value, "shape") else repr(value)
+        raise UnsupportedModel(
+            f"build: argument 'model': field '{field}': {shown} cannot be compiled yet; "
+            "predict with Forest.predict_reference or the source library"
+        )
 
 
 def _check_schedule(forest: Forest, sch: Schedule, exact: bool) -> None:
