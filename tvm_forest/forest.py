@@ -114,7 +114,7 @@ class Forest:
         """C, the margins of one row."""
         return len(self.base_score)
 
-    @property
+    @cached_property
     def sum_dtype(self) -> str:
         """Dtype in which margins are summed."""
         return str(self.leaf_value.dtype)

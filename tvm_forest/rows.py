@@ -62,7 +62,9 @@ def writable_view(array: Array) -> Array:
 
 
 def _as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
-    with np.errstate(over="ignore"):
+    if array.dtype == dtype:  # entering `errstate` would take longer than the rest of a small call
+        return np.ascontiguousarray(array)
+    with np.errstate(all="ignore"):
         return np.ascontiguousarray(array, dtype)
 
 
@@ -98,7 +100,7 @@ def _from_frame(frame: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         try:
             if not _is_numeric(column.dtype):
                 raise TypeError(f"dtype {column.dtype} holds no numbers")
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 array[:, i] = column.to_numpy(dtype=dtype, na_value=np.nan)
         except (TypeError, ValueError) as error:
             raise InputError(

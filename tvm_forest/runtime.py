@@ -23,9 +23,12 @@ from .rows import to_rows, writable_view
 from .schedule import Schedule
 from .target import Target
 
-WALKS_WORTH_A_THREAD = 8_000
-"""Rows times trees from which all cores are used by default. Waking a second thread costs 10 to
-40 us; one thread does 8,000 walks in about 50 us (2 cores of Zen 4, `airline` and `higgs`)."""
+WALKS_WORTH_A_THREAD = 10_000
+"""Rows times trees from which all cores are used by default: 96 rows of `airline` or `higgs` (100
+trees of depth 8) take 65 us on one core of Zen 4, 45 to 52 us on two; fewer rows gain nothing."""
+
+MOST_THREADS = 1024
+"""More are taken as so many; TVM fails to count 2**31."""
 
 _pool = threading.local()
 
@@ -62,8 +65,10 @@ class Predictor:
         self._arguments = {
             name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
         }
-        suffixes = ("", "_parallel") if any(x.parallel for x in schedule.loops()) else ("",)
+        parallel = [loop for loop in schedule.loops() if loop.parallel]
+        suffixes = ("", "_parallel") if parallel else ("",)
         self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
+        self._block = max((loop.step for loop in parallel if loop.kind == "batch"), default=1)
         order = np.argsort(forest.tree_id[forest.tree_id >= 0], kind="stable")
         self._columns = np.flatnonzero(forest.tree_id >= 0)[order]
 
@@ -178,14 +183,14 @@ class Predictor:
     def _threads(self, n_rows: int, n_jobs: Any) -> int:
         if n_jobs is None:
             large = n_rows * self.forest.n_trees >= WALKS_WORTH_A_THREAD
-            return self.target.cores if large else 1
+            return self.target.cores if large and n_rows > self._block else 1
         whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
         if not whole or n_jobs == 0 or n_jobs < -1:
             raise InputError(
                 f"predict: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
                 "-1 for all cores, or None"
             )
-        return self.target.cores if n_jobs == -1 else int(n_jobs)
+        return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
 
 
 def _squeeze(array: Array) -> Array:
