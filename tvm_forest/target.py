@@ -70,7 +70,8 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     if kind not in KINDS:
         known = ", ".join(KINDS)
         raise InputError(f"build: argument 'target': unknown kind {kind!r} (have: {known})")
-    options = sorted((key, _freeze(value)) for key, value in spec.items() if key != "kind")
+    named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
+    options = ((key, _freeze(value)) for key, value in named)
     return Target(kind, tuple(options))
 
 
