@@ -179,6 +179,10 @@ class Forest:
             return "field 'tree_offset' does not cover the nodes in order"
         if self.n_outputs < 1 or np.any(self.tree_class >= self.n_outputs):
             return f"field 'tree_class' names a class beyond the {self.n_outputs} outputs"
+        if np.any(self.tree_class < (0 if self.leaf_value.shape[1] == 1 else -1)):
+            return "field 'tree_class' is negative, but leaves hold one value"
+        if self.comparison not in ("<", "<="):
+            return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
         return None
 
     def _node_problem(self) -> str | None:

@@ -90,7 +90,7 @@ def _lower(
     for name, output in _functions(forest).items():
         # 2. what is to be computed, and from what
         specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
-        base = [forest.base_score] if name == "predict" else []
+        base = [forest.base_score.astype(forest.sum_dtype)] if name == "predict" else []
         arguments[name] = [*(arrays[spec.name] for spec in specs), *base]
         canonical = emit_canonical(forest, rep, output)
         before[name] = canonical["main"]
@@ -133,6 +133,7 @@ def _check_forest(forest: Forest) -> None:
         "leaf_value": forest.leaf_value.shape[1] != 1,
         "base_first": not forest.base_first,
         "average": forest.average,
+        "n_features": forest.n_features == 0,
         "threshold": forest.threshold.dtype != forest.leaf_value.dtype,
     }
     field = next((name for name, fires in refused.items() if fires), None)
@@ -157,6 +158,11 @@ def _check_schedule(forest: Forest, sch: Schedule, exact: bool) -> None:
             f"build: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
             f"the model has {size[0]} and {size[1]}; make one with "
             f"tvm_forest.new_schedule(model)\n{sch}"
+        )
+    if sch.batch is not None:
+        raise ScheduleError(
+            f"build: argument 'schedule': made for batches of {sch.batch} rows, but code is made "
+            f"for any number; leave 'batch' out\n{sch}"
         )
     if exact and not sch.keeps_order:
         raise ScheduleError(

@@ -129,7 +129,8 @@ class Schedule:
         for name in ("trees", "classes", "batch"):
             value = getattr(self, name)
             least = 1 if name == "classes" else 0
-            if not (isinstance(value, int) and value >= least) and (name, value) != ("batch", None):
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            if not whole and (name, value) != ("batch", None):
                 raise ScheduleError(
                     f"schedule: argument '{name}': {value!r} is no count; "
                     f"give an integer >= {least}"
@@ -270,7 +271,7 @@ class Schedule:
             start = cls(data["trees"], data["classes"], data["batch"])
             steps = [Step(step.pop("do"), step) for step in data["steps"]]
             version = data["version"]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
             ) from None
@@ -295,9 +296,9 @@ class Schedule:
 def _replay(sch: Schedule, steps: list[Step]) -> Schedule:
     start = Schedule(sch.trees, sch.classes, sch.batch)
     for step in steps:
-        if step.do not in DIRECTIVES:
+        if not isinstance(step.do, str) or step.do not in DIRECTIVES:
             known = ", ".join(sorted(DIRECTIVES))
-            raise ScheduleError(f"schedule: no directive '{step.do}' (have: {known})")
+            raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
         start = DIRECTIVES[step.do].apply(start, step.arguments)
     return start
 

@@ -122,7 +122,12 @@ def tile_onto_tir(
     parts: int | None = None,
 ) -> None:
     """Split the loop; TVM adds the guard as a predicate of the block."""
-    outer_loop, inner_loop = nest.tir.split(nest.loops.pop(index), [parts, size])
+    loop = nest.loops.pop(index)
+    count = getattr(nest.tir.get(loop).extent, "value", None)
+    if parts is not None and count is not None:
+        # given the parts, TVM would run them all, even if the last ones are empty
+        size, parts = -(-count // parts), None
+    outer_loop, inner_loop = nest.tir.split(loop, [parts, size])
     nest.loops |= {outer: outer_loop, inner: inner_loop}
 
 
@@ -153,10 +158,10 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
           for tree                 for batch
             S                        S
     """
+    wanted = [find_loop(sch, "reorder", "indices", name) for name in indices]
     if len(set(indices)) != len(indices):
         message = f"argument 'indices': {', '.join(indices)} names a loop twice; name each once"
         raise refuse(sch, "reorder", message)
-    wanted = [find_loop(sch, "reorder", "indices", name) for name in indices]
     if not wanted:
         raise refuse(sch, "reorder", "argument 'indices': name at least one loop")
     chain = _chain(sch, [loop.name for loop in wanted])

@@ -30,7 +30,7 @@ from .representation import Buffers, BufferSpec, Expr, NodeTest, Representation,
 DEFAULT_LEFT = 1 << 30
 """Flag in the feature field: a missing value goes to the left."""
 
-MOST_SLOTS = 1 << 28
+MOST_SLOTS = 1 << 25
 
 INTEGER_OF = {"float32": "int32", "float64": "int64"}
 
