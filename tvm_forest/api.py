@@ -102,11 +102,13 @@ def build(
     Raises:
         ModelFormatError, UnsupportedModel: see `load`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown.
+        InputError: the target is unknown, or n_jobs is no number of threads.
         BuildError: LLVM is missing, or the compiler fails.
     """
     from .lower import build as compile_forest
+    from .runtime import check_n_jobs
 
+    check_n_jobs("build", n_jobs)
     forest, machine = load(model), parse_target(target)
     chosen = heuristic.default_schedule(forest, machine) if schedule is None else schedule
     predictor = compile_forest(forest, chosen, machine, exact)

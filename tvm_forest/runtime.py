@@ -184,13 +184,18 @@ class Predictor:
         if n_jobs is None:
             large = n_rows * self.forest.n_trees >= WALKS_WORTH_A_THREAD
             return self.target.cores if large and n_rows > self._block else 1
-        whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
-        if not whole or n_jobs == 0 or n_jobs < -1:
-            raise InputError(
-                f"predict: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
-                "-1 for all cores, or None"
-            )
+        check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
+
+
+def check_n_jobs(where: str, n_jobs: Any) -> None:
+    """Raise InputError unless n_jobs is None, -1 or a positive number."""
+    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole and (n_jobs == -1 or n_jobs >= 1)):
+        raise InputError(
+            f"{where}: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
+            "-1 for all cores, or None"
+        )
 
 
 def _squeeze(array: Array) -> Array:
