@@ -1,0 +1,100 @@
+"""One predictor, many threads."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest
+from tvm_forest.probe_rows import hard_rows
+
+CALLERS, CALLS = 8, 200
+FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
+
+
+@functools.cache
+def predictor() -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST)
+
+
+@functools.cache
+def batches() -> list[tuple[Any, Any, Any]]:
+    """Rows of several sizes, their margins and their leaves."""
+    sizes = (0, 1, 2, 7, 33, 64, 65, 130, 200)
+    rows = [hard_rows(FOREST, size, seed=size) for size in sizes]
+    answers = [(FOREST.predict_reference(r), FOREST.predict_reference(r, "apply")) for r in rows]
+    return [(r, *answer) for r, answer in zip(rows, answers, strict=True)]
+
+
+def wrong_answers(caller: int, n_jobs: int | None) -> int:
+    """Call the one predictor many times with changing batches."""
+    wrong = 0
+    for call in range(CALLS):
+        rows, margins, leaves = batches()[(caller + call) % len(batches())]
+        wrong += not np.array_equal(predictor().predict_margin(rows, n_jobs=n_jobs), margins)
+        if call % 4 == 0:
+            wrong += not np.array_equal(predictor().apply(rows, n_jobs=n_jobs), leaves)
+    return wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_jobs", [1, 2, None])
+def test_calls_from_many_threads_give_the_same_bits(n_jobs: int | None) -> None:
+    predictor(), batches()
+    start = threading.Barrier(CALLERS, timeout=60)
+
+    def caller(number: int) -> int:
+        start.wait()
+        return wrong_answers(number, n_jobs)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        assert list(pool.map(caller, range(CALLERS))) == [0] * CALLERS
+
+
+@pytest.mark.slow
+def test_callers_may_use_different_numbers_of_threads() -> None:
+    predictor(), batches()
+    with ThreadPoolExecutor(CALLERS) as pool:
+        jobs = [pool.submit(wrong_answers, i, 1 + i % 3) for i in range(CALLERS)]
+        assert [job.result() for job in jobs] == [0] * CALLERS
+
+
+def longest_halt(work: Callable[[], Any]) -> float:
+    """Return the longest time for which another thread stood still, as a share of the work's."""
+    ticks, stop = [time.perf_counter()], threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks.append(time.perf_counter())
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    begin = time.perf_counter()
+    work()
+    duration = time.perf_counter() - begin
+    stop.set()
+    thread.join()
+    return float(np.diff(ticks).max()) / duration
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_other_threads_run_while_a_batch_is_computed(n_jobs: int) -> None:
+    rows = np.tile(hard_rows(FOREST, 1000), (700, 1))
+    predictor().predict(rows[:200], n_jobs=n_jobs)
+    halts = [longest_halt(lambda: predictor().predict(rows, n_jobs=n_jobs)) for _ in range(3)]
+    assert min(halts) < 0.5
+
+
+@pytest.mark.slow
+def test_a_held_interpreter_lock_would_be_noticed() -> None:
+    numbers = np.random.default_rng(0).random(1_000_000).tolist()
+    assert longest_halt(lambda: sorted(numbers)) > 0.5
