@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tvm_forest"
 LEVELS = {
     "errors": 0,
     "forest": 1,
+    "nest": 1,
     "target": 1,
     "frontends": 2,
     "forest_passes": 2,

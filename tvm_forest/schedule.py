@@ -9,63 +9,18 @@ This module holds the nest and its invariants. The directives that rewrite it li
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ScheduleError
-
-Kind = Literal["batch", "class", "tree"]
-Stop = int | None  # None is the symbolic number of rows, n
+from .forest import Array
+from .nest import Guard, Loop, keeps_order, path_problem, path_to, paths, replace_loop, values
 
 JSON_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Loop:
-    """One index variable: the values start, start + step, ... below stop.
-
-    The row (class, tree) that an iteration works on is the sum of the values of all enclosing
-    loops of that kind.
-
-    Attributes:
-        name: unique in the schedule.
-        kind: what the index counts.
-        start: first value.
-        stop: bound, exclusive; None means n, the number of rows.
-        step: distance of two values.
-        children: loops inside, in order; none for a leaf loop, whose body is one walk.
-        parallel: whether the iterations may run at the same time on CPU threads.
-        interleave: walks that advance together, 1 for one after the other.
-    """
-
-    name: str
-    kind: Kind
-    start: int
-    stop: Stop
-    step: int
-    children: tuple[Loop, ...] = ()
-    parallel: bool = False
-    interleave: int = 1
-
-    @property
-    def count(self) -> int | None:
-        """Number of iterations; None if it depends on n."""
-        return None if self.stop is None else max(0, -(-(self.stop - self.start) // self.step))
-
-    def walk(self) -> Iterator[Loop]:
-        """Yield this loop and all loops inside, outermost first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A condition on a partial tile: the sum of the loops' values stays below `stop`."""
-
-    loops: tuple[str, ...]
-    stop: Stop
+DEFAULT_LAYOUT = "array"
+ROOT = ""
+"""Name of the loop around all others, which nobody sees."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +61,9 @@ class Schedule:
         classes: number of outputs; with more than one, a `class` loop stands around `tree`.
         batch: number of rows if it is fixed, None for any.
         representation: in-memory layout of the model.
-        nest: the outermost loop.
+        target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
+        depths: depth of the deepest tree of each round, if known; for `split_by_depth`.
+        nest: a loop of one iteration around the outermost loops.
         guards: conditions of partial tiles.
         replaced: names that are gone, with the names that took their place.
         steps: the trace.
@@ -115,7 +72,9 @@ class Schedule:
     trees: int
     classes: int = 1
     batch: int | None = None
-    representation: str = "array"
+    target: str | None = None
+    depths: tuple[int, ...] | None = None
+    representation: str = DEFAULT_LAYOUT
     nest: Loop = field(default=None)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = ()
     replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -143,13 +102,13 @@ class Schedule:
         nest = Loop("tree", "tree", 0, rounds, 1)
         if self.classes > 1:
             nest = Loop("class", "class", 0, self.classes, 1, (nest,))
-        return Loop("batch", "batch", 0, self.batch, 1, (nest,))
+        return Loop(ROOT, "batch", 0, 1, 1, (Loop("batch", "batch", 0, self.batch, 1, (nest,)),))
 
     # -- looking ----------------------------------------------------------------------------------
 
     def loops(self) -> tuple[Loop, ...]:
         """Return all live loops, outermost first."""
-        return tuple(self.nest.walk())
+        return tuple(self.nest.walk())[1:]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all live loops, outermost first."""
@@ -165,11 +124,47 @@ class Schedule:
 
     def path(self, name: str) -> tuple[Loop, ...]:
         """Return the loops from the outermost one down to `name`, inclusive."""
-        return _path_to(self.nest, name)
+        return path_to(self.nest, name)[1:]
+
+    def leaves(self) -> tuple[Loop, ...]:
+        """Return the innermost loops, in order."""
+        return tuple(loop for loop in self.loops() if not loop.children)
+
+    def copies(self, name: str) -> tuple[str, ...]:
+        """Return the live loops that came from an index, itself included, in order."""
+        family, replaced = [name], dict(self.replaced)
+        for member in family:
+            family += replaced.get(member, ())
+        return tuple(live for live in self.names() if live in family)
+
+    pieces = copies
+
+    def trees_of(self, leaf: str, iterations: dict[str, int] | None = None) -> Array:
+        """Return the rounds that the walks of a leaf loop visit, int64, in order.
+
+        Args:
+            leaf: name of a leaf loop.
+            iterations: loops of which only this iteration counts, by name.
+        """
+        return values(self._instances(leaf, iterations or {}), "tree", self.guards)
+
+    def _instances(self, leaf: str, iterations: dict[str, int]) -> Iterator[Loop]:
+        """The path to a leaf; a special loop shrinks to the one iteration that leads there."""
+        path = self.path(leaf)
+        for loop, below in zip(path, (*path[1:], None), strict=True):
+            only = iterations.get(loop.name) if below is None or below.case is None else below.case
+            if only is not None:
+                value = loop.start + loop.step * only
+                loop = replace(loop, start=value, stop=value + 1)
+            yield loop
 
     def is_default(self) -> bool:
         """Return whether no directive has changed the nest."""
-        return self == Schedule(self.trees, self.classes, self.batch)
+        return self == self.fresh()
+
+    def fresh(self) -> Schedule:
+        """Return the schedule of the same problem without directives."""
+        return Schedule(self.trees, self.classes, self.batch, self.target, self.depths)
 
     @property
     def keeps_order(self) -> bool:
@@ -177,37 +172,31 @@ class Schedule:
 
         If so, results are bit-equal to the source model; otherwise sums are regrouped.
         """
-        leaves = [loop for loop in self.loops() if not loop.children]
-        return all(
-            _ascending([x for x in self.path(leaf.name) if x.kind == "tree"]) for leaf in leaves
-        )
+        return keeps_order(self.nest)
 
     def problem(self) -> str | None:
         """Return the first broken invariant as a sentence, or None."""
-        loops = self.loops()
-        names = [loop.name for loop in loops]
+        names = self.names()
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
             return f"two loops are named '{doubled}'"
-        outer = next((x for x in loops if x.children and x.interleave > 1), None)
-        if outer is not None:
-            return f"'{outer.name}' is interleaved but contains '{outer.children[0].name}'"
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
-        for loop in loops:
-            kinds = {x.kind for x in self.path(loop.name)}
-            if not loop.children and kinds != wanted:
-                return f"the loops around '{loop.name}' run over {sorted(kinds)} only"
-        return None
+        found = (path_problem(path[1:], wanted) for path in paths(self.nest))
+        return next((problem for problem in found if problem is not None), None)
 
     # -- changing ---------------------------------------------------------------------------------
 
     def with_loop(self, name: str, new: Loop) -> Schedule:
         """Return this schedule with the subtree at loop `name` replaced by `new`."""
-        return replace(self, nest=_replace_loop(self.nest, name, new))
+        return self.with_loops(name, (new,))
 
-    def without(self, directive: str) -> Schedule:
-        """Return the schedule that the trace gives if all steps of one directive are left out."""
-        return _replay(self, [step for step in self.steps if step.do != directive])
+    def with_loops(self, name: str, new: Iterable[Loop]) -> Schedule:
+        """Return this schedule with the subtree at loop `name` replaced by several, in order."""
+        return replace(self, nest=replace_loop(self.nest, name, new)[0])
+
+    def without(self, *directives: str) -> Schedule:
+        """Return the schedule that the trace gives if all steps of some directives are left out."""
+        return _replay(self, [step for step in self.steps if step.do not in directives])
 
     # -- texts ------------------------------------------------------------------------------------
 
@@ -219,14 +208,17 @@ class Schedule:
         return "\n".join(self._lines(mark))
 
     def _lines(self, mark: str | None = None) -> Iterator[str]:
-        yield from self._loop_lines(self.nest, 0, mark)
+        if self.representation != DEFAULT_LAYOUT:
+            yield f"represent as {self.representation}"
+        for loop in self.nest.children:
+            yield from self._loop_lines(loop, 0, mark)
 
     def _loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
         stop = "n" if loop.stop is None else loop.stop
         head = f"{'parallel' if loop.parallel else 'for'} {loop.name}"
         line = f"{'  ' * depth}{head} in ({loop.start}, {stop}, {loop.step})"
-        notes = "; ".join([loop.kind, *self._notes(loop)]) if loop.name != loop.kind else ""
-        notes = notes or "; ".join(self._notes(loop))
+        kind = [loop.kind] if loop.name != loop.kind else []
+        notes = "; ".join([*kind, *self._notes(loop)])
         line = f"{line:<40} # {notes}" if notes else line
         yield line + ("   <----" if loop.name == mark else "")
         for child in loop.children:
@@ -240,8 +232,9 @@ class Schedule:
             if loop.name in guard.loops and not inside & set(guard.loops):
                 stop = "n" if guard.stop is None else guard.stop
                 yield f"guard {' + '.join(guard.loops)} < {stop}"
-        if loop.interleave > 1:
-            yield f"interleave {loop.interleave}"
+        if loop.case is not None:
+            yield f"iteration {loop.case} only"
+        yield from loop.marks()
 
     def _body(self, leaf: Loop) -> str:
         terms = {"batch": "", "class": "", "tree": ""}
@@ -253,11 +246,25 @@ class Schedule:
         tree = f"({tree})" if "+" in tree else tree
         return f"out[{row}, {output}] += walk({tree}*{self.classes} + {output}, {row})"
 
+    def to_dot(self) -> str:
+        """Return the nest as a graph in the DOT language of Graphviz, one box for each loop."""
+        lines = ["digraph schedule {", "  node [shape=box, fontname=monospace];"]
+        for loop in self.loops():
+            stop = "n" if loop.stop is None else loop.stop
+            label = [f"{loop.name} in ({loop.start}, {stop}, {loop.step})", loop.kind]
+            label += (["parallel"] if loop.parallel else []) + list(self._notes(loop))
+            text = "\\n".join(part.replace('"', "'") for part in label)
+            lines.append(f'  "{loop.name}" [label="{text}"];')
+            lines += [f'  "{loop.name}" -> "{child.name}";' for child in loop.children]
+        return "\n".join([*lines, "}"])
+
     def to_json(self) -> str:
         """Return the problem and the trace as JSON text."""
         head = {"version": JSON_VERSION, "batch": self.batch, "trees": self.trees}
+        known = {"target": self.target, "depths": self.depths}
+        size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
-        return json.dumps({**head, "classes": self.classes, "steps": steps})
+        return json.dumps({**head, "classes": self.classes, **size, "steps": steps})
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -268,7 +275,8 @@ class Schedule:
         """
         try:
             data = json.loads(text)
-            start = cls(data["trees"], data["classes"], data["batch"])
+            depths = None if data.get("depths") is None else tuple(data["depths"])
+            start = cls(data["trees"], data["classes"], data["batch"], data.get("target"), depths)
             steps = [Step(step.pop("do"), step) for step in data["steps"]]
             version = data["version"]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -289,38 +297,15 @@ class Schedule:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        size = (self.trees, self.classes, self.batch, self.representation)
+        size = (self.trees, self.classes, self.batch, self.target, self.representation)
         return (*size, self.nest, self.guards)
 
 
 def _replay(sch: Schedule, steps: list[Step]) -> Schedule:
-    start = Schedule(sch.trees, sch.classes, sch.batch)
+    start = sch.fresh()
     for step in steps:
         if not isinstance(step.do, str) or step.do not in DIRECTIVES:
             known = ", ".join(sorted(DIRECTIVES))
             raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
         start = DIRECTIVES[step.do].apply(start, step.arguments)
     return start
-
-
-def _ascending(tree_loops: list[Loop]) -> bool:
-    """Whether nested loops visit their sums in ascending order, on one thread."""
-    pairs = zip(tree_loops, tree_loops[1:], strict=False)
-    nested = all(outer.step >= (inner.stop or 0) - inner.start for outer, inner in pairs)
-    return nested and not any(loop.parallel for loop in tree_loops)
-
-
-def _path_to(loop: Loop, name: str) -> tuple[Loop, ...]:
-    if loop.name == name:
-        return (loop,)
-    for child in loop.children:
-        below = _path_to(child, name)
-        if below:
-            return (loop, *below)
-    return ()
-
-
-def _replace_loop(loop: Loop, name: str, new: Loop) -> Loop:
-    if loop.name == name:
-        return new
-    return replace(loop, children=tuple(_replace_loop(x, name, new) for x in loop.children))

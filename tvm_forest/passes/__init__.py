@@ -8,17 +8,28 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
+from ..schedule import Schedule
+from ..schedule_prims.walks import WalkForm
 from ..tir_gen.representation import Representation
+from .cache_near import CacheNear
+from .fuse_parallel import FuseParallel
+from .lower_atomics import LowerAtomics
 from .lower_walks import LowerWalks
+from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
+from .write_nest import WriteNest
 
 
-def pipeline(rep: Representation, comparison: str) -> tvm.transform.Pass:
+def pipeline(
+    rep: Representation, comparison: str, sch: Schedule, forms: dict[str, WalkForm]
+) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
     Args:
         rep: layout that says how to emit the steps of a walk.
         comparison: "<" or "<=", what sends a value to the left.
+        sch: the schedule that was replayed.
+        forms: how the walks of each leaf loop are done.
     """
     block = s_tir.transform
     return tvm.transform.Sequential(
@@ -35,10 +46,17 @@ def pipeline(rep: Representation, comparison: str) -> tvm.transform.Pass:
             block.LowerMatchBuffer(),
             block.StmtSimplify(),
             block.LowerOpaqueBlock(),
-            # phase 2: guards of partial tiles become loop bounds
+            # phase 2: the nest is completed where loops have copies, and guards become bounds
+            WriteNest(sch, forms),
             TightenGuards(),
-            # phase 3: the walk operator becomes loads, comparisons and steps
+            # phase 3: parallel loops over trees get sums of their own
+            PrivatizeSums(sch),
+            # phase 4: rows and trees are brought near; nested parallel loops are fused
+            CacheNear(rep, sch),
+            FuseParallel(),
+            # phase 5: operators become loads, comparisons, steps and atomic additions
             LowerWalks(rep, comparison),
+            LowerAtomics(),
         ],
         name="tvm_forest.pipeline",
     )

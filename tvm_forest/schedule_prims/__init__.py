@@ -2,14 +2,30 @@
 
 takes: Schedule; gives: Schedule, and `replay`, which repeats a trace on TVM's own schedule.
 
-    loops.py   tile  reorder  parallel
-    walks.py   interleave
+    loops.py        tile  reorder  parallel  unroll
+    fission.py      split  specialize  split_by_depth
+    walks.py        interleave  unroll_walk  peel_walk  simdize (also named vectorize)
+    memory.py       represent_as  cache
+    reductions.py   atomic_reduce  vector_reduce
+    devices.py      gpu_dimension  shared_reduce
 """
 
 from __future__ import annotations
 
 from ..schedule import DIRECTIVES, Schedule
-from . import loops, walks
+from . import devices, fission, loops, memory, reductions, walks
 from .replay import replay
 
-__all__ = ["DIRECTIVES", "Schedule", "loops", "replay", "walks"]
+setattr(Schedule, "vectorize", getattr(Schedule, "simdize"))  # noqa: B009, B010  # an alias
+
+__all__ = [
+    "DIRECTIVES",
+    "Schedule",
+    "devices",
+    "fission",
+    "loops",
+    "memory",
+    "reductions",
+    "replay",
+    "walks",
+]

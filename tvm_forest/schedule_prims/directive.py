@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScheduleError
-from ..schedule import DIRECTIVES, Loop, Schedule, Step
+from ..nest import Loop
+from ..schedule import DIRECTIVES, Schedule, Step
 
 if TYPE_CHECKING:
     from tvm import s_tir
@@ -30,15 +31,28 @@ class Nest:
 
     Attributes:
         tir: TVM's schedule of the function.
-        block: name of the block that holds the walk.
-        loops: TVM's loop of each of our loop names.
-        annotations: (loop name, key, value) to be set when all loops stand.
+        loops: TVM's loop of each index that S-TIR can still rewrite.
+        order: names of all indices in S-TIR's nest, outermost first.
+        reductions: names of the indices over trees.
     """
 
     tir: s_tir.Schedule
-    block: str
     loops: dict[str, Any]
-    annotations: list[tuple[str, str, Any]]
+    order: list[str]
+    reductions: set[str]
+
+    def is_reduction(self, name: str) -> bool:
+        """Return whether S-TIR sees a reduction loop, which it will not make parallel."""
+        return name in self.reductions
+
+    def replace(self, name: str, new: dict[str, Any]) -> None:
+        """Put loops in the place of one."""
+        del self.loops[name]
+        self.loops |= new
+        at = self.order.index(name)
+        self.order[at : at + 1] = new
+        if name in self.reductions:
+            self.reductions |= set(new)
 
 
 @dataclass

@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ..schedule import Guard, Loop, Schedule
+from ..nest import Guard, Loop, Share, Step
+from ..schedule import Schedule
 from .directive import Nest, check_new_name, directive, find_loop, refuse
 
 TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
@@ -18,7 +19,7 @@ TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
 
 def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
-        if loop.parallel or loop.interleave > 1:
+        if said_of(loop):
             continue
         for size in TILE_SIZES:
             if loop.count is None or size < loop.count:
@@ -46,7 +47,7 @@ def tile(
         index: loop to tile.
         outer, inner: names of the two loops that take its place.
         size: iterations of the inner loop, >= 1 and at most those of `index`.
-        parts: instead of `size`, iterations of the outer loop; the count must be known.
+        parts: instead of `size`, into how many tiles; rows into tiles of ceil(n / parts).
 
     Raises:
         ScheduleError: no such loop, a name already taken, an annotated loop, or a wrong size.
@@ -63,23 +64,27 @@ def tile(
         raise refuse(
             sch, "tile", f"argument 'inner': '{inner}' is also 'outer'; choose another name"
         )
-    if loop.parallel or loop.interleave > 1:
-        what = "parallel" if loop.parallel else "interleaved"
-        message = f"argument 'index': '{index}' is already {what}; tile before annotating"
+    if said_of(loop):
+        message = f"argument 'index': '{index}' is already {said_of(loop)}; tile before annotating"
         raise refuse(sch, "tile", message, index)
-    size = _tile_size(sch, loop, size, parts)
-    span = loop.step * size
-    inner_loop = replace(loop, name=inner, start=0, stop=span)
+    span = _tile_span(sch, loop, size, parts)
+    inner_loop = replace(loop, name=inner, start=0, stop=span, case=None)
     outer_loop = replace(loop, name=outer, step=span, children=(inner_loop,))
     guards = _retarget_guards(sch.guards, index, (outer, inner))
-    whole = loop.stop is not None and (loop.stop - loop.start) % span == 0
-    if not whole:
+    constant = isinstance(loop.stop, int) and isinstance(span, int)
+    if not constant or (loop.stop - loop.start) % span:
         guards = (*guards, Guard((outer, inner), loop.stop))
     replaced = (*sch.replaced, (index, (outer, inner)))
     return replace(sch.with_loop(index, outer_loop), guards=guards, replaced=replaced)
 
 
-def _tile_size(sch: Schedule, loop: Loop, size: Any, parts: Any) -> int:
+def said_of(loop: Loop) -> str:
+    """Return what directives have said about a loop, or nothing."""
+    return ", ".join([*(["parallel"] if loop.parallel else []), *loop.marks()])
+
+
+def _tile_span(sch: Schedule, loop: Loop, size: Any, parts: Any) -> Step:
+    """Return the distance of two tiles, after checking what was asked for."""
     argument, value = ("parts", parts) if size is None else ("size", size)
     if (size is None) == (parts is None):
         raise refuse(sch, "tile", "argument 'size': give either 'size' or 'parts'")
@@ -87,18 +92,23 @@ def _tile_size(sch: Schedule, loop: Loop, size: Any, parts: Any) -> int:
         raise refuse(sch, "tile", f"argument '{argument}': {value!r} is no integer")
     if value < 1:
         raise refuse(sch, "tile", f"argument '{argument}': {value} is not positive")
+    if isinstance(loop.step, Share):
+        message = f"argument 'index': '{loop.name}' steps by {loop.step}; tile the loop inside"
+        raise refuse(sch, "tile", message, loop.name)
     if loop.count is None:
-        if parts is not None:
-            message = f"argument 'parts': '{loop.name}' has n iterations; give 'size' instead"
+        if parts is None:
+            return loop.step * int(value)
+        if (loop.start, loop.stop, loop.step) != (0, None, 1):
+            message = f"argument 'parts': '{loop.name}' has not just n iterations; give 'size'"
             raise refuse(sch, "tile", message, loop.name)
-        return value
+        return Share(value)
     if value > loop.count:
         message = (
             f"argument '{argument}': {value} exceeds the {loop.count} iterations of "
             f"'{loop.name}'; use at most {loop.count}"
         )
         raise refuse(sch, "tile", message, loop.name)
-    return value if parts is None else -(-loop.count // value)
+    return loop.step * (value if parts is None else -(-loop.count // value))
 
 
 def _retarget_guards(
@@ -122,13 +132,13 @@ def tile_onto_tir(
     parts: int | None = None,
 ) -> None:
     """Split the loop; TVM adds the guard as a predicate of the block."""
-    loop = nest.loops.pop(index)
-    count = getattr(nest.tir.get(loop).extent, "value", None)
-    if parts is not None and count is not None:
+    loop = nest.loops[index]
+    extent = getattr(nest.tir.get(loop).extent, "value", None)
+    if parts is not None and extent is not None:
         # given the parts, TVM would run them all, even if the last ones are empty
-        size, parts = -(-count // parts), None
+        parts, size = None, -(-extent // parts)
     outer_loop, inner_loop = nest.tir.split(loop, [parts, size])
-    nest.loops |= {outer: outer_loop, inner: inner_loop}
+    nest.replace(index, {outer: outer_loop, inner: inner_loop})
 
 
 def _reorder_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -164,11 +174,15 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
         raise refuse(sch, "reorder", message)
     if not wanted:
         raise refuse(sch, "reorder", "argument 'indices': name at least one loop")
+    special = next((loop.name for loop in wanted if loop.special), None)
+    if special is not None:
+        message = f"argument 'indices': '{special}' is specialized; reorder before that"
+        raise refuse(sch, "reorder", message, special)
     chain = _chain(sch, [loop.name for loop in wanted])
     children = chain[-1].children
     for loop in reversed(wanted):
-        children = (replace(loop, children=children),)
-    return sch.with_loop(chain[0].name, children[0])
+        children = (replace(loop, children=children, case=None),)
+    return sch.with_loop(chain[0].name, replace(children[0], case=chain[0].case))
 
 
 def _chain(sch: Schedule, names: list[str]) -> list[Loop]:
@@ -195,44 +209,102 @@ def _chain(sch: Schedule, names: list[str]) -> list[Loop]:
 def reorder_onto_tir(nest: Nest, indices: Sequence[str]) -> None:
     """Reorder the loops."""
     nest.tir.reorder(*(nest.loops[name] for name in indices))
+    places = sorted(nest.order.index(name) for name in indices)
+    for place, name in zip(places, indices, strict=True):
+        nest.order[place] = name
 
 
 def _parallel_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    if not any(loop.parallel for loop in sch.loops()):
-        yield from ({"index": loop.name} for loop in sch.loops()[:1] if loop.kind == "batch")
+    for loop in sch.loops():
+        if not loop.parallel and not _taken(loop):
+            yield {"index": loop.name}
+
+
+def _taken(loop: Loop) -> bool:
+    """Whether the iterations of a loop are spoken for."""
+    return bool(loop.gpu or loop.unroll or loop.simdize or loop.interleave > 1)
 
 
 @directive(choices=_parallel_choices)
 def parallel(sch: Schedule, index: str) -> Schedule:
-    """Let the iterations of a loop over rows or classes run at the same time on CPU threads.
+    """Let the iterations of a loop run at the same time on CPU threads.
 
-    s_tir: parallel.
+    A loop over trees gets partial sums of its own for every iteration, which are added up behind
+    it: `atomic_reduce` and `vector_reduce` say how. That changes the order of additions. A parallel
+    loop right inside another is fused with it.
+
+    s_tir: parallel; for a tree loop, which S-TIR refuses, the pass PrivatizeSums.
 
     Args:
-        index: loop to run in parallel. Only one loop on a path can be.
+        index: loop to run in parallel.
 
     Raises:
-        ScheduleError: no such loop, a loop over trees, or a parallel loop around or inside it.
+        ScheduleError: no such loop, mapped to a GPU, or loops between it and another parallel one.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)
           S                            S
     """
     loop = find_loop(sch, "parallel", "index", index)
-    if loop.kind == "tree":
-        message = (
-            f"argument 'index': '{index}' runs over trees, whose partial sums cannot be kept "
-            "apart yet; run a loop over rows in parallel"
-        )
+    if sch.target == "gpu":
+        message = f"argument 'index': '{index}' cannot use CPU threads on a GPU; use gpu_dimension"
         raise refuse(sch, "parallel", message, index)
-    others = [x.name for x in (*sch.path(index)[:-1], *loop.walk()) if x.parallel]
-    if others:
-        message = f"argument 'index': '{others[0]}' is already parallel around or inside '{index}'"
-        raise refuse(sch, "parallel", f"{message}; leave one of them serial", index)
+    if loop.parallel:
+        message = f"argument 'index': '{index}' is already parallel; leave this step out"
+        raise refuse(sch, "parallel", message, index)
+    if _taken(loop):
+        message = f"argument 'index': '{index}' is already {said_of(loop)}; tile it before that"
+        raise refuse(sch, "parallel", message, index)
     return sch.with_loop(index, replace(loop, parallel=True))
 
 
 @parallel.onto_tir
 def parallel_onto_tir(nest: Nest, index: str) -> None:
+    """Mark a loop over rows or classes; S-TIR refuses one over trees."""
+    if not nest.is_reduction(index):
+        nest.tir.parallel(nest.loops[index])
+
+
+MOST_UNROLLED = 256
+
+
+def _unroll_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    for loop in sch.loops():
+        if loop.count is not None and loop.count <= 8 and not said_of(loop):
+            yield {"index": loop.name}
+
+
+@directive(choices=_unroll_choices)
+def unroll(sch: Schedule, index: str) -> Schedule:
+    """Write out all iterations of a loop one after the other.
+
+    s_tir: unroll.
+
+    Args:
+        index: loop of at most 256 iterations.
+
+    Raises:
+        ScheduleError: no such loop, a symbolic or too large number of iterations, or a loop that
+            is parallel or annotated otherwise.
+
+    Rewrite:
+        for t1 in (0, 4, 1)   -->   for t1 in (0, 4, 1)    # unroll
+          S                           S
+    """
+    loop = find_loop(sch, "unroll", "index", index)
+    if loop.count is None:
+        message = f"argument 'index': cannot unroll '{index}' with a symbolic number of iterations"
+        raise refuse(sch, "unroll", f"{message}; tile it and unroll the inner loop", index)
+    if loop.count > MOST_UNROLLED:
+        message = f"argument 'index': {loop.count} iterations exceed {MOST_UNROLLED}; tile first"
+        raise refuse(sch, "unroll", message, index)
+    if loop.parallel or loop.special or _taken(loop):
+        message = f"argument 'index': '{index}' is already {said_of(loop)}; choose another loop"
+        raise refuse(sch, "unroll", message, index)
+    return sch.with_loop(index, replace(loop, unroll=True))
+
+
+@unroll.onto_tir
+def unroll_onto_tir(nest: Nest, index: str) -> None:
     """Mark the loop."""
-    nest.tir.parallel(nest.loops[index])
+    nest.tir.unroll(nest.loops[index])

@@ -1,14 +1,19 @@
 """Repeat the trace of a schedule on TVM's schedule of one function.
 
 takes: s_tir.Schedule and Schedule; gives: nothing, the s_tir.Schedule is changed in place.
+
+What S-TIR cannot do stays behind as annotations `tvm_forest.<key>`, on which our passes act. From
+the first copied loop inwards the nest is left as it is, marked for the pass WriteNest.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..nest import Loop
 from ..schedule import DIRECTIVES, Schedule
 from .directive import Nest
+from .walks import WalkForm
 
 if TYPE_CHECKING:
     from tvm import s_tir
@@ -17,30 +22,77 @@ WALK_BLOCK = "walk"
 FINISH_BLOCK = "finish"
 
 
-def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
+def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> None:
     """Rewrite the function "main" of `tir` step by step.
 
     The function holds the block "walk" inside one loop for each root index of `sch`, and may hold
     a block "finish" in a loop over rows, which comes after all walks.
+
+    Args:
+        tir: TVM's schedule of a canonical function.
+        sch: what to replay.
+        forms: how the walks of each leaf loop are done.
     """
-    roots = Schedule(sch.trees, sch.classes, sch.batch).names()
-    loops = dict(zip(roots, tir.get_loops(tir.get_sblock(WALK_BLOCK)), strict=True))
-    nest = Nest(tir, WALK_BLOCK, loops, [])
+    roots = sch.fresh().loops()
+    loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
+    names = [root.name for root in roots]
+    trees = {root.name for root in roots if root.kind == "tree"}
+    nest = Nest(tir, dict(zip(names, loops, strict=True)), names, trees)
+    written = _replay_steps(nest, sch)
+    if sch.nest.children and any(loop.parallel for loop in sch.loops()):
+        _finish_in_parallel(nest)
+    _separate_init(nest, sch)
+    for name, loop in nest.loops.items():
+        for key, value in notes_of(sch[name], forms).items():
+            tir.annotate(loop, key, value)
+    for name, (loop, origin) in written.items():
+        tir.annotate(loop, "tvm_forest.written", name)
+        tir.annotate(loop, "tvm_forest.step", notes_of(origin, {})["tvm_forest.step"])
+
+
+def notes_of(loop: Loop, forms: dict[str, WalkForm]) -> dict[str, Any]:
+    """Return what our passes need to know of a loop, as TVM annotations."""
+    facts: dict[str, Any] = {
+        "name": loop.name,
+        "kind": loop.kind,
+        "start": loop.start,
+        "step": loop.step if isinstance(loop.step, int) else str(loop.step),
+        "parallel": int(loop.parallel),
+        "interleave": loop.interleave if loop.interleave > 1 else 0,
+        "simdize": f"{loop.simdize} {loop.count}" if loop.simdize else None,
+        "cache": loop.cache,
+        "gpu": loop.gpu,
+        "reduce": " ".join(map(str, loop.reduce))
+        if isinstance(loop.reduce, tuple)
+        else loop.reduce,
+        "walk": str(forms[loop.name]) if loop.name in forms else None,
+    }
+    wanted = ("name", "kind", "start", "step")
+    return {f"tvm_forest.{key}": x for key, x in facts.items() if x or key in wanted}
+
+
+def _replay_steps(nest: Nest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:
+    """Apply what S-TIR can do; returns the loops that WriteNest replaces, outermost first."""
+    now, written = sch.fresh(), dict[str, tuple[Any, Loop]]()
     for step in sch.steps:
+        before, now = now, DIRECTIVES[step.do].apply(now, step.arguments)
+        index = str(step.arguments.get("index"))
+        names = step.arguments.get("indices", [index])
+        if any(name not in nest.loops for name in names):
+            continue
         hook = DIRECTIVES[step.do].onto_tir
         if hook is not None:
             hook(nest, **step.arguments)
-    for name, loop in nest.loops.items():
-        tir.annotate(loop, "tvm_forest.name", name)
-    _finish_in_parallel(nest, sch)
-    _separate_init(nest, sch)
-    for name, key, value in nest.annotations:
-        tir.annotate(nest.loops[name], key, value)
+        elif set(before.names()) != set(now.names()):
+            inside = nest.order[nest.order.index(index) :]
+            fresh = {x: (nest.loops.pop(x), before[x]) for x in inside if x in nest.loops}
+            written = fresh | written
+    return written
 
 
-def _finish_in_parallel(nest: Nest, sch: Schedule) -> None:
+def _finish_in_parallel(nest: Nest) -> None:
     """Run the finish block on all threads if the walks do."""
-    if any(loop.parallel for loop in sch.loops()) and FINISH_BLOCK in block_names(nest.tir):
+    if FINISH_BLOCK in block_names(nest.tir):
         nest.tir.parallel(nest.tir.get_loops(FINISH_BLOCK)[0])
 
 
@@ -51,10 +103,20 @@ def block_names(tir: s_tir.Schedule) -> set[str]:
 
 
 def _separate_init(nest: Nest, sch: Schedule) -> None:
-    """Write the base scores before the outermost loop over trees instead of inside it."""
+    """Write the base scores before the outermost loop that runs over trees or is written anew.
+
+    If that loop is parallel, it stays the only child of parallel loops around it.
+    """
     block: Any = nest.tir.get_sblock(WALK_BLOCK)
     if nest.tir.get(block).init is None:
         return
-    first = next(loop.name for loop in sch.loops() if loop.kind == "tree")
-    nest.tir.decompose_reduction(block, nest.loops[first])
-    nest.block = f"{WALK_BLOCK}_update"
+    loops = nest.tir.get_loops(block)
+    first = next(
+        place
+        for place, name in enumerate(nest.order)
+        if name not in nest.loops or nest.is_reduction(name)
+    )
+    parallel = {loop.name for loop in sch.loops() if loop.parallel}
+    while first and parallel.issuperset(nest.order[first - 1 : first + 1]):
+        first -= 1
+    nest.tir.decompose_reduction(block, loops[first])
