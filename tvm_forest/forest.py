@@ -142,6 +142,14 @@ class Forest:
         return np.maximum.reduceat(self.node_depth, self.tree_offset[:-1])
 
     @cached_property
+    def shallowest(self) -> Array:
+        """Int32 (T,), depth of the leaf of each tree that is nearest to the root."""
+        if self.n_trees == 0:
+            return np.zeros(0, np.int32)
+        depth = np.where(self.is_leaf, self.node_depth, np.iinfo(np.int32).max)
+        return np.minimum.reduceat(depth, self.tree_offset[:-1])
+
+    @cached_property
     def tests(self) -> Array:
         """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
         inner = ~self.is_leaf

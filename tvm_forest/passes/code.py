@@ -5,11 +5,18 @@ takes: expressions; gives: one TIR statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import tirx
+
+from ..tir_gen import ops
+from ..tir_gen.representation import Representation
+
+WALK_OPS = (ops.WALK, ops.WALK_ID)
 
 
 class Code:
@@ -27,7 +34,7 @@ class Code:
         """Store a value in a new cell; returns the load of it."""
         cell = tirx.decl_buffer((1,), value.ty.dtype, name, scope="global")
         self.statements.append(tirx.AllocBuffer(cell))
-        load = tirx.BufferLoad(cell, [_i64(0)])
+        load = tirx.BufferLoad(cell, [i64(0)])
         self.put(load, value)
         return load
 
@@ -42,12 +49,37 @@ class Code:
     @contextmanager
     def repeat(self, name: str, count: Any) -> Iterator[Any]:
         """Open a serial loop; what is emitted inside is its body."""
-        var, outer = tirx.Var(name, count.ty.dtype), self.statements
-        self.statements = []
-        yield var
+        with self._loop(name, count, tirx.ForKind.SERIAL) as var:
+            yield var
+
+    @contextmanager
+    def lanes(self, name: str, count: int) -> Iterator[Any]:
+        """Open a vector loop; with one lane there is none."""
+        if count == 1:
+            yield i64(0)
+        else:
+            with self._loop(name, i64(count), tirx.ForKind.VECTORIZED) as var:
+                yield var
+
+    @contextmanager
+    def nest(self, name: str, counts: Sequence[Any]) -> Iterator[list[Any]]:
+        """Open one serial loop inside the other."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.repeat(name, count)) for count in counts]
+
+    @contextmanager
+    def block(self, wrap: Any) -> Iterator[None]:
+        """Collect what is emitted inside and append `wrap(statement)`."""
+        outer, self.statements = self.statements, []
+        yield
+        self.statements = [*outer, wrap(self.finish())]
+
+    @contextmanager
+    def _loop(self, name: str, count: Any, kind: Any) -> Iterator[Any]:
+        var = tirx.Var(name, count.ty.dtype)
         zero = tirx.const(0, count.ty.dtype)
-        loop = tirx.For(var, zero, count, tirx.ForKind.SERIAL, self.finish())
-        self.statements = [*outer, loop]
+        with self.block(lambda body: tirx.For(var, zero, count, kind, body)):
+            yield var
 
     def finish(self) -> tirx.Stmt:
         """Return everything emitted so far as one statement."""
@@ -56,5 +88,26 @@ class Code:
         return tirx.SeqStmt(self.statements)
 
 
-def _i64(value: int) -> tirx.IntImm:
+def i64(value: int) -> tirx.IntImm:
+    """Return a constant of the index type."""
     return tirx.IntImm("int64", value)
+
+
+def find_walk(expr: Any) -> Any | None:
+    """Return the walk call inside an expression, or None."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if is_walk(c) else None))
+    return found[0] if found else None
+
+
+def is_walk(call: tvm.ir.Call) -> bool:
+    """Return whether a call is a walk operator."""
+    return getattr(call.op, "name", "") in WALK_OPS
+
+
+def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
+    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
+    _, tree, *anchors = call.args
+    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
+    names = [spec.name for spec in specs]
+    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}

@@ -1,4 +1,4 @@
-"""Turn walk operators into code, alone or several rows at a time.
+"""Turn walk operators into code: in loops or straight lines, alone or several at a time.
 
 takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
 
@@ -9,13 +9,15 @@ A walk of one row, with the steps of the array layout:
         node = child(node, rows[r, feature[node]] < threshold[node])
     out[r] += leaf_value(node)
 
-A loop annotated `tvm_forest.interleave` = k becomes groups of k rows whose walks advance hop by
-hop, all loads first, then all comparisons, then all steps, and a loop over the rows that are left.
+The annotation `tvm_forest.walk` of a leaf loop says how it is done (see WalkForm). Walks that
+advance together do so stage by stage: all loads first, then all comparisons, then all steps. They
+come from a loop annotated `tvm_forest.interleave`, which becomes groups of that many iterations and
+a loop over those that are left; with `tvm_forest.simdize` the walks of a group are vector lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +25,15 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..schedule_prims.walks import WalkForm
 from ..tir_gen import ops
 from ..tir_gen.representation import Representation, TreeAccess
-from .code import Code
+from .code import Code, find_walk, i64, is_walk, tree_of
+from .vector_walk import Lanes, emit_hop
 
 INTERLEAVE = "tvm_forest.interleave"
-WALK_OPS = (ops.WALK, ops.WALK_ID)
+SIMDIZE = "tvm_forest.simdize"
+FORM = "tvm_forest.walk"
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerWalks")
@@ -47,63 +52,108 @@ class LowerWalks:
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
-        """Lower interleaved loops first, then the walks that stand alone."""
-        body = tvm_ffi.structural_map(func.body, (tirx.For, self._interleaved))
-        body = tvm_ffi.structural_map(body, (tirx.BufferStore, self._alone))
-        return func.with_body(body)
+        """Lower the leaf loops, each in its form."""
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, self._leaf_loop)))
 
-    def _alone(self, store: tirx.BufferStore) -> tirx.Stmt:
+    def _leaf_loop(self, loop: tirx.For) -> tirx.Stmt:
+        if FORM not in loop.annotations:
+            return loop
+        form = WalkForm.parse(str(loop.annotations[FORM]))
+        if isinstance(loop.body, tirx.BufferStore) and loop.kind == tirx.ForKind.SERIAL:
+            if SIMDIZE in loop.annotations:
+                return self._vector(loop, form)
+            if INTERLEAVE in loop.annotations:
+                return self._interleaved(loop, form, int(loop.annotations[INTERLEAVE]))
+        return tvm_ffi.structural_map(loop, (tirx.BufferStore, lambda s: self._alone(s, form)))
+
+    def _alone(self, store: tirx.BufferStore, form: WalkForm) -> tirx.Stmt:
         if find_walk(store.value) is None:
             return store
         code = Code()
-        self._emit_walks(code, [store])
+        self._emit_walks(code, [store], form)
         return code.finish()
 
-    def _interleaved(self, loop: tirx.For) -> tirx.Stmt:
-        width = int(loop.annotations.get(INTERLEAVE, 1))
-        if width == 1 or not _is_walk(loop.body):
-            return loop
-        dtype = loop.loop_var.ty.dtype
-        extent = loop.extent.astype(dtype)
+    def _interleaved(self, loop: tirx.For, form: WalkForm, width: int) -> tirx.Stmt:
+        """Groups of `width` iterations, then the others in order."""
+        extent = loop.extent.astype("int64")
+        groups = tirx.floordiv(extent, i64(width))
         code = Code()
-        with code.repeat("group", tirx.floordiv(extent, tirx.const(width, dtype))) as group:
+        with code.repeat("group", groups) as group:
             first = loop.min + group * width
-            self._emit_walks(code, [_at(loop, first + lane) for lane in range(width)])
-        with code.repeat("rest", tirx.floormod(extent, tirx.const(width, dtype))) as rest:
-            self._emit_walks(code, [_at(loop, loop.min + extent - 1 - rest)])
+            self._emit_walks(code, [_at(loop, first + lane) for lane in range(width)], form)
+        with code.repeat("rest", extent - groups * width) as rest:
+            self._emit_walks(code, [_at(loop, loop.min + groups * width + rest)], form)
         return code.finish()
 
-    def _emit_walks(self, code: Code, stores: Sequence[tirx.BufferStore]) -> None:
+    def _vector(self, loop: tirx.For, form: WalkForm) -> tirx.Stmt:
+        """A full tile as one vector walk, another row by row."""
+        count = int(str(loop.annotations[SIMDIZE]).split()[1])
+        rows = Code()
+        with rows.repeat("row", loop.extent) as row:
+            self._emit_walks(rows, [_at(loop, loop.min + row)], form)
+        full = self._vector_walk(loop, count, form)
+        if isinstance(loop.extent, tirx.IntImm):
+            return full if loop.extent.value == count else rows.finish()
+        return tirx.IfThenElse(loop.extent >= count, full, rows.finish())
+
+    def _vector_walk(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
+        """Straight lines and loops alike; a peeled walk takes all hops of its tree at once."""
+        code = Code()
+        lanes = Lanes(code, count, tirx.Var("lane", "int64"))
+        store = _at(loop, loop.min + lanes.lane)
+        call: Any = find_walk(store.value)
+        (access,) = self._accesses(code, [call])
+        node = lanes.hold("node", access.root)
+        if form.kind == "unroll":
+            for _ in range(form.hops):
+                emit_hop(lanes, access, node, call.args[0], self.goes_left, held=not form.even)
+        else:
+            with code.repeat("hop", access.hops):
+                emit_hop(lanes, access, node, call.args[0], self.goes_left, held=False)
+        leaf = access.leaf_id(node) if call.op.name == ops.WALK_ID else access.leaf_value(node)
+        lanes.store(store.buffer, replace_walk(store.value, leaf), list(store.indices))
+        return code.finish()
+
+    # -- scalar walks -----------------------------------------------------------------------------
+
+    def _emit_walks(self, code: Code, stores: Sequence[tirx.BufferStore], form: WalkForm) -> None:
         """Emit walks that advance together, then their stores in order."""
         calls: list[Any] = [find_walk(store.value) for store in stores]
-        tree, buffers = _tree_of(calls[0], self.rep)
-        access = self.rep.tree(buffers, tree, code.hold)
-        nodes = [code.hold("node", access.root) for _ in calls]
-        with code.repeat("hop", access.hops):
-            self._emit_hop(code, access, nodes, [call.args[0] for call in calls])
-        for store, call, node in zip(stores, calls, nodes, strict=True):
-            is_id = call.op.name == ops.WALK_ID
-            leaf = access.leaf_id(node) if is_id else access.leaf_value(node)
-            value = _replace_walk(store.value, leaf)
+        accesses = self._accesses(code, calls)
+        walks = _Walks(
+            code,
+            accesses,
+            [code.hold("node", access.root) for access in accesses],
+            [call.args[0] for call in calls],
+            self.goes_left,
+        )
+        shared = all(access is accesses[0] for access in accesses)
+        if form.kind == "unroll":
+            for _ in range(form.hops):
+                walks.hop(held=not form.even)
+        elif form.kind == "peel":
+            _emit_peeled(walks, form)
+        else:
+            hops = accesses[0].hops
+            for access in accesses[1:] if not (shared or form.even) else ():
+                hops = tirx.max(hops, access.hops)
+            with code.repeat("hop", hops):
+                walks.hop(held=not (shared or form.even))
+        for store, call, access, node in zip(stores, calls, accesses, walks.nodes, strict=True):
+            leaf = access.leaf_id(node) if call.op.name == ops.WALK_ID else access.leaf_value(node)
+            value = replace_walk(store.value, leaf)
             code.add(tirx.BufferStore(store.buffer, value, list(store.indices)))
 
-    def _emit_hop(
-        self, code: Code, access: TreeAccess, nodes: Sequence[Any], rows: Sequence[Any]
-    ) -> None:
-        """One hop of every walk, stage by stage."""
-        tests = [access.test(node, code.hold) for node in nodes]
-        values = [
-            code.hold("x", tirx.BufferLoad(row.source, [*list(row.indices)[:-1], test.feature]))
-            for row, test in zip(rows, tests, strict=True)
-        ]
-        lefts = [
-            code.hold("left", self._goes_left(value, test))
-            for value, test in zip(values, tests, strict=True)
-        ]
-        for node, left in zip(nodes, lefts, strict=True):
-            code.put(node, access.child(node, left))
+    def _accesses(self, code: Code, calls: Sequence[Any]) -> list[TreeAccess]:
+        """Open the tree of every walk; walks through one tree share it."""
+        opened: list[tuple[Any, TreeAccess]] = []
+        for call in calls:
+            tree, buffers = tree_of(call, self.rep)
+            known = next((a for t, a in opened if tvm_ffi.structural_equal(t, tree)), None)
+            opened.append((tree, known or self.rep.tree(buffers, tree, code.hold)))
+        return [access for _, access in opened]
 
-    def _goes_left(self, value: Any, test: Any) -> Any:
+    def goes_left(self, value: Any, test: Any) -> Any:
         """An ordered comparison is false for NaN, so NaN goes right unless the node says left."""
         less = value < test.threshold if self.comparison == "<" else value <= test.threshold
         if test.default_left is None:
@@ -111,23 +161,73 @@ class LowerWalks:
         return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
 
 
-def find_walk(expr: Any) -> Any | None:
-    """Return the walk call inside an expression, or None."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if _is_op(c) else None))
-    return found[0] if found else None
+@dataclass(frozen=True)
+class _Walks:
+    """Walks under way.
+
+    Attributes:
+        code: where statements go.
+        accesses: the tree of each.
+        nodes: the cell with the node that each has reached.
+        rows: a load of each one's row.
+        goes_left: value, test -> boolean expression.
+    """
+
+    code: Code
+    accesses: list[TreeAccess]
+    nodes: list[Any]
+    rows: list[Any]
+    goes_left: Callable[[Any, Any], Any]
+
+    def hop(self, held: bool) -> None:
+        """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
+        hold = self.code.hold
+        tests = [a.test(node, hold) for a, node in zip(self.accesses, self.nodes, strict=True)]
+        values = [
+            hold("x", tirx.BufferLoad(row.source, [*list(row.indices)[:-1], test.feature]))
+            for row, test in zip(self.rows, tests, strict=True)
+        ]
+        lefts = [
+            hold("left", self.goes_left(x, test)) for x, test in zip(values, tests, strict=True)
+        ]
+        for access, node, left in zip(self.accesses, self.nodes, lefts, strict=True):
+            child = access.child(node, left)
+            if held and not access.stays:
+                child = tirx.Select(access.is_leaf(node), node, child)
+            self.code.put(node, child)
+
+    def any_inside(self) -> Any:
+        """Return whether some walk has not reached its leaf."""
+        ends = [tirx.Not(a.is_leaf(n)) for a, n in zip(self.accesses, self.nodes, strict=True)]
+        return tirx.any(*ends)
 
 
-def _is_op(call: tvm.ir.Call) -> bool:
-    return getattr(call.op, "name", "") in WALK_OPS
+def _emit_peeled(walks: _Walks, form: WalkForm) -> None:
+    """Some hops, with leaf tests or without, then hops while any walk is inside its tree."""
+    held = len(walks.nodes) > 1
+    code = walks.code
+    if not form.check:
+        for _ in range(form.hops):
+            walks.hop(held=False)
+        with code.block(lambda body: tirx.While(walks.any_inside(), body)):
+            walks.hop(held)
+        return
+    _emit_checked(walks, form.hops, held)
 
 
-def _is_walk(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.BufferStore) and find_walk(statement.value) is not None
+def _emit_checked(walks: _Walks, hops: int, held: bool) -> None:
+    if hops == 0:
+        with walks.code.block(lambda body: tirx.While(walks.any_inside(), body)):
+            walks.hop(held)
+        return
+    with walks.code.block(lambda body: tirx.IfThenElse(walks.any_inside(), body, None)):
+        walks.hop(held)
+        _emit_checked(walks, hops - 1, held)
 
 
-def _replace_walk(expr: Any, value: Any) -> Any:
-    return tvm_ffi.structural_map(expr, (tvm.ir.Call, lambda c: value if _is_op(c) else c))
+def replace_walk(expr: Any, value: Any) -> Any:
+    """Return an expression with its walk replaced by a value."""
+    return tvm_ffi.structural_map(expr, (tvm.ir.Call, lambda c: value if is_walk(c) else c))
 
 
 def _at(loop: tirx.For, value: Any) -> tirx.BufferStore:
@@ -135,11 +235,3 @@ def _at(loop: tirx.For, value: Any) -> tirx.BufferStore:
     var = loop.loop_var
     swap = (tirx.Var, lambda v: value if v.same_as(var) else v)
     return tvm_ffi.structural_map(loop.body, swap)
-
-
-def _tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
-    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
-    _, tree, *anchors = call.args
-    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
-    names = [spec.name for spec in specs]
-    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}

@@ -1,64 +1,268 @@
-"""Directives that say how a walk through a tree is done: interleave.
+"""Directives that say how walks are done: interleave, unroll_walk, peel_walk, simdize.
 
-takes: Schedule; gives: Schedule, and an annotation that the walk pass acts on.
+takes: Schedule; gives: Schedule with a mark that the pass LowerWalks acts on.
+
+S-TIR sees a walk as one operator, so none of these has a primitive there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ..forest import Array
+from ..nest import Loop
 from ..schedule import Schedule
-from .directive import Nest, directive, find_loop, refuse
+from .directive import directive, find_loop, refuse
+from .loops import said_of
 
 MOST_WALKS = 32
+MOST_HOPS = 64
+LANES = (4, 8, 16, 32, 64)
 
 
 def _interleave_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in sch.loops():
-        if not loop.children and loop.kind == "batch" and loop.interleave == 1:
+    for loop in sch.leaves():
+        if loop.kind != "class" and not (loop.parallel or loop.marks()):
             yield from ({"index": loop.name, "factor": k} for k in (2, 4, 8))
 
 
 @directive(choices=_interleave_choices)
 def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
-    """Advance the walks of `factor` neighbouring rows together, hop by hop.
+    """Advance `factor` walks of a leaf loop together, hop by hop.
 
-    The walks are independent, so their loads overlap. A last group of fewer rows is walked one
-    row after the other.
+    The walks are independent, so their loads overlap. Over rows they share the tree; over trees
+    they may end at different depths, and a walk that has ended stays where it is. Iterations that
+    are left over are walked one after the other.
 
-    s_tir: an annotation, which the pass LowerWalks acts on (S-TIR cannot fuse two while-loops).
+    Pass: LowerWalks.
 
     Args:
-        index: a leaf loop over rows.
+        index: a leaf loop over rows or trees.
         factor: walks that advance together, 2 to 32.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, not over rows, or a factor out of range.
+        ScheduleError: no such loop, not a leaf, a class loop, annotated, or a factor out of range.
 
     Rewrite:
         for b1 in (0, 64, 1)   -->   for b1 in (0, 64, 1)   # interleave 8
           S                            S
     """
-    loop = find_loop(sch, "interleave", "index", index)
-    if loop.children:
-        inside = loop.children[0].name
-        message = f"argument 'index': '{index}' is not innermost (contains '{inside}')"
+    loop = _leaf(sch, "interleave", index)
+    if loop.kind == "class":
+        message = f"argument 'index': '{index}' runs over classes; interleave rows or trees"
         raise refuse(sch, "interleave", message, index)
-    if loop.kind != "batch":
-        message = f"argument 'index': '{index}' does not run over rows; reorder a row loop inwards"
-        raise refuse(sch, "interleave", message, index)
-    if loop.interleave > 1:
-        message = f"argument 'index': '{index}' is already interleaved by {loop.interleave}"
-        raise refuse(sch, "interleave", message, index)
-    if not isinstance(factor, int) or not 2 <= factor <= MOST_WALKS:
+    if not isinstance(factor, int) or isinstance(factor, bool) or not 2 <= factor <= MOST_WALKS:
         message = f"argument 'factor': {factor!r} has no effect; use 2..{MOST_WALKS}"
         raise refuse(sch, "interleave", message, index)
     return sch.with_loop(index, replace(loop, interleave=factor))
 
 
-@interleave.onto_tir
-def interleave_onto_tir(nest: Nest, index: str, factor: int) -> None:
-    """Leave the annotation."""
-    nest.annotations.append((index, "tvm_forest.interleave", factor))
+def _leaf(sch: Schedule, where: str, index: str) -> Loop:
+    """Return a leaf loop whose iterations no directive has spoken for."""
+    loop = find_loop(sch, where, "index", index)
+    if loop.children:
+        inside = loop.children[0].name
+        message = f"argument 'index': '{index}' is not innermost (contains '{inside}')"
+        raise refuse(sch, where, f"{message}; choose the innermost loop", index)
+    taken = (loop.parallel, loop.gpu, loop.unroll, loop.interleave > 1, loop.simdize)
+    if any(taken):
+        message = f"argument 'index': '{index}' already has {said_of(loop)}; choose one of them"
+        raise refuse(sch, where, message, index)
+    return loop
+
+
+def _unroll_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    for loop in sch.loops():
+        if loop.kind == "tree" and loop.hops is None and loop.peel is None:
+            yield {"index": loop.name, "hops": "depth"}
+
+
+@directive(choices=_unroll_walk_choices)
+def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedule:
+    """Walk in a straight line of `hops` hops, without a loop and without leaf tests.
+
+    Holds for all walks at or below `index`; a mark further inside wins. A walk that is at its leaf
+    earlier stays there.
+
+    Pass: LowerWalks.
+
+    Args:
+        index: any loop.
+        hops: at least the depth of the deepest tree of the loop (`build` checks that), or "depth"
+            for just that.
+
+    Raises:
+        ScheduleError: no such loop, hops out of range, or peeled already.
+
+    Rewrite:
+        for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # unroll_walk 6
+          S                            S
+    """
+    loop = find_loop(sch, "unroll_walk", "index", index)
+    whole = isinstance(hops, int) and not isinstance(hops, bool)
+    if hops != "depth" and not (whole and 0 <= int(hops) <= MOST_HOPS):
+        message = f"argument 'hops': {hops!r} is no number of hops; use 0..{MOST_HOPS} or 'depth'"
+        raise refuse(sch, "unroll_walk", message, index)
+    if loop.peel is not None:
+        message = f"argument 'index': '{index}' is already peeled; leave one of them out"
+        raise refuse(sch, "unroll_walk", message, index)
+    return sch.with_loop(index, replace(loop, hops=hops))
+
+
+def _peel_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    for loop in sch.loops():
+        if loop.kind == "tree" and loop.hops is None and loop.peel is None:
+            yield from ({"index": loop.name, "hops": hops, "check": True} for hops in (1, 2))
+
+
+@directive(choices=_peel_walk_choices)
+def peel_walk(sch: Schedule, index: str, hops: int, check: bool = True) -> Schedule:
+    """Put the first `hops` hops of every walk before its loop.
+
+    Serves trees whose likely leaves are near the root. After the peeled hops, and with `check`
+    after each of them, a walk that is at its leaf ends; otherwise it goes on in a loop.
+
+    Pass: LowerWalks.
+
+    Args:
+        index: any loop; holds for all walks at or below.
+        hops: number of hops, 1 to 64.
+        check: ask for a leaf after each hop. Without, every leaf must be at least `hops` deep
+            (`build` checks that).
+
+    Raises:
+        ScheduleError: no such loop, hops out of range, or unrolled already.
+
+    Rewrite:
+        for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # peel_walk 2
+          S                            S
+    """
+    loop = find_loop(sch, "peel_walk", "index", index)
+    if not isinstance(hops, int) or isinstance(hops, bool) or not 1 <= hops <= MOST_HOPS:
+        what = "must be at least 1" if hops in (0, -1) else "is no number of hops"
+        message = f"argument 'hops': {hops!r} {what}; use 1..{MOST_HOPS}"
+        raise refuse(sch, "peel_walk", message, index)
+    if loop.hops is not None:
+        message = f"argument 'index': '{index}' is already fully unrolled; leave one of them out"
+        raise refuse(sch, "peel_walk", message, index)
+    return sch.with_loop(index, replace(loop, peel=(hops, bool(check))))
+
+
+def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    for loop in sch.leaves():
+        free = not (loop.parallel or loop.marks())
+        if loop.kind == "batch" and loop.count in LANES and loop.step == 1 and free:
+            yield {"index": loop.name}
+
+
+@directive(choices=_simdize_choices)
+def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
+    """Make the iterations of a leaf loop over rows the lanes of one vector walk.
+
+    A tile that is not full is walked row by row.
+
+    Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
+
+    Args:
+        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows.
+        how: "gather", every lane fetches its own node.
+
+    Raises:
+        ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
+
+    Rewrite:
+        for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather
+          S                            S
+    """
+    loop = _leaf(sch, "simdize", index)
+    if loop.kind != "batch":
+        message = f"argument 'index': '{index}' is not a batch index; choose a loop over rows"
+        raise refuse(sch, "simdize", message, index)
+    if loop.count not in LANES or loop.step != 1:
+        what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
+        if loop.step != 1:
+            what = f"step {loop.step}"
+        message = f"argument 'index': {what} is not a lane count ({', '.join(map(str, LANES))})"
+        raise refuse(sch, "simdize", f"{message}; tile the loop by one of these", index)
+    if how != "gather":
+        message = f"argument 'how': {how!r} is unknown; use 'gather'"
+        raise refuse(sch, "simdize", message, index)
+    return sch.with_loop(index, replace(loop, simdize=how))
+
+
+# -- what becomes of them -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WalkForm:
+    """How the walks of one leaf loop are done; travels through TVM as text.
+
+    Attributes:
+        kind: "loop", "unroll" or "peel".
+        hops: of the straight line, or in front of the loop.
+        check: whether every peeled hop is followed by a leaf test.
+        even: whether all trees of the loop are equally deep, and as deep as a straight line.
+    """
+
+    kind: str = "loop"
+    hops: int = 0
+    check: bool = True
+    even: bool = True
+
+    def __str__(self) -> str:
+        tests = "checked" if self.check else "unchecked"
+        return f"{self.kind} {self.hops} {tests} {'even' if self.even else 'uneven'}"
+
+    @classmethod
+    def parse(cls, text: str) -> WalkForm:
+        """Read what `str` gives."""
+        kind, hops, tests, even = text.split()
+        return cls(kind, int(hops), tests == "checked", even == "even")
+
+
+def walk_forms(sch: Schedule, depths: Array, shallowest: Array) -> dict[str, WalkForm]:
+    """Return the form of the walks of every leaf loop.
+
+    Args:
+        sch: the schedule.
+        depths: (T,) depth of the deepest leaf of each tree, in the order `round * C + class`.
+        shallowest: (T,) depth of the leaf nearest to the root.
+
+    Raises:
+        ScheduleError: a straight line is too short, or an unchecked peel too long.
+    """
+    return {leaf.name: _walk_form(sch, leaf, depths, shallowest) for leaf in sch.leaves()}
+
+
+def _walk_form(sch: Schedule, leaf: Loop, depths: Array, shallowest: Array) -> WalkForm:
+    rounds = sch.trees_of(leaf.name)
+    trees = (rounds[:, None] * sch.classes + np.arange(sch.classes)).ravel()
+    deep = depths[trees] if trees.size else np.zeros(1, np.int64)
+    same = bool(np.all(deep == deep[0]))
+    marked = [x for x in sch.path(leaf.name) if x.hops is not None or x.peel is not None]
+    if not marked:
+        return WalkForm("loop", 0, even=same)
+    mark = marked[-1]
+    if mark.hops is not None:
+        hops = int(deep.max()) if mark.hops == "depth" else int(mark.hops)
+        if hops < deep.max():
+            worst = int(trees[np.argmax(deep)])
+            what = (
+                f"argument 'hops': {hops} is less than the depth {deep.max()} of tree {worst} in "
+                f"'{mark.name}'; use at least {deep.max()}, or 'depth'"
+            )
+            raise refuse(sch, "unroll_walk", what, mark.name)
+        return WalkForm("unroll", hops, even=same and hops == int(deep[0]))
+    hops, check = mark.peel or (0, True)
+    if not check and trees.size and shallowest[trees].min() < hops:
+        worst = int(trees[np.argmin(shallowest[trees])])
+        what = (
+            f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
+            "unchecked hops are wrong; use check=True"
+        )
+        raise refuse(sch, "peel_walk", what, mark.name)
+    return WalkForm("peel", hops, check, same)
