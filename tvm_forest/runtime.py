@@ -19,6 +19,7 @@ import tvm_ffi
 
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest
+from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
 from .target import Target
@@ -68,7 +69,7 @@ class Predictor:
         parallel = [loop for loop in schedule.loops() if loop.parallel]
         suffixes = ("", "_parallel") if parallel else ("",)
         self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
-        self._block = max((loop.step for loop in parallel if loop.kind == "batch"), default=1)
+        self._block = _rows_of_one_thread(parallel)
         order = np.argsort(forest.tree_id[forest.tree_id >= 0], kind="stable")
         self._columns = np.flatnonzero(forest.tree_id >= 0)[order]
 
@@ -186,6 +187,13 @@ class Predictor:
             return self.target.cores if large and n_rows > self._block else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
+
+
+def _rows_of_one_thread(parallel: list[Loop]) -> int:
+    """Rows that the parallel loops leave to one thread; 0 if they share out trees as well."""
+    if any(loop.kind == "tree" for loop in parallel):
+        return 0
+    return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)
 
 
 def check_n_jobs(where: str, n_jobs: Any) -> None:

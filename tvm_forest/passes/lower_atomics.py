@@ -1,0 +1,57 @@
+"""Turn stores of atomic sums into calls of a function that adds atomically.
+
+takes: IRModule with `b[i] = tvm_forest.atomic_add(b[i], value)`; gives: IRModule without.
+
+TIR has no atomic addition for CPUs, so the function is imported as LLVM IR, which every CPU target
+of LLVM lowers in its own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..tir_gen import ops
+
+FUNCTIONS = """
+define float @tvmf_atomic_add_float32(ptr %p, float %v) alwaysinline nounwind {
+  %old = atomicrmw fadd ptr %p, float %v monotonic
+  ret float %old
+}
+define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind {
+  %old = atomicrmw fadd ptr %p, double %v monotonic
+  ret double %old
+}
+"""
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerAtomics")
+@dataclass(frozen=True)
+class LowerAtomics:
+    """Rewrite every store whose value is an atomic sum."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Import the function only where it is called."""
+        found: list[Any] = []
+
+        def lower(store: tirx.BufferStore) -> tirx.Stmt:
+            call = store.value
+            if getattr(getattr(call, "op", None), "name", "") != ops.ATOMIC_ADD:
+                return store
+            found.append(call)
+            dtype, (_, value) = call.ty.dtype, call.args
+            place = tirx.address_of(tirx.BufferLoad(store.buffer, list(store.indices)))
+            name = f"tvmf_atomic_add_{dtype}"
+            return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
+
+        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lower))
+        if found:
+            zero = tirx.const(0, "int32")
+            body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
+        return func.with_body(body)
