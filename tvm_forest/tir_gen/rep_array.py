@@ -71,7 +71,7 @@ class ArrayRepresentation:
             raise BuildError(
                 f"represent_as: layout 'array': tree {worst} of depth {depth[worst]} and "
                 f"{forest.n_trees - 1} others need {slots} slots, the limit is {MOST_SLOTS}; "
-                "train shallower trees"
+                "use represent_as('sparse')"
             )
         arrays = _fill(forest, offset, slots)
         arrays |= {"offset": offset, "depth": depth.astype(np.int32)}
@@ -111,6 +111,7 @@ class ArrayTree:
     buffers: Buffers
     first: Expr
     hops: Expr
+    stays: ClassVar[bool] = False
 
     @property
     def root(self) -> Expr:
@@ -142,6 +143,10 @@ class ArrayTree:
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values lie in the threshold field."""
         return self._number(node)
+
+    def heads(self) -> list[Expr]:
+        """Return the top five levels."""
+        return [self._number(tirx.IntImm("int64", node)) for node in (1, 8, 16, 24)]
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""

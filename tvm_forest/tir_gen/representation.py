@@ -62,13 +62,17 @@ class TreeAccess(Protocol):
 
     @property
     def hops(self) -> Expr:
-        """Number of steps after which every row is at its leaf and stays there."""
+        """Number of steps after which every row is at its leaf."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether a step from a leaf leads to the same leaf."""
 
     def test(self, node: Expr, hold: Any) -> NodeTest:
         """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """Return the next node; a leaf is its own child, or lies `hops` steps deep."""
+        """Return the next node; a leaf is its own child (`stays`), or lies `hops` steps deep."""
 
     def is_leaf(self, node: Expr) -> Expr:
         """Return whether the walk may stop."""
@@ -78,6 +82,9 @@ class TreeAccess(Protocol):
 
     def leaf_id(self, node: Expr) -> Expr:
         """Return the leaf's number in the source model, int32; needs the id buffers."""
+
+    def heads(self) -> list[Expr]:
+        """Return loads of what a walk reads first, some cache lines at most."""
 
 
 class Representation(Protocol):

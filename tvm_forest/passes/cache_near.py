@@ -1,0 +1,167 @@
+"""Bring rows and trees near before they are used.
+
+takes: IRModule without blocks, loops annotated `tvm_forest.cache`; gives: IRModule.
+
+    for b0 in range(8):   # cache pack        for b0 in range(8):
+        S(rows[b0 * 64 + b1, ...])      -->       near[0:64, :] = rows[b0 * 64 : b0 * 64 + 64, :]
+                                                  S(near[b1, ...])
+
+    for tree in range(100):   # cache prefetch     for tree in range(100):
+        S(tree)                              -->       prefetch(first nodes of tree + 1)
+                                                       S(tree)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..nest import paths
+from ..schedule import Schedule
+from ..tir_gen.representation import Representation
+from .code import Code, find_walk, i64, is_walk, tree_of
+from .write_nest import KIND, NAME, value_of, with_body
+
+CACHE = "tvm_forest.cache"
+LINE = 64
+"""Bytes that one prefetch brings."""
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.CacheNear")
+@dataclass(frozen=True)
+class CacheNear:
+    """Act on every annotated loop, outermost first.
+
+    Attributes:
+        rep: layout, asked for what a walk reads first.
+        sch: the schedule, asked for the rows that loops can reach.
+    """
+
+    rep: Representation
+    sch: Schedule
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Visit the nest with the loops around in mind."""
+        return func.with_body(self._visit(func.body, func.params[0], ()))
+
+    def _visit(self, statement: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
+        if isinstance(statement, tirx.SeqStmt):
+            return tirx.SeqStmt([self._visit(part, rows, around) for part in statement.seq])
+        if isinstance(statement, tirx.IfThenElse):
+            inside = self._visit(statement.then_case, rows, around)
+            return tirx.IfThenElse(statement.condition, inside, None)
+        if not isinstance(statement, tirx.For):
+            return statement
+        around = (*around, statement)
+        body = self._visit(statement.body, rows, around)
+        how = str(statement.annotations.get(CACHE, ""))
+        if how:
+            kind = str(statement.annotations[KIND])
+            act = self._prefetch if how == "prefetch" or kind == "tree" else self._pack
+            body = act(body, rows, around)
+        return with_body(statement, body)
+
+    def _rows(self, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, Any, int | None]:
+        """First row of the iteration, how many there are here, and at most."""
+        loop = around[-1]
+        first = sum(
+            (value_of(x, rows.shape[0]) for x in around if str(x.annotations[KIND]) == "batch"),
+            i64(0),
+        )
+        below = paths(self.sch[str(loop.annotations[NAME])])
+        inside = [[x for x in path[1:] if x.kind == "batch"] for path in below]
+        if any(x.last is None for path in inside for x in path):
+            return first, rows.shape[0] - first, None
+        most = 1 + max(sum(x.last or 0 for x in path) for path in inside)
+        here = tirx.max(i64(0), tirx.min(i64(most), rows.shape[0] - first))
+        return first, here, most
+
+    def _pack(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
+        first, here, most = self._rows(around, rows)
+        assert most is not None, "the directive refuses row loops without bound"
+        features = rows.shape[1]
+        shared = str(around[-1].annotations[CACHE]) == "shared"
+        scope = "shared" if shared else "global"
+        near = tirx.decl_buffer((most, features), rows.dtype, "near", scope=scope)
+        code = Code()
+        code.add(tirx.AllocBuffer(near))
+        with code.nest("copy", [here, features.astype("int64")]) as (r, f):
+            code.add(tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f]))
+
+        def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
+            if not is_walk(call) or not call.args[0].source.same_as(rows):
+                return call
+            row, *rest = call.args
+            moved = tirx.BufferLoad(near, [row.indices[0] - first, i64(0)])
+            return tirx.call_intrin(call.ty, call.op, moved, *rest)
+
+        code.add(tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)))
+        return code.finish()
+
+    def _prefetch(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
+        """What the next iteration reads first; the last one asks for its own again."""
+        loop = around[-1]
+        var = loop.loop_var
+        following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
+        code = Code()
+        if str(loop.annotations[KIND]) == "tree":
+            self._prefetch_tree(code, body, var, following)
+        else:
+            self._prefetch_rows(code, rows, around, var, following)
+        code.add(body)
+        return code.finish()
+
+    def _prefetch_tree(self, code: Code, body: tirx.Stmt, var: Any, following: Any) -> None:
+        call = _first_walk(body)
+        if call is None:
+            return
+        tree, buffers = tree_of(call, self.rep)
+        inner: list[Any] = []
+        tvm_ffi.structural_walk(body, (tirx.For, lambda x: inner.append(x.loop_var)))
+
+        def begin(v: tirx.Var) -> Any:
+            if v.same_as(var):
+                return following
+            return tirx.const(0, v.ty.dtype) if any(v.same_as(x) for x in inner) else v
+
+        tree = tvm_ffi.structural_map(tree, (tirx.Var, begin))
+        for load in self.rep.tree(buffers, tree, code.hold).heads():
+            code.add(_prefetch(_address(load)))
+
+    def _prefetch_rows(
+        self, code: Code, rows: Any, around: tuple[tirx.For, ...], var: Any, following: Any
+    ) -> None:
+        first, here, most = self._rows(around, rows)
+        swap = (tirx.Var, lambda v: following if v.same_as(var) else v)
+        first = tvm_ffi.structural_map(first, swap)
+        here = tvm_ffi.structural_map(here, swap) if most is not None else i64(1)
+        a_line = LINE // tvm.DataType(rows.dtype).itemsize
+        lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), i64(a_line))
+        with code.nest("line", [here, lines]) as (r, line):
+            load = tirx.BufferLoad(rows, [first + r, line * a_line])
+            code.add(_prefetch(tirx.address_of(load)))
+
+
+def _first_walk(body: tirx.Stmt) -> Any | None:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda s: found.append(find_walk(s.value))))
+    return next((call for call in found if call is not None), None)
+
+
+def _address(load: Any) -> Any:
+    """Address of a load, which a layout may have wrapped in a change of type."""
+    while not hasattr(load, "source"):
+        load = load.args[0]
+    return tirx.address_of(load)
+
+
+def _prefetch(address: Any) -> tirx.Stmt:
+    """A read that will come, into all levels of the data cache."""
+    flags = [tirx.const(value, "int32") for value in (0, 3, 1)]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *flags))

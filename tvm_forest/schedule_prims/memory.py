@@ -1,0 +1,82 @@
+"""Directives about memory: represent_as, cache.
+
+takes: Schedule; gives: Schedule with a layout, or a mark that the pass CacheNear acts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..schedule import Schedule
+from .directive import directive, find_loop, refuse
+
+HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
+LAYOUTS = ("array", "sparse")
+"""What a search tries; every file `tir_gen/rep_<name>.py` is a layout."""
+
+
+def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    yield from ({"name": name} for name in LAYOUTS if name != sch.representation)
+
+
+@directive(choices=_represent_as_choices)
+def represent_as(sch: Schedule, name: str) -> Schedule:
+    """Choose how the model lies in memory.
+
+    Args:
+        name: a layout, such as "array" or "sparse"; `build` knows which there are.
+
+    Raises:
+        ScheduleError: no name.
+    """
+    if not isinstance(name, str) or not name:
+        raise refuse(sch, "represent_as", f"argument 'name': {name!r} is no name of a layout")
+    return replace(sch, representation=name)
+
+
+def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    for loop in sch.loops():
+        if loop.cache is None and loop.children:
+            for how in HOW.get(loop.kind, ())[1:-1]:
+                if how == "prefetch" or not any(x.stop is None for x in loop.walk() if x != loop):
+                    yield {"index": loop.name, "how": how}
+
+
+@directive(choices=_cache_choices)
+def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
+    """Bring the rows or trees of an iteration near before it runs.
+
+    "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
+    asks for the rows or the first nodes of the tree of the next iteration; "shared" copies into the
+    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU.
+
+    Pass: CacheNear. (`cache_read` and `compute_at` cannot follow a nest with copies.)
+
+    Args:
+        index: a loop over rows or trees.
+        how: "auto", "pack", "prefetch" or "shared".
+
+    Raises:
+        ScheduleError: no such loop, a class loop, another word, or a set of rows without bound.
+
+    Rewrite:
+        for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack
+          S                            S
+    """
+    loop = find_loop(sch, "cache", "index", index)
+    if loop.kind == "class":
+        message = f"argument 'index': '{index}' has no working set; cache rows or trees"
+        raise refuse(sch, "cache", message, index)
+    if how not in HOW[loop.kind]:
+        words = ", ".join(HOW[loop.kind])
+        raise refuse(sch, "cache", f"argument 'how': {how!r} is unknown; use {words}", index)
+    if loop.cache is not None:
+        message = f"argument 'index': '{index}' already has cache {loop.cache}; leave this step out"
+        raise refuse(sch, "cache", message, index)
+    endless = [x.name for x in loop.walk() if x is not loop and x.kind == loop.kind and not x.count]
+    if endless and how != "prefetch":
+        message = f"argument 'index': '{index}' holds '{endless[0]}' of n iterations; tile it first"
+        raise refuse(sch, "cache", message, index)
+    return sch.with_loop(index, replace(loop, cache=how))
