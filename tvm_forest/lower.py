@@ -23,6 +23,7 @@ from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
 from .schedule_prims import replay
+from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import cpu
 from .tir_gen import representation
@@ -61,6 +62,7 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
     _check_forest(forest)
     arranged = arrange_by_round(forest)
     lowered, arguments = _lower(arranged, sch, target, exact)
+    _check_device(sch)
     machine = cpu.tvm_target(target)
     try:
         library = cpu.compile_module(lowered.after, machine)
@@ -87,6 +89,7 @@ def _lower(
     rep, arrays = representation.find(sch.representation).pack(forest)
     machine = cpu.tvm_target(target)
     before, after, arguments = {}, {}, {}
+    forms = walk_forms(sch, forest.depths, forest.shallowest)
     for name, output in _functions(forest).items():
         # 2. what is to be computed, and from what
         specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
@@ -96,10 +99,10 @@ def _lower(
         before[name] = canonical["main"]
         for suffix, variant in _variants(sch).items():
             # 3. how it is to be computed
-            scheduled = _schedule(canonical, variant)
+            scheduled = _schedule(canonical, variant, forms)
             # 4. what the machine has to do
             mod = tirx.transform.BindTarget(machine)(scheduled)
-            mod = pipeline(rep, forest.comparison)(mod)
+            mod = pipeline(rep, forest.comparison, variant, forms)(mod)
             after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
     return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
 
@@ -112,15 +115,16 @@ def _functions(forest: Forest) -> dict[str, Output]:
 
 def _variants(sch: Schedule) -> dict[str, Schedule]:
     """A schedule with parallel loops has a twin without, for small batches and one thread."""
-    serial = sch.without("parallel")
-    return {"": serial} if serial == sch else {"": serial, PARALLEL: sch}
+    if not any(loop.parallel for loop in sch.loops()):
+        return {"": sch}
+    return {"": sch.without("parallel", "atomic_reduce", "vector_reduce"), PARALLEL: sch}
 
 
-def _schedule(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
+def _schedule(mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]) -> tvm.IRModule:
     """Replay the directives on TVM's schedule of one function."""
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
-        replay(tir, sch)
+        replay(tir, sch, forms)
     except s_tir.ScheduleError as error:
         raise BuildError(f"build: TVM refuses a step of the schedule: {error}\n{sch}") from error
     return tir.mod
@@ -143,6 +147,15 @@ def _check_forest(forest: Forest) -> None:
         raise UnsupportedModel(
             f"build: argument 'model': field '{field}': {shown} cannot be compiled yet; "
             "predict with Forest.predict_reference or the source library"
+        )
+
+
+def _check_device(sch: Schedule) -> None:
+    mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
+    if mapped is not None:
+        raise ScheduleError(
+            f"build: argument 'schedule': '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}"
+            f"), but code is made for CPUs only so far; look at it with tvm_forest.lower\n{sch}"
         )
 
 
