@@ -1,0 +1,308 @@
+"""Schedules of the literature, each a few lines of the language.
+
+takes: Schedule; gives: Schedule. Nothing here knows more than the directives do.
+
+A recipe begins with the schedule without directives, `new_schedule(model)`, and serves any number
+of classes. E1, E2, ... are the examples of the specification. [SF] is SilvanForge (Prasad and
+others, SOSP 2024), whose authors wrote most of these as examples of their language. Recipes for a
+GPU say so; the others run on CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..schedule import Schedule
+
+Recipe = Callable[..., Schedule]
+
+
+def _output(sch: Schedule) -> tuple[str, ...]:
+    """Name the loop over classes, if there is one."""
+    return ("class",) if sch.classes > 1 else ()
+
+
+def _rounds(sch: Schedule) -> int:
+    """Count the trees of one class, at least 1."""
+    return max(1, -(-sch.trees // sch.classes))
+
+
+# -- CPU ------------------------------------------------------------------------------------------
+
+
+def xgboost_rows(sch: Schedule, rows: int = 64) -> Schedule:
+    """Let blocks of rows go through one tree after the other, in parallel (E1).
+
+    XGBoost's CPU predictor (Chen and Guestrin, KDD 2016). Keeps the
+    order of additions.
+
+    Args:
+        sch: schedule without directives.
+        rows: rows of a block.
+    """
+    sch = sch.tile("batch", "b0", "b1", rows)
+    return sch.reorder("b0", *_output(sch), "tree", "b1").parallel("b0")
+
+
+def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
+    """Walk one tree at a time in a straight line, with shallow trees first (E2).
+
+    Figure 1b of [SF]. Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives.
+        at: number of shallow trees, 1 to the number of trees - 1.
+    """
+    sch = sch.reorder(*_output(sch), "tree", "batch").split("tree", "d1", "d2", at)
+    return sch.unroll_walk("d1").unroll_walk("d2")
+
+
+def treebeard_tree_at_a_time(sch: Schedule, cores: int = 2, walks: int = 8) -> Schedule:
+    """Walk trees of one depth in one loop, in straight lines, `walks` rows together (E9).
+
+    Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
+    change of depth, so the trees should be sorted by it. Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives, with known depths.
+        cores: parts of the batch, one for each core.
+        walks: rows that walk together; 1 for one after the other.
+    """
+    sch = sch.tile("batch", "b0", "b1", parts=cores)
+    sch = sch.reorder("b0", *_output(sch), "tree", "b1").parallel("b0").split_by_depth("tree")
+    return _interleaved(sch, "b1", walks)
+
+
+def _interleaved(sch: Schedule, index: str, factor: int) -> Schedule:
+    """Interleave every copy of a leaf loop, unless the factor is 1."""
+    for name in sch.copies(index) if factor > 1 else ():
+        sch = sch.interleave(name, factor)
+    return sch
+
+
+def tree_parallel(sch: Schedule, parts: int = 2, width: int = 8) -> Schedule:
+    """Give every thread a part of the forest, and add up their sums with vectors (E10).
+
+    [SF], section on CPU schedules: best for small batches. Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        parts: parts of the forest, 1 to the number of trees.
+        width: lanes of a vector of rows: 2, 4, 8, 16 or 32.
+    """
+    sch = sch.tile("tree", "t0", "t1", parts=parts)
+    sch = sch.reorder("t0", *_output(sch), "t1", "batch").parallel("t0")
+    return sch.vector_reduce("t0", width)
+
+
+def row_and_tree_parallel(sch: Schedule, row_parts: int = 2, tree_parts: int = 2) -> Schedule:
+    """Let every thread walk a part of the rows through a part of the forest (E11).
+
+    The draft of [SF] on the scheduling language. Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        row_parts: parts of the batch.
+        tree_parts: parts of the forest, 1 to the number of trees.
+    """
+    sch = sch.tile("batch", "b0", "b1", parts=row_parts).tile("tree", "t0", "t1", parts=tree_parts)
+    sch = sch.reorder("b0", "t0", *_output(sch), "t1", "b1")
+    return sch.parallel("b0").parallel("t0")
+
+
+def two_trees_at_a_time(sch: Schedule, trees: int = 2) -> Schedule:
+    """Walk every row through two trees before the next two are fetched (E12, first).
+
+    The draft of [SF] on the scheduling language. Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives.
+        trees: trees that a row walks in turn, 1 to the number of trees.
+    """
+    sch = sch.tile("tree", "t0", "t1", trees)
+    return sch.reorder("t0", "batch", *_output(sch), "t1")
+
+
+def rows_by_trees(sch: Schedule, rows: int = 4, trees: int = 2) -> Schedule:
+    """Walk tiles of 4 rows x 2 trees (E12, second).
+
+    The draft of [SF] on the scheduling language. Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives.
+        rows: rows of a tile.
+        trees: trees of a tile, 1 to the number of trees.
+    """
+    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
+    return sch.reorder("b0", *_output(sch), "t0", "b1", "t1")
+
+
+# -- GPU ------------------------------------------------------------------------------------------
+
+
+def gpu_straight_lines(sch: Schedule, at: int, threads: int = 2) -> Schedule:
+    """Give every row a thread block whose threads take turns at the trees (E3; GPU).
+
+    Figure 1c of [SF]: thread 0 walks trees 0, 2, 4, ..., thread 1 trees 1, 3, 5, ..., in straight
+    lines, shallow trees first. Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        at: number of shallow trees, a multiple of `threads`.
+        threads: threads of a block.
+    """
+    sch = sch.tile("tree", "t0", "t1", threads)
+    sch = sch.reorder("batch", "t1", *_output(sch), "t0").split("t0", "e1", "e2", at)
+    sch = sch.unroll_walk("e1").unroll_walk("e2")
+    return sch.gpu_dimension("batch", "grid.x").gpu_dimension("t1", "block.x")
+
+
+def tahoe_direct(sch: Schedule, rows: int = 256) -> Schedule:
+    """Give every row a thread (E4; GPU).
+
+    The "direct" strategy of Tahoe (Xie and others, EuroSys 2021). Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives.
+        rows: rows, and threads, of a block.
+    """
+    return _thread_for_each_row(sch.tile("batch", "b0", "b1", rows))
+
+
+def _thread_for_each_row(sch: Schedule) -> Schedule:
+    return sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+
+
+def tahoe_shared_data(sch: Schedule) -> Schedule:
+    """Give every row a block, every tree a thread, and keep the row in shared memory (E5; GPU).
+
+    The "shared data" strategy of Tahoe, for forests of no more trees than a block has threads.
+    Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+    """
+    sch = sch.reorder("batch", "tree", *_output(sch))
+    return sch.gpu_dimension("batch", "grid.x").gpu_dimension("tree", "block.x").cache("batch")
+
+
+def tahoe_shared_data_rows(sch: Schedule, rows: int = 8, threads: int = 32) -> Schedule:
+    """Let a block keep several rows in shared memory, each with threads of its own (E5b; GPU).
+
+    The "shared data" strategy of Tahoe as [SF]'s source has it. Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        rows: rows of a block.
+        threads: threads of a row; no more than there are trees are used.
+    """
+    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", min(threads, _rounds(sch)))
+    sch = _thread_for_each_row(sch.reorder("b0", "b1", "t1", *_output(sch), "t0"))
+    return sch.gpu_dimension("t1", "block.y").cache("b0")
+
+
+def tahoe_shared_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
+    """Keep as many trees as fit in shared memory, for all rows of a block (E6; GPU).
+
+    The "shared forest" strategy of Tahoe. Keeps the order of additions.
+
+    Args:
+        sch: schedule without directives.
+        fit: trees that fit, 1 to the number of trees.
+        rows: rows, and threads, of a block.
+    """
+    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", fit)
+    sch = _thread_for_each_row(sch.reorder("b0", "b1", *_output(sch), "t0", "t1"))
+    return sch.cache("t0")
+
+
+def tahoe_shared_partial_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
+    """Let every column of the grid keep its own part of the forest (E7; GPU).
+
+    The "shared partial forest" strategy of Tahoe: forests larger than shared memory. The sums of
+    the parts are added atomically. Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        fit: trees of a part, 1 to the number of trees.
+        rows: rows, and threads, of a block.
+    """
+    sch = sch.tile("tree", "g", "t", fit).tile("batch", "b0", "b1", rows)
+    sch = sch.reorder("g", "b0", "b1", *_output(sch), "t").gpu_dimension("g", "grid.y")
+    return _thread_for_each_row(sch).cache("g").atomic_reduce("g")
+
+
+def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
+    """Share the trees among the threads of a block, each of which walks a few rows (E8; GPU).
+
+    The Forest Inference Library of RAPIDS, with its layout "reorg" left to `represent_as`.
+    Regroups the additions.
+
+    Args:
+        sch: schedule without directives.
+        rows: rows of a block, as many as shared memory holds; the library uses up to 4.
+        threads: threads of a block; no more than there are trees are used.
+    """
+    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", min(threads, _rounds(sch)))
+    sch = sch.reorder("b0", "t1", *_output(sch), "t0", "b1")
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t1", "block.x").cache("b0")
+    return _interleaved(sch, "b1", rows).shared_reduce("t1")
+
+
+def gpu_template(
+    sch: Schedule,
+    rows_tb: int = 32,
+    rows_thread: int = 1,
+    tree_threads: int = 10,
+    cache_rows: bool = True,
+    cache_trees: bool = False,
+    unroll: bool = True,
+    factor: int = 2,
+    shared: bool = True,
+    layout: str | None = None,
+) -> Schedule:
+    """Write the schedule of nine parameters among which SilvanForge searches (E13; GPU).
+
+    Table 5 and Algorithm 1 of [SF]. Regroups the additions if `tree_threads` > 1. A walk that is
+    interleaved runs over the trees of one thread, otherwise over its rows.
+
+    Args:
+        sch: schedule without directives, with known depths if `unroll`.
+        rows_tb: rows of a thread block; the paper tries 8, 32 and 64.
+        rows_thread: rows of a thread: 1, 2 or 4.
+        tree_threads: threads among which the trees are dealt out: 2, 10, 20 or 50.
+        cache_rows: keep the rows of a block in shared memory.
+        cache_trees: keep the trees of an iteration in shared memory.
+        unroll: walk in straight lines.
+        factor: walks of a thread that advance together: 1, 2 or 4.
+        shared: keep the partial sums in shared memory.
+        layout: argument of `represent_as`; None leaves the layout alone.
+    """
+    if layout is not None:
+        sch = sch.represent_as(layout)
+    sch = sch.tile("batch", "bx", "r", rows_tb).tile("r", "tx", "b", rows_thread)
+    tree, threads = "tree", ["bx", "tx"]
+    if tree_threads > 1:
+        sch, tree = sch.tile("tree", "t", "ty", tree_threads), "t"
+        threads.append("ty")
+    inside = ["b", tree] if factor > 1 else [tree, "b"]
+    sch = sch.reorder(*threads, *_output(sch), *inside)
+    for name, dimension in zip(threads, ("grid.x", "block.x", "block.y"), strict=False):
+        sch = sch.gpu_dimension(name, dimension)
+    for name, wanted in (("bx", cache_rows), (tree, cache_trees)):
+        sch = sch.cache(name) if wanted else sch
+    if shared and tree_threads > 1:
+        sch = sch.shared_reduce("ty")
+    return _interleaved(sch.split_by_depth(tree) if unroll else sch, tree, factor)
+
+
+RECIPES: dict[str, Recipe] = {
+    recipe.__name__: recipe
+    for recipe in (
+        *(xgboost_rows, serial_straight_lines, gpu_straight_lines, tahoe_direct),
+        *(tahoe_shared_data, tahoe_shared_data_rows, tahoe_shared_forest),
+        *(tahoe_shared_partial_forest, rapids_fil, treebeard_tree_at_a_time, tree_parallel),
+        *(row_and_tree_parallel, two_trees_at_a_time, rows_by_trees, gpu_template),
+    )
+}
+"""Every recipe by its name, in the order of the specification's examples, E1 to E13."""
