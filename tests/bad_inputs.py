@@ -266,9 +266,11 @@ BAD_INPUTS = [
     ),
     BadInput(
         "a tree too deep for the layout",
-        lambda: tvm_forest.build(forest_of([functools.reduce(_deeper, range(30), 0.0)])),
+        lambda: tvm_forest.build(
+            forest_of([functools.reduce(_deeper, range(30), 0.0)]), schedule=tvm_forest.Schedule(1)
+        ),
         BuildError,
-        ("layout 'array'", "tree 0 of depth 30", "the limit is", "train shallower trees"),
+        ("layout 'array'", "tree 0 of depth 30", "the limit is", "represent_as('sparse')"),
     ),
 ]
 

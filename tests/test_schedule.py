@@ -17,6 +17,12 @@ TILED = START.tile("batch", "b0", "b1", 64)
 CPU = TILED.reorder("b0", "tree", "b1").interleave("b1", 8).parallel("b0")
 CLASSES = Schedule(104, 26)
 
+WORDS = (
+    *("tile", "split", "reorder", "specialize", "unroll", "parallel", "split_by_depth"),
+    *("interleave", "unroll_walk", "peel_walk", "simdize", "cache", "represent_as"),
+    *("atomic_reduce", "vector_reduce", "shared_reduce", "gpu_dimension"),
+)
+
 NESTS = {
     "no directive": (
         START,
@@ -209,12 +215,6 @@ REFUSALS = [
         "for tree in",
     ),
     Refusal(
-        START,
-        lambda s: s.tile("batch", "a", "b", parts=4),
-        "tile: argument 'parts': 'batch' has n iterations; give 'size' instead",
-        "for batch in",
-    ),
-    Refusal(
         CPU,
         lambda s: s.tile("b0", "a", "b", 4),
         "tile: argument 'index': 'b0' is already parallel; tile before annotating",
@@ -223,7 +223,7 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.tile("b1", "a", "b", 4),
-        "tile: argument 'index': 'b1' is already interleaved; tile before annotating",
+        "tile: argument 'index': 'b1' is already interleave 8; tile before annotating",
         "for b1 in",
     ),
     # reorder
@@ -256,43 +256,23 @@ REFUSALS = [
     ),
     # parallel
     Refusal(
-        START,
-        lambda s: s.parallel("tree"),
-        "parallel: argument 'index': 'tree' runs over trees, whose partial sums cannot be kept "
-        "apart yet; run a loop over rows in parallel",
-        "for tree in",
-    ),
-    Refusal(
         CPU,
         lambda s: s.parallel("b1"),
-        "parallel: argument 'index': 'b0' is already parallel around or inside 'b1'; "
-        "leave one of them serial",
+        "parallel: argument 'index': 'b1' is already interleave 8; tile it before that",
         "for b1 in",
-    ),
-    Refusal(
-        TILED.parallel("b1"),
-        lambda s: s.parallel("b0"),
-        "parallel: argument 'index': 'b1' is already parallel around or inside 'b0'; "
-        "leave one of them serial",
-        "for b0 in",
     ),
     # interleave
     Refusal(
         START,
         lambda s: s.interleave("batch", 4),
-        "interleave: argument 'index': 'batch' is not innermost (contains 'tree')",
+        "interleave: argument 'index': 'batch' is not innermost (contains 'tree'); choose the "
+        "innermost loop",
         "for batch in",
-    ),
-    Refusal(
-        START,
-        lambda s: s.interleave("tree", 4),
-        "interleave: argument 'index': 'tree' does not run over rows; reorder a row loop inwards",
-        "for tree in",
     ),
     Refusal(
         CPU,
         lambda s: s.interleave("b1", 4),
-        "interleave: argument 'index': 'b1' is already interleaved by 8",
+        "interleave: argument 'index': 'b1' already has interleave 8; choose one of them",
         "for b1 in",
     ),
     *(
@@ -343,9 +323,13 @@ def test_the_end_of_a_chain_may_be_reordered_alone() -> None:
 
 def test_every_directive_is_a_documented_method() -> None:
     methods = {name: getattr(Schedule, name) for name in DIRECTIVES}
-    missing = [name for name, method in methods.items() if "Rewrite:" not in (method.__doc__ or "")]
+    missing = [name for name, method in methods.items() if not (method.__doc__ or "").strip()]
     assert missing == []
-    assert sorted(methods) == ["interleave", "parallel", "reorder", "tile"]
+    assert sorted(methods) == sorted(WORDS)
+
+
+def test_vectorize_is_another_name_of_simdize() -> None:
+    assert Schedule.vectorize is Schedule.simdize
 
 
 def test_a_directive_leaves_the_old_schedule_alone() -> None:
@@ -419,12 +403,12 @@ NO_SCHEDULES = {
     HEAD.replace("9", "9.5") + "[]}": "argument 'trees': 9.5 is no count",
     HEAD.replace("9", "-9") + "[]}": "argument 'trees': -9 is no count",
     HEAD.replace("1,", "2,", 1) + "[]}": "field 'version': expected 1, got 2; write the schedule",
-    HEAD + '[{"do": "fly"}]}': "no directive 'fly' (have: interleave, parallel, reorder, tile)",
+    HEAD + '[{"do": "fly"}]}': f"no directive 'fly' (have: {', '.join(sorted(WORDS))})",
     HEAD + '[{"do": "tile"}]}': "tile: missing a required argument: 'index'",
     HEAD + '[{"do": "reorder", "indices": 5}]}': "reorder: ",
     HEAD + '[{"do": "reorder", "indices": [["tree"]]}]}': "no live index ['tree']",
     HEAD + '[{"do": "parallel", "index": {}}]}': "no live index {} (live: batch, tree)",
-    HEAD + '[{"do": "parallel", "index": "tree"}]}': "'tree' runs over trees",
+    HEAD + '[{"do": "unroll", "index": "batch"}]}': "cannot unroll 'batch' with a symbolic number",
     HEAD + '[{"do": ["tile"]}]}': "no directive ['tile']",
 }
 
@@ -459,6 +443,13 @@ ORDERS = {
     "classes swapped": (CLASSES.tile("class", "c0", "c1", 2).reorder("c1", "c0"), True),
     "rows swapped": (TILED.reorder("b1", "b0"), True),
     "parallel classes": (CLASSES.reorder("class", "batch").parallel("class"), True),
+    "parallel trees": (START.parallel("tree"), False),
+    "parallel tree tiles": (START.tile("tree", "t0", "t1", 10).parallel("t0"), False),
+    "parts of the trees": (START.split("tree", "a", "b", 40), True),
+    "parts of swapped trees": (SWAPPED.split("t1", "a", "b", 4), False),
+    "a copy for each tile": (START.tile("tree", "t0", "t1", 10).specialize("t0"), True),
+    "one tree at a time, walked in threes": (START.interleave("tree", 3), True),
+    "all unrolled": (START.tile("tree", "t0", "t1", 10).unroll("t1").unroll_walk("t0"), True),
 }
 
 

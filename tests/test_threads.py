@@ -14,6 +14,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
+from schedules import rounding_bound
 from tvm_forest.probe_rows import hard_rows
 
 CALLERS, CALLS = 8, 200
@@ -65,6 +66,76 @@ def test_callers_may_use_different_numbers_of_threads() -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         jobs = [pool.submit(wrong_answers, i, 1 + i % 3) for i in range(CALLERS)]
         assert [job.result() for job in jobs] == [0] * CALLERS
+
+
+EACH = 125
+"""Calls of each of the 8 callers, 1,000 together."""
+
+START = tvm_forest.new_schedule(FOREST)
+EXACT = (
+    START.tile("batch", "b0", "b1", 16)
+    .reorder("b0", "class", "tree", "b1")
+    .split("tree", "x", "y", 11)
+    .interleave("b1@x", 4)
+    .peel_walk("y", 2)
+    .parallel("b0")
+)
+TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
+INEXACT = {
+    "private sums": TREES,
+    "private sums, added as vectors": TREES.vector_reduce("t0", 8),
+    "private sums of blocks of rows": (
+        START.tile("batch", "b0", "b1", 16)
+        .tile("tree", "t0", "t1", 10)
+        .reorder("b0", "t0", "class", "t1", "b1")
+        .parallel("b0")
+        .parallel("t0")
+    ),
+    "atomic additions": TREES.atomic_reduce("t0"),
+}
+
+
+def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
+    """Call from 8 threads at once, 1,000 times in total; returns all margins."""
+    start = threading.Barrier(CALLERS, timeout=60)
+
+    def caller(number: int) -> list[Any]:
+        start.wait()
+        return [predictor.predict_margin(rows, n_jobs=1 + number % 3) for _ in range(EACH)]
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        return [margin for margins in pool.map(caller, range(CALLERS)) for margin in margins]
+
+
+@pytest.mark.slow
+def test_a_thousand_calls_of_one_schedule_give_the_same_bits() -> None:
+    predictor = tvm_forest.build(FOREST, schedule=EXACT)
+    rows = hard_rows(FOREST, 130, seed=1)
+    results = results_of_many_callers(predictor, rows)
+    expected = FOREST.predict_reference(rows).tobytes()
+    assert len(results) == 1000
+    assert {margin.tobytes() for margin in results} == {expected}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INEXACT)
+def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str) -> None:
+    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
+    rows = hard_rows(FOREST, 130, seed=1)
+    margins, bound = FOREST.predict_reference(rows), rounding_bound(FOREST, rows)
+    results = results_of_many_callers(predictor, rows)
+    assert all(np.all(np.abs(margin - margins) <= bound) for margin in results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in INEXACT if "private" in name])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_private_sums_are_the_same_from_call_to_call(name: str, n_jobs: int) -> None:
+    """They are added in one order, whichever thread ends first."""
+    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
+    rows = hard_rows(FOREST, 130, seed=2)
+    results = [predictor.predict_margin(rows, n_jobs=n_jobs) for _ in range(200)]
+    assert len({margin.tobytes() for margin in results}) == 1
 
 
 def longest_halt(work: Callable[[], Any]) -> float:

@@ -1,0 +1,185 @@
+"""What a schedule says about itself, compared with a plain run of its nest."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+
+import pytest
+
+from interpreter import Visit, visits
+from schedules import drawn_schedule
+from tvm_forest.schedule_prims import Schedule
+
+SEEDS, BATCH = 600, 50
+DEPTHS = (0, 3, 3, 6, 1, 6, 6, 2, 2, 2, 0, 5, 4, 4, 1, 0, 0, 3, 5)
+
+
+def sizes(sch: Schedule) -> tuple[int, ...]:
+    return (0, 1, 7, 19) if sch.batch is None else (sch.batch,)
+
+
+@functools.cache
+def drawn(first: int) -> list[Schedule]:
+    """Return a batch of random schedules of problems of several sizes."""
+    made = []
+    for seed in range(first, first + BATCH):
+        rounds, classes = 1 + seed % len(DEPTHS), (1, 2, 1, 3)[seed % 4]
+        batch = (None, None, 9, None, 1)[seed % 5]
+        start = Schedule(rounds * classes, classes, batch, depths=DEPTHS[:rounds])
+        made.append(drawn_schedule(seed, start))
+    return made
+
+
+batches = pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+
+
+def sums(sch: Schedule, n: int) -> dict[tuple[int, int], list[int]]:
+    """Return the rounds that each row adds to each output, in order."""
+    found = defaultdict(list)
+    for row, output, tree, _ in visits(sch, n):
+        found[row, output].append(tree)
+    return dict(found)
+
+
+def adds_in_order(sch: Schedule, n: int) -> bool:
+    """Whether a run adds ascending trees, none of them at the same time."""
+    if any(loop.kind == "tree" and loop.parallel for loop in sch.loops()):
+        return False
+    return all(trees == sorted(trees) for trees in sums(sch, n).values())
+
+
+@batches
+def test_every_row_class_and_tree_is_visited_once(first: int) -> None:
+    for sch in drawn(first):
+        rounds = list(range(sch.trees // sch.classes))
+        for n in sizes(sch):
+            everything = {(row, c): rounds for row in range(n) for c in range(sch.classes)}
+            found = {pair: sorted(trees) for pair, trees in sums(sch, n).items()}
+            assert found == everything, f"n = {n}\n{sch}"
+
+
+@batches
+def test_no_schedule_claims_an_order_that_it_does_not_keep(first: int) -> None:
+    for sch in drawn(first):
+        kept = all(adds_in_order(sch, n) for n in sizes(sch))
+        assert kept or not sch.keeps_order, sch
+
+
+def needlessly_inexact() -> list[Schedule]:
+    """Schedules that add in order, although they say that they do not."""
+    some = [sch for first in range(0, SEEDS, BATCH) for sch in drawn(first)]
+    return [sch for sch in some if not sch.keeps_order and adds_in_order(sch, 19)]
+
+
+def test_few_schedules_deny_an_order_that_they_keep() -> None:
+    assert len(needlessly_inexact()) <= 0.05 * SEEDS
+
+
+@batches
+def test_a_leaf_knows_its_trees(first: int) -> None:
+    for sch in drawn(first):
+        met: dict[str, list[int]] = {leaf.name: [] for leaf in sch.leaves()}
+        for visit in visits(sch, sch.batch or 19):
+            met[visit.leaf].append(visit.tree)
+        for leaf, trees in met.items():
+            if trees:
+                assert sorted(sch.trees_of(leaf)) == sorted(set(trees)), f"{leaf}\n{sch}"
+
+
+@batches
+def test_a_random_schedule_survives_json(first: int) -> None:
+    for sch in drawn(first):
+        again = Schedule.from_json(sch.to_json())
+        assert (again, hash(again), str(again)) == (sch, hash(sch), str(sch))
+        assert (again.steps, again.replaced) == (sch.steps, sch.replaced)
+
+
+@batches
+def test_a_random_schedule_breaks_no_invariant(first: int) -> None:
+    assert [sch.problem() for sch in drawn(first)] == [None] * BATCH
+
+
+@batches
+def test_the_live_loops_are_the_pieces_of_the_first_ones(first: int) -> None:
+    for sch in drawn(first):
+        pieces = [name for root in sch.fresh().names() for name in sch.pieces(root)]
+        assert sorted(pieces) == sorted(sch.names())
+        for name in sch.names():
+            assert sch.copies(name) == (name,)
+
+
+@batches
+def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(first: int) -> None:
+    for sch in drawn(first):
+        serial = sch.without("parallel", "atomic_reduce", "vector_reduce")
+        assert not any(loop.parallel or loop.reduce for loop in serial.loops())
+        assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
+
+
+def test_random_schedules_that_look_alike_are_equal() -> None:
+    """The printed nest says all that is computed, for one problem."""
+    for first in range(0, SEEDS, BATCH):
+        for sch in drawn(first):
+            equal = [x for x in drawn(first) if x == sch]
+            assert all(hash(x) == hash(sch) and str(x) == str(sch) for x in equal)
+
+
+# -- by hand --------------------------------------------------------------------------------------
+
+TILED = Schedule(5).tile("tree", "t0", "t1", 2)
+
+
+def walked(sch: Schedule, n: int = 1) -> list[tuple[int, int]]:
+    return [(visit.row, visit.tree) for visit in visits(sch, n)]
+
+
+def test_the_plain_nest_runs_row_by_row() -> None:
+    assert walked(Schedule(2), 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert list(visits(Schedule(2, 2), 1)) == [Visit(0, 0, 0, "tree"), Visit(0, 1, 0, "tree")]
+
+
+def test_a_partial_tile_stops_at_the_end() -> None:
+    assert [tree for _, tree in walked(TILED)] == [0, 1, 2, 3, 4]
+    assert [tree for _, tree in walked(TILED.reorder("t1", "t0"))] == [0, 2, 4, 1, 3]
+
+
+def test_the_parts_of_a_split_run_one_after_the_other() -> None:
+    sch = Schedule(3).reorder("tree", "batch").split("tree", "a", "b", 1)
+    assert walked(sch, 2) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    inside = Schedule(3).split("tree", "a", "b", 1)
+    assert walked(inside, 2) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_each_iteration_of_a_special_loop_runs_its_own_copy() -> None:
+    sch = TILED.specialize("t0").split("t1@t0=1", "x", "y", 1)
+    assert [(v.tree, v.leaf) for v in visits(sch, 1)] == [
+        (0, "t1@t0=0"),
+        (1, "t1@t0=0"),
+        (2, "x"),
+        (3, "y"),
+        (4, "t1@t0=2"),
+    ]
+
+
+def test_copies_are_found_by_the_name_of_their_index() -> None:
+    sch = Schedule(10).tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
+    sch = sch.split("tree", "d1", "d2", 4)
+    assert sch.copies("b1") == ("b1@d1", "b1@d2")
+    assert sch.copies("batch") == ("b0", "b1@d1", "b1@d2")
+    assert sch.pieces("tree") == ("d1", "d2")
+    assert sch.split("d2", "d3", "d4", 7).copies("b1") == ("b1@d1", "b1@d2@d3", "b1@d2@d4")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "trees"), [("t1@t0=0", [0, 1, 2]), ("x", [3]), ("y", [4, 5]), ("t1@t0=2", [6, 7])]
+)
+def test_a_leaf_in_a_copy_knows_its_trees(leaf: str, trees: list[int]) -> None:
+    sch = Schedule(8).tile("tree", "t0", "t1", 3).specialize("t0").split("t1@t0=1", "x", "y", 1)
+    assert list(sch.trees_of(leaf)) == trees
+
+
+def test_a_leaf_in_nested_partial_tiles_knows_its_trees() -> None:
+    sch = Schedule(8).tile("tree", "t0", "t1", 5).tile("t1", "t2", "t3", 3)
+    assert list(sch.trees_of("t3")) == list(range(8))
+    assert list(sch.split("t0", "x", "y", 5).trees_of("t3@x")) == [0, 1, 2, 3, 4]

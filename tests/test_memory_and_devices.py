@@ -1,0 +1,184 @@
+"""The directives about memory and GPUs: their nests, what they refuse, what their code computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import Split, forest_of
+from tvm_forest.errors import ScheduleError
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
+
+START = Schedule(100)
+BLOCKS = START.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+TEAMS = BLOCKS.tile("tree", "t0", "t1", 20).reorder("b0", "b1", "t1", "t0")
+FEW = BLOCKS.tile("tree", "t0", "t1", 4).reorder("b0", "b1", "t1", "t0")
+GPU = TEAMS.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+
+REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
+    "cache: a class loop": (
+        Schedule(6, classes=3),
+        lambda s: s.cache("class"),
+        "cache: argument 'index': 'class' has no working set",
+    ),
+    "cache: another word": (
+        BLOCKS,
+        lambda s: s.cache("b0", "near"),
+        "cache: argument 'how': 'near' is unknown; use auto, pack, prefetch, shared",
+    ),
+    "cache: trees are not packed": (
+        BLOCKS,
+        lambda s: s.cache("tree", "pack"),
+        "cache: argument 'how': 'pack' is unknown; use auto, prefetch, shared",
+    ),
+    "cache: twice": (
+        BLOCKS.cache("b0"),
+        lambda s: s.cache("b0", "prefetch"),
+        "cache: argument 'index': 'b0' already has cache auto",
+    ),
+    "cache: rows without bound": (
+        START.tile("batch", "b0", "b1", parts=4),
+        lambda s: s.cache("b0"),
+        "cache: argument 'index': 'b0' holds 'b1' of n iterations; tile it first",
+    ),
+    "cache: between loops that are to be fused": (
+        BLOCKS.tile("tree", "t0", "t1", 20).parallel("b0").parallel("t0"),
+        lambda s: s.cache("b0"),
+        "cache: 'b0' has cache auto and holds parallel 't0', so they cannot be fused",
+    ),
+    "represent_as: no name": (
+        START,
+        lambda s: s.represent_as(3),
+        "represent_as: argument 'name': 3 is no name of a layout",
+    ),
+    "gpu_dimension: unknown": (
+        BLOCKS,
+        lambda s: s.gpu_dimension("b0", "warp.x"),
+        "gpu_dimension: argument 'dimension': 'warp.x' is unknown; use grid.x, grid.y",
+    ),
+    "gpu_dimension: symbolic block": (
+        START,
+        lambda s: s.gpu_dimension("batch", "block.x"),
+        "gpu_dimension: argument 'index': block extent must be constant, 'batch' has n iterations",
+    ),
+    "gpu_dimension: used twice on a path": (
+        FEW.gpu_dimension("b1", "block.x"),
+        lambda s: s.gpu_dimension("t1", "block.x"),
+        "gpu_dimension: 'block.x' is used by two loops on the path to 't0'",
+    ),
+    "gpu_dimension: a grid inside a block": (
+        TEAMS.gpu_dimension("b1", "block.x"),
+        lambda s: s.gpu_dimension("t1", "grid.y"),
+        "gpu_dimension: grid index 't1' lies inside block index 'b1'",
+    ),
+    "gpu_dimension: too many threads": (
+        GPU,
+        lambda s: s.gpu_dimension("t1", "block.y"),
+        "gpu_dimension: argument 'index': 64 x 20 = 1280 threads per block, the target allows 1024",
+    ),
+    "gpu_dimension: parallel": (
+        BLOCKS.parallel("b0"),
+        lambda s: s.gpu_dimension("b0", "grid.x"),
+        "gpu_dimension: argument 'index': 'b0' is already parallel",
+    ),
+    "gpu_dimension: on a CPU": (
+        Schedule(100, target="cpu"),
+        lambda s: s.gpu_dimension("batch", "grid.x"),
+        "gpu_dimension: argument 'index': 'batch' cannot be mapped on a CPU; use parallel",
+    ),
+    "parallel: on a GPU": (
+        Schedule(100, target="gpu"),
+        lambda s: s.parallel("batch"),
+        "parallel: argument 'index': 'batch' cannot use CPU threads on a GPU; use gpu_dimension",
+    ),
+    "shared_reduce: on a CPU": (
+        Schedule(100, target="cpu").parallel("tree"),
+        lambda s: s.shared_reduce("tree"),
+        "shared_reduce: argument 'index': 'tree' is not mapped to a block dimension",
+    ),
+    "shared_reduce: rows": (
+        GPU,
+        lambda s: s.shared_reduce("b1"),
+        "shared_reduce: argument 'index': 'b1' does not run over trees, nothing conflicts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_names_the_fault_shows_the_nest_and_changes_nothing(name: str) -> None:
+    sch, call, message = REFUSALS[name]
+    before = str(sch)
+    with pytest.raises(ScheduleError) as caught:
+        call(sch)
+    first, *nest = str(caught.value).splitlines()
+    assert first.startswith(message)
+    assert "\n".join(nest).replace("   <----", "") == before == str(sch)
+
+
+def test_marks_are_printed_and_survive_json() -> None:
+    sch = GPU.cache("b0", "shared").represent_as("sparse")
+    small = sch.tile("t0", "u0", "u1", 2)
+    assert str(small).splitlines()[:3] == [
+        "represent as sparse",
+        "for b0 in (0, n, 64)                     # batch; grid.x; cache shared",
+        "  for b1 in (0, 64, 1)                   # batch; guard b0 + b1 < n; block.x",
+    ]
+    assert Schedule.from_json(small.to_json()) == small != sch
+
+
+def test_a_schedule_for_a_gpu_is_refused_by_build_and_shown_by_lower() -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)] * 4)
+    sch = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 8).gpu_dimension("b0", "grid.x")
+    with pytest.raises(ScheduleError, match="'b0' is for a GPU"):
+        tvm_forest.build(forest, schedule=sch)
+    assert '"tvm_forest.gpu": "grid.x"' in tvm_forest.lower(forest, sch).after.script()
+
+
+def test_an_unknown_layout_is_refused_by_build() -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
+    sch = tvm_forest.new_schedule(forest).represent_as("origami")
+    with pytest.raises(ScheduleError, match=r"no layout 'origami' \(have: array, sparse\)"):
+        tvm_forest.build(forest, schedule=sch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["array", "sparse"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [("b0", "pack")],
+        [("b0", "prefetch")],
+        [("tree", "prefetch")],
+        [("b0", "auto"), ("tree", "auto")],
+    ],
+    ids=str,
+)
+def test_caches_keep_every_bit(layout: str, words: list[tuple[str, str]]) -> None:
+    tree = Split(0, 0.5, Split(1, -1.0, 1.0, Split(2, 3.0, 2.0, 3.0, True)), 4.0)
+    forest = forest_of([tree, 0.25, tree, Split(1, 0.0, -1.0, 1.0)])
+    sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", 8)
+    sch = sch.reorder("b0", "tree", "b1").interleave("b1", 4).parallel("b0")
+    for index, how in words:
+        sch = sch.cache(index, how)
+    predictor = tvm_forest.build(forest, schedule=sch)
+    for n in (1, 7, 8, 9, 33):
+        rows = hard_rows(forest, n, n)
+        for n_jobs in (1, 2):
+            margin = predictor.predict_margin(rows, n_jobs=n_jobs)
+            assert np.array_equal(margin, forest.predict_reference(rows)[:, 0])
+
+
+def test_the_default_layout_is_sparse_where_padding_would_explode() -> None:
+    chain: Any = 0.0
+    for threshold in range(30):
+        chain = Split(0, threshold, chain, 1.0)
+    assert tvm_forest.default_schedule(forest_of([chain])).representation == "sparse"
+    assert tvm_forest.default_schedule(forest_of([0.5, chain.left])).representation == "sparse"
+    assert (
+        tvm_forest.default_schedule(forest_of([Split(0, 0.5, 1.0, 2.0)])).representation == "array"
+    )

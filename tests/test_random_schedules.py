@@ -1,0 +1,85 @@
+"""Random schedules of random forests compute what the model says.
+
+By hand, for any number of them, with a summary at the end:
+
+    python tests/test_random_schedules.py 0 2000
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from schedules import REFUSED, check_results, drawn_schedule, odd_forest
+from tvm_forest.forest import Forest
+from tvm_forest.schedule_prims import Schedule
+
+SEEDS, BATCH = 200, 5
+
+
+def drawn_case(seed: int) -> tuple[Forest, Schedule]:
+    """Return the forest and the schedule of a seed."""
+    forest = odd_forest(seed)
+    shallowest = int(forest.shallowest.min())
+    return forest, drawn_schedule(seed, tvm_forest.new_schedule(forest), shallowest=shallowest)
+
+
+def check(seed: int) -> Schedule:
+    """Build, run and compare one case; returns its schedule."""
+    forest, sch = drawn_case(seed)
+    again = Schedule.from_json(sch.to_json())
+    assert (again, hash(again), again.steps) == (sch, hash(sch), sch.steps)
+    rng = np.random.default_rng(seed)
+    sizes = [1, int(rng.integers(2, 9)), 2 * int(rng.integers(5, 70)) + 1]
+    check_results(forest, sch, sizes)
+    return sch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_random_schedules_of_random_forests_compute_what_the_model_says(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        check(seed)
+
+
+def test_the_fixed_seeds_meet_all_that_is_promised() -> None:
+    cases = [drawn_case(seed) for seed in range(SEEDS)]
+    steps = {len(sch.steps) for _, sch in cases}
+    assert steps == set(range(1, 9))
+    assert {sch.keeps_order for _, sch in cases} == {True, False}
+    assert {forest.n_outputs for forest, _ in cases} == {1, 2, 3, 4, 5}
+    assert any(0 in forest.depths and forest.depths.max() > 3 for forest, _ in cases)
+
+
+def summary(first: int, stop: int) -> int:
+    """Check many seeds; print every failure with its schedule, and counts of what was met."""
+    used: Counter[str] = Counter()
+    steps: Counter[int] = Counter()
+    exact, failed, begin = 0, [], time.perf_counter()
+    for seed in range(first, stop):
+        try:
+            sch = check(seed)
+        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
+            failed.append(seed)
+            print(f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{drawn_case(seed)[1].to_json()}")
+            print(drawn_case(seed)[1], flush=True)
+            continue
+        used.update(step.do for step in sch.steps)
+        steps[len(sch.steps)] += 1
+        exact += sch.keeps_order
+    print(f"seeds {first} to {stop - 1}: {len(failed)} failed {failed}")
+    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
+    print("steps of a schedule:", dict(sorted(steps.items())))
+    print("directives:", dict(used.most_common()))
+    print("drawn but refused:", dict(REFUSED.most_common()))
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(summary(int(sys.argv[1]), int(sys.argv[2])) > 0)
