@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 9500
 
-.PHONY: demo test tiny lint format size bench clean
+.PHONY: demo test tiny lint format size golden language bench bench-schedules clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -31,8 +31,18 @@ size:  ## the package stays small enough to be read
 	echo "tvm_forest: $$lines lines of at most $(LINE_BUDGET)"; \
 	test $$lines -le $(LINE_BUDGET)
 
+golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
+	$(BIN)/python tests/recipe_cases.py
+
+language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
+	$(BIN)/python benchmarks/language.py
+
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/first_figure.py
+
+bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plot in build/
+	$(BIN)/pip install --quiet --editable '.[plot]'
+	$(BIN)/python benchmarks/schedules.py --out build/schedules
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist

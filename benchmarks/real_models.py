@@ -1,0 +1,44 @@
+"""The published models and rows beside the checkout, and models trained on those rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xgboost
+
+import tvm_forest
+
+MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+CLASSES = 26
+
+
+def published(name: str) -> tvm_forest.Forest:
+    """Read the published model of a data set."""
+    return tvm_forest.load(MODELS / f"{name}.json")
+
+
+def trained(name: str, classes: int, rounds: int, depth: int = 6) -> tvm_forest.Forest:
+    """Train on the rows of a data set, always in the same way.
+
+    Args:
+        name: "airline", "letters" or "year".
+        classes: 1 for a regression on the last column, 26 to tell its letter, or of another data
+            set the 26 quantiles, apart.
+        rounds: number of trees of each class.
+        depth: of the deepest tree, at most.
+    """
+    table = np.loadtxt(MODELS / f"{name}.csv", delimiter=",", dtype=np.float32)
+    rows, answer = table[:, :-1], table[:, -1]
+    params: dict[str, Any] = {"objective": "reg:squarederror"}
+    if classes > 1:
+        params = {"objective": "multi:softprob", "num_class": classes}
+        answer = answer if name == "letters" else _quantiles(answer, classes)
+    params |= {"max_depth": depth, "seed": 7, "nthread": 2, "verbosity": 0}
+    return tvm_forest.load(xgboost.train(params, xgboost.DMatrix(rows, answer), rounds))
+
+
+def _quantiles(answer: Any, count: int) -> Any:
+    """Number the answers from 0 to count - 1 by their rank."""
+    return np.argsort(np.argsort(answer, kind="stable")) * count // len(answer)
