@@ -149,6 +149,27 @@ class Predictor:
         """
         return self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs)
 
+    def tolerance(self, rows: Any) -> Array:
+        """Return how far a margin may be from the source model's, to be compared with |difference|.
+
+        Zero if the schedule keeps the order of additions. Otherwise two sums of the same T + 1
+        numbers in any order differ by at most 2 (T + 1) u (|base score| + sum of |leaf values|),
+        where u is the unit round-off, 2^-24 for float32.
+
+        Returns:
+            (R, C) float64.
+
+        Raises:
+            InputError: rows of the wrong kind.
+        """
+        leaves = np.abs(self.predict_per_tree(rows).astype(np.float64))
+        total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
+        np.add.at(total.T, self.forest.tree_class[self._columns], leaves.T)
+        unit = np.finfo(self.forest.sum_dtype).eps / 2
+        return (
+            0 * total if self.schedule.keeps_order else 2 * (len(self._columns) + 1) * unit * total
+        )
+
     def __repr__(self) -> str:
         forest = self.forest
         size = f"{len(self._columns)} trees, {forest.n_features} features"
