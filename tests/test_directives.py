@@ -733,13 +733,13 @@ MODEL = forest_of([STUMP, DEEPER, 0.25, STUMP])
 
 BUILD_REFUSALS = {
     "a straight line that is too short": (
-        tvm_forest.new_schedule(MODEL).unroll_walk("tree", 2),
+        Schedule(4).unroll_walk("tree", 2),
         "unroll_walk: argument 'hops': 2 is less than the depth 3 of tree 1 in 'tree'; use at "
         "least 3, or 'depth'",
         "for tree in",
     ),
     "a straight line that is too short in one copy": (
-        tvm_forest.new_schedule(MODEL).split("tree", "a", "b", 1).unroll_walk("b", 1),
+        Schedule(4).split("tree", "a", "b", 1).unroll_walk("b", 1),
         "unroll_walk: argument 'hops': 1 is less than the depth 3 of tree 1 in 'b'; use at least "
         "3, or 'depth'",
         "for b in",
@@ -803,3 +803,16 @@ def test_depths_stop_at_the_end_of_a_tile() -> None:
 
 def test_no_trees_have_no_depths() -> None:
     assert Schedule(0, depths=()).split_by_depth("tree")["tree"].hops == 0
+
+
+def test_a_straight_line_too_short_is_refused_when_written_if_the_depths_are_known() -> None:
+    start = tvm_forest.new_schedule(MODEL)
+    message = r"unroll_walk: argument 'hops': 2 is less than the depth 3 of tree 1 in 'tree'; use"
+    with pytest.raises(ScheduleError, match=message):
+        start.unroll_walk("tree", 2)
+    halves = start.split("tree", "a", "b", 1)
+    assert "unroll_walk 1" in str(halves.unroll_walk("a", 1))
+    with pytest.raises(ScheduleError, match="less than the depth 3 of tree 1 in 'b'"):
+        halves.unroll_walk("b", 1)
+    inner = halves.unroll_walk("b", 3)
+    assert "unroll_walk 1" in str(inner.unroll_walk("batch", 1))

@@ -92,11 +92,11 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
 
     Args:
         index: any loop.
-        hops: at least the depth of the deepest tree of the loop (`build` checks that), or "depth"
-            for just that.
+        hops: at least the depth of the deepest tree of the loop, or "depth" for just that. Checked
+            at once if the schedule knows the depths (`new_schedule(model)` does), else by `build`.
 
     Raises:
-        ScheduleError: no such loop, hops out of range, or peeled already.
+        ScheduleError: no such loop, hops out of range or too few, or peeled already.
 
     Rewrite:
         for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # unroll_walk 6
@@ -110,7 +110,28 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
     if loop.peel is not None:
         message = f"argument 'index': '{index}' is already peeled; leave one of them out"
         raise refuse(sch, "unroll_walk", message, index)
+    if sch.depths is not None and hops != "depth":
+        _check_hops(sch, loop, int(hops))
     return sch.with_loop(index, replace(loop, hops=hops))
+
+
+def _check_hops(sch: Schedule, loop: Loop, hops: int) -> None:
+    """Refuse a straight line that ends before a leaf of the walks that it holds for."""
+    depths = np.array(sch.depths)
+    for leaf in (x for x in loop.walk() if not x.children):
+        path = sch.path(leaf.name)
+        inner = path[path.index(loop) + 1 :]
+        rounds = sch.trees_of(leaf.name)
+        if any(x.hops is not None or x.peel is not None for x in inner) or not rounds.size:
+            continue
+        worst = int(rounds[np.argmax(depths[rounds])])
+        if depths[worst] > hops:
+            trees = f"tree {worst}" if sch.classes == 1 else f"round {worst} of trees"
+            what = (
+                f"argument 'hops': {hops} is less than the depth {depths[worst]} of {trees} in "
+                f"'{loop.name}'; use at least {depths[worst]}, or 'depth'"
+            )
+            raise refuse(sch, "unroll_walk", what, loop.name)
 
 
 def _peel_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
