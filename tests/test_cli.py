@@ -1,0 +1,127 @@
+"""The command line, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost
+
+from tvm_forest.cli import main
+
+ROWS = np.array([[0.5, -1, np.nan], [1e-3, 2, 3], [-2, 0, 0.1]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def booster() -> Any:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 3)).astype(np.float32)
+    data = xgboost.DMatrix(rows, rows[:, 0] > rows[:, 1], feature_names=["a", "b", "c"])
+    return xgboost.train({"objective": "binary:logistic", "max_depth": 3, "nthread": 1}, data, 5)
+
+
+@pytest.fixture
+def model(booster: Any, tmp_path: Path) -> Path:
+    booster.save_model(tmp_path / "model.json")
+    return tmp_path / "model.json"
+
+
+def expected(booster: Any) -> Any:
+    return booster.inplace_predict(ROWS, validate_features=False)
+
+
+def test_info_says_what_the_model_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(model)]) == 0
+    shown = capsys.readouterr().out
+    parts = ("binary:logistic", "trees", "distinct thresholds", "float32 <", "interleave 8")
+    assert all(part in shown for part in parts)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_predictions_are_written_whole(
+    model: Path, booster: Any, tmp_path: Path, suffix: str
+) -> None:
+    np.save(tmp_path / "rows.npy", ROWS)
+    out = tmp_path / f"out{suffix}"
+    assert main(["predict", str(model), str(tmp_path / "rows.npy"), "-o", str(out)]) == 0
+    found = np.load(out) if suffix == ".npy" else np.loadtxt(out, dtype=np.float32)
+    assert np.array_equal(found, expected(booster))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["model.json", "rows.npy", out.name]
+    )
+
+
+@pytest.mark.parametrize("header", ["", "a,b,c\n"])
+def test_rows_may_come_as_csv_and_predictions_go_to_the_terminal(
+    model: Path, booster: Any, tmp_path: Path, header: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(header + "0.5,-1,\n1e-3,2,3\n-2,0,0.1\n")
+    assert main(["predict", str(model), str(path)]) == 0
+    found = np.array(capsys.readouterr().out.split(), np.float32)
+    assert np.array_equal(found, expected(booster))
+
+
+def test_other_kinds_of_prediction_can_be_asked_for(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "rows.npy", ROWS)
+    assert main(["predict", str(model), str(tmp_path / "rows.npy"), "--kind", "apply"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [len(line.split(",")) for line in lines] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2\n", "line 1 has 2 fields, the model has 3 features"),
+        ("1,2,3\n1,x,3\n", "line 2: 'x' is no number"),
+        ("a,c,b\n1,2,3\n", "column 'c' differs from the model's names: a, b, c"),
+    ],
+)
+def test_a_wrong_csv_is_told_in_one_line(
+    model: Path, tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    assert main(["predict", str(model), str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tvm-forest: predict: rows file") and message in line
+
+
+def test_a_wrong_place_for_the_output_leaves_nothing_behind(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "rows.npy", ROWS)
+    rows = str(tmp_path / "rows.npy")
+    for out in ("out.txt", "no/such/folder/out.npy"):
+        assert main(["predict", str(model), rows, "-o", str(tmp_path / out)]) == 2
+        assert "argument '--output'" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "rows.npy"]
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "missing.npy"])
+def test_unreadable_rows_are_refused(
+    model: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(model), str(tmp_path / name)]) == 2
+    assert name in capsys.readouterr().err
+
+
+def test_a_damaged_model_is_told_in_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = json.dumps(json.loads(model.read_text()))
+    model.write_text(text[: len(text) // 2])
+    assert main(["info", str(model)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "field 'document': not valid JSON" in line
+
+
+@pytest.mark.slow
+def test_the_demo_proves_that_margins_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    assert "bit for bit: 4143 of 4143 rows" in capsys.readouterr().out
