@@ -52,6 +52,15 @@ class BadInput(NamedTuple):
     parts: tuple[str, ...]
 
 
+class _Frame:
+    """Like a frame of polars: named columns, which numpy would read without their names."""
+
+    columns = ("weight", "height", "age")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return ROWS
+
+
 @functools.cache
 def predictor() -> tvm_forest.Predictor:
     """Return the predictor that the mistakes are made with."""
@@ -216,6 +225,12 @@ BAD_INPUTS = [
     ),
     _schedule(
         "a fixed batch", tvm_forest.Schedule(3, batch=10), "batches of 10 rows", "leave 'batch' out"
+    ),
+    BadInput(
+        "a frame of another library",
+        lambda: predictor().predict(_Frame()),
+        InputError,
+        ("argument 'rows'", "bad_inputs frame is not supported yet", "use rows.to_pandas()"),
     ),
     BadInput(
         "n_jobs 0 when building",

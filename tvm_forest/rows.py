@@ -70,6 +70,12 @@ def _as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
 
 def _from_object(rows: Any) -> Array:
     """Lists and tensors."""
+    if hasattr(rows, "columns") or hasattr(rows, "column_names"):
+        # numpy could read it, but without its names, and so perhaps in another order
+        raise InputError(
+            f"{WHERE}: a {type(rows).__module__.split('.')[0]} frame is not supported yet; use "
+            "rows.to_pandas()"
+        )
     if hasattr(rows, "tocsr"):
         raise InputError(f"{WHERE}: sparse rows are not supported yet; use rows.toarray()")
     try:
