@@ -816,3 +816,9 @@ def test_a_straight_line_too_short_is_refused_when_written_if_the_depths_are_kno
         halves.unroll_walk("b", 1)
     inner = halves.unroll_walk("b", 3)
     assert "unroll_walk 1" in str(inner.unroll_walk("batch", 1))
+
+
+def test_the_check_of_a_peeled_walk_is_a_truth_value() -> None:
+    message = r"peel_walk: argument 'check': 'no' is no truth value; use True or False"
+    with pytest.raises(ScheduleError, match=message):
+        START.peel_walk("tree", 2, check="no")

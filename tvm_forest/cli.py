@@ -111,6 +111,8 @@ def _print_table(title: str, entries: dict[str, str]) -> None:
 def _predict(options: argparse.Namespace) -> None:
     from . import api
 
+    if options.output is not None:
+        _check_suffix(options.output)
     forest = api.load(options.model)
     rows = read_rows(options.rows, forest)
     predictor = api.build(forest, options.target, n_jobs=options.n_jobs)
@@ -201,10 +203,7 @@ def write_result(result: Array, path: Path) -> None:
     """
     import numpy as np
 
-    if path.suffix not in (".npy", ".csv"):
-        raise InputError(
-            f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
-        )
+    _check_suffix(path)
     part = path.with_name(path.name + ".part")
     try:
         if path.suffix == ".npy":
@@ -217,6 +216,13 @@ def write_result(result: Array, path: Path) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise InputError(f"predict: argument '--output': {error}") from None
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in (".npy", ".csv"):
+        raise InputError(
+            f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
+        )
 
 
 # -- demo -----------------------------------------------------------------------------------------

@@ -170,7 +170,10 @@ def peel_walk(sch: Schedule, index: str, hops: int, check: bool = True) -> Sched
     if loop.hops is not None:
         message = f"argument 'index': '{index}' is already fully unrolled; leave one of them out"
         raise refuse(sch, "peel_walk", message, index)
-    return sch.with_loop(index, replace(loop, peel=(hops, bool(check))))
+    if not isinstance(check, bool):
+        message = f"argument 'check': {check!r} is no truth value; use True or False"
+        raise refuse(sch, "peel_walk", message, index)
+    return sch.with_loop(index, replace(loop, peel=(hops, check)))
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
