@@ -51,6 +51,11 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
         lambda s: s.cache("b0"),
         "cache: 'b0' has cache auto and holds parallel 't0', so they cannot be fused",
     ),
+    "cache: rows that reorder would make endless": (
+        START.tile("batch", "b0", "b1", 64).cache("b1", "pack"),
+        lambda s: s.reorder("b1", "b0"),
+        "reorder: 'b1' has cache pack but holds 'b0' of n iterations",
+    ),
     "represent_as: no name": (
         START,
         lambda s: s.represent_as(3),

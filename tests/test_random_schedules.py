@@ -18,6 +18,7 @@ import pytest
 import tvm_forest
 from schedules import REFUSED, check_results, drawn_schedule, odd_forest
 from tvm_forest.forest import Forest
+from tvm_forest.forest_passes.ordering import arrange_by_round
 from tvm_forest.schedule_prims import Schedule
 
 SEEDS, BATCH = 200, 5
@@ -26,7 +27,7 @@ SEEDS, BATCH = 200, 5
 def drawn_case(seed: int) -> tuple[Forest, Schedule]:
     """Return the forest and the schedule of a seed."""
     forest = odd_forest(seed)
-    shallowest = int(forest.shallowest.min())
+    shallowest = int(arrange_by_round(forest).shallowest.min())
     return forest, drawn_schedule(seed, tvm_forest.new_schedule(forest), shallowest=shallowest)
 
 

@@ -184,7 +184,19 @@ def path_problem(path: tuple[Loop, ...], wanted: set[str]) -> str | None:
         if loop.interleave > 1 or loop.simdize:
             what = "interleaved" if loop.interleave > 1 else "simdized"
             return f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
-    return _parallel_problem(path) or _gpu_problem(path)
+    return _cache_problem(path) or _parallel_problem(path) or _gpu_problem(path)
+
+
+def _cache_problem(path: tuple[Loop, ...]) -> str | None:
+    for i, loop in enumerate(path):
+        if loop.cache is None or loop.cache == "prefetch":
+            continue
+        endless = next((x for x in path[i + 1 :] if x.kind == loop.kind and x.count is None), None)
+        if endless is not None:
+            return (
+                f"'{loop.name}' has cache {loop.cache} but holds '{endless.name}' of n iterations"
+            )
+    return None
 
 
 def _parallel_problem(path: tuple[Loop, ...]) -> str | None:
