@@ -14,7 +14,7 @@ demo: $(INSTALLED)  ## train, compile, predict, compare
 test: lint size  ## everything that CI checks
 	$(BIN)/pytest -n 2
 
-tiny: $(INSTALLED)  ## the fast tests, under 10 s
+tiny: $(INSTALLED)  ## the fast tests, about 12 s on 2 cores
 	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
 
 lint: $(INSTALLED)

@@ -12,6 +12,8 @@ import xgboost
 
 from tvm_forest.cli import main
 
+pytestmark = pytest.mark.slow
+
 ROWS = np.array([[0.5, -1, np.nan], [1e-3, 2, 3], [-2, 0, 0.1]], np.float32)
 
 
@@ -121,7 +123,6 @@ def test_a_damaged_model_is_told_in_one_line(
     assert "field 'document': not valid JSON" in line
 
 
-@pytest.mark.slow
 def test_the_demo_proves_that_margins_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     assert "bit for bit: 4143 of 4143 rows" in capsys.readouterr().out

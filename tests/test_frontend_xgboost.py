@@ -14,6 +14,8 @@ from tvm_forest.errors import UnsupportedModel
 from tvm_forest.frontends import load
 from tvm_forest.probe_rows import hard_rows
 
+pytestmark = pytest.mark.slow
+
 OLD = Path(__file__).parent / "data"
 OLD_FILES = sorted(path.name for path in OLD.glob("xgboost-*-*.*"))
 LINK_ULPS = 8  # numpy's exp against the C library's

@@ -31,7 +31,9 @@ def drawn(first: int) -> list[Schedule]:
     return made
 
 
-batches = pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+batches = pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(BATCH, SEEDS, BATCH))]
+)
 
 
 def sums(sch: Schedule, n: int) -> dict[tuple[int, int], list[int]]:
@@ -72,6 +74,7 @@ def needlessly_inexact() -> list[Schedule]:
     return [sch for sch in some if not sch.keeps_order and adds_in_order(sch, 19)]
 
 
+@pytest.mark.slow
 def test_few_schedules_deny_an_order_that_they_keep() -> None:
     assert len(needlessly_inexact()) <= 0.05 * SEEDS
 
@@ -117,6 +120,7 @@ def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(first:
         assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
 
 
+@pytest.mark.slow
 def test_random_schedules_that_look_alike_are_equal() -> None:
     """The printed nest says all that is computed, for one problem."""
     for first in range(0, SEEDS, BATCH):

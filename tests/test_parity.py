@@ -106,9 +106,25 @@ def test_predictions_are_those_of_xgboost(subject: Subject) -> None:
     np.testing.assert_array_max_ulp(found, expected, maxulp=2)
 
 
+def check_probabilities_of_others(subject: Subject) -> None:
+    """Other objects of XGBoost have no predict_proba: it comes from the link, or is refused."""
+    forest, rows = subject.forest, subject.rows
+    if forest.link not in ("sigmoid", "softmax"):
+        with pytest.raises(tvm_forest.UnsupportedModel, match="gives no probabilities"):
+            subject.predictor.predict_proba(rows)
+        return
+    expected = forest.predict_reference(rows, "value")
+    if forest.link == "sigmoid":
+        expected = np.concatenate([1 - expected, expected], axis=1)
+    found = subject.predictor.predict_proba(rows)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
 def test_probabilities_are_those_of_xgboost(subject: Subject) -> None:
     if not isinstance(subject.model, xgboost.XGBClassifier):
-        return  # other objects of XGBoost have no predict_proba
+        check_probabilities_of_others(subject)
+        return
     expected = subject.model.predict_proba(subject.rows)
     found = subject.predictor.predict_proba(subject.rows)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)

@@ -9,6 +9,8 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.probe_rows import hard_rows
 
+pytestmark = pytest.mark.slow
+
 TREES = [Split(0, 0.5, -1.5, 2.25), 0.125, Split(1, 0.0, 3.0, -4.0), Split(2, 1.0, 0.5, 0.25)]
 
 
