@@ -58,6 +58,10 @@ class Forest:
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
         feature_names: names of the columns, or None.
         n_rounds: boosting rounds of the model.
+        tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
+            tile of its own. Leaves are alone in their tiles.
+        tile_size: most nodes of a tile.
+        hits: int64 (N,), rows of a profile that ended at each leaf, 0 at inner nodes; or None.
         source: library and objective, for people, e.g. "xgboost binary:logistic".
     """
 
@@ -84,6 +88,9 @@ class Forest:
     leaf_id_dtype: str = "int32"
     feature_names: tuple[str, ...] | None = None
     n_rounds: int = 0
+    tile: Array | None = None
+    tile_size: int = 1
+    hits: Array | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -135,18 +142,25 @@ class Forest:
         return _depths(self.tree_offset, self.left, self.right)
 
     @cached_property
+    def hop_depth(self) -> Array:
+        """Int32 (N,), hops from the root to the tile of each node; without tiles, its depth."""
+        if self.tile is None:
+            return self.node_depth
+        return _depths(self.tree_offset, self.left, self.right, self.tile)
+
+    @cached_property
     def depths(self) -> Array:
-        """Int32 (T,), depth of the deepest leaf of each tree; 0 for a single leaf."""
+        """Int32 (T,), hops to the deepest leaf of each tree; 0 for a single leaf."""
         if self.n_trees == 0:
             return np.zeros(0, np.int32)
-        return np.maximum.reduceat(self.node_depth, self.tree_offset[:-1])
+        return np.maximum.reduceat(self.hop_depth, self.tree_offset[:-1])
 
     @cached_property
     def shallowest(self) -> Array:
-        """Int32 (T,), depth of the leaf of each tree that is nearest to the root."""
+        """Int32 (T,), hops to the leaf of each tree that is nearest to the root."""
         if self.n_trees == 0:
             return np.zeros(0, np.int32)
-        depth = np.where(self.is_leaf, self.node_depth, np.iinfo(np.int32).max)
+        depth = np.where(self.is_leaf, self.hop_depth, np.iinfo(np.int32).max)
         return np.minimum.reduceat(depth, self.tree_offset[:-1])
 
     @cached_property
@@ -161,6 +175,8 @@ class Forest:
         """Hex digest of everything that decides a prediction; equal for equal models."""
         digest = hashlib.sha256()
         for entry in fields(self):
+            if entry.name in ("tile", "tile_size", "hits"):
+                continue
             value = getattr(self, entry.name)
             digest.update(entry.name.encode())
             if isinstance(value, np.ndarray):
@@ -181,6 +197,10 @@ class Forest:
         for name in ("threshold", "left", "right", "default_left", "node_id", "leaf_value"):
             if len(getattr(self, name)) != nodes:
                 return f"field '{name}' has {len(getattr(self, name))} entries for {nodes} nodes"
+        for name in ("tile", "hits"):
+            value = getattr(self, name)
+            if value is not None and len(value) != nodes:
+                return f"field '{name}' has {len(value)} entries for {nodes} nodes"
         if len(self.tree_class) != self.n_trees or len(self.tree_id) != self.n_trees:
             return f"fields 'tree_class' and 'tree_id' need {self.n_trees} entries"
         if np.any(np.diff(self.tree_offset) < 1) or self.tree_offset[-1] != nodes:
@@ -308,18 +328,23 @@ def apply_link(link: Link, margin: Array) -> Array:
     return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(margin.dtype)
 
 
-def _depths(tree_offset: Array, left: Array, right: Array) -> Array:
-    """Depth of every node of every tree, all trees level by level; -1 for unreached nodes."""
+def _depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
+    """Depth of every node, all trees level by level; -1 for unreached nodes.
+
+    With tile numbers, an edge inside a tile does not count.
+    """
     depth = np.full(len(left), -1, np.int32)
     node, base = tree_offset[:-1], tree_offset[:-1]
-    level = 0
-    while node.size and level <= len(left):
+    below = np.zeros(len(node), np.int32)
+    levels = 0
+    while node.size and levels <= len(left):
         fresh = depth[node] < 0
-        node, base = node[fresh], base[fresh]
-        depth[node] = level
+        node, base, below = node[fresh], base[fresh], below[fresh]
+        depth[node] = below
         inner = left[node] != LEAF
-        node, base = node[inner], base[inner]
-        node = np.concatenate([base + left[node], base + right[node]])
-        base = np.concatenate([base, base])
-        level += 1
+        node, base, below = node[inner], base[inner], below[inner]
+        children = np.concatenate([base + left[node], base + right[node]])
+        step = 1 if tile is None else tile[children] != np.concatenate([tile[node], tile[node]])
+        node, base, below = children, np.tile(base, 2), np.tile(below, 2) + step
+        levels += 1
     return depth

@@ -6,6 +6,7 @@ takes: Forest; gives: Forest, whose `tree_id` tells where each tree comes from.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,8 @@ def take_trees(forest: Forest, order: Array) -> Forest:
         default_left=forest.default_left[nodes],
         leaf_value=forest.leaf_value[nodes],
         node_id=forest.node_id[nodes],
+        tile=None if forest.tile is None else forest.tile[nodes],
+        hits=None if forest.hits is None else forest.hits[nodes],
         tree_class=forest.tree_class[order],
         tree_id=forest.tree_id[order],
         categories={int(new): forest.categories[int(nodes[new])] for new in moved},
@@ -65,7 +68,9 @@ def arrange_by_round(forest: Forest) -> Forest:
 
 
 def _with_null_tree(forest: Forest) -> Forest:
-    def grown(array: Array, value: float) -> Array:
+    def grown(array: Array | None, value: float) -> Any:
+        if array is None:
+            return None
         return np.concatenate([array, np.full((1, *array.shape[1:]), value, array.dtype)])
 
     return replace(
@@ -78,6 +83,35 @@ def _with_null_tree(forest: Forest) -> Forest:
         default_left=grown(forest.default_left, False),
         leaf_value=grown(forest.leaf_value, -0.0),
         node_id=grown(forest.node_id, 0),
+        tile=grown(forest.tile, 0),
+        hits=grown(forest.hits, 0),
         tree_class=grown(forest.tree_class, 0),
         tree_id=grown(forest.tree_id, NULL_TREE),
     )
+
+
+def level_order(forest: Forest) -> tuple[Array, Array]:
+    """Number the nodes tree by tree, level by level, left to right.
+
+    Returns:
+        (order, place), int64 (N,) each: order[i] is the node that comes i-th, and place[node] the
+        number of a node.
+    """
+    rank = np.zeros(forest.n_nodes, np.int64)
+    node, base = forest.tree_offset[:-1], forest.tree_offset[:-1]
+    filled = np.ones(forest.n_trees, np.int64)
+    while node.size:
+        inner = ~forest.is_leaf[node]
+        node, base = node[inner], base[inner]
+        tree = forest.node_tree[node]
+        begin = np.searchsorted(tree, tree)
+        place = filled[tree] + 2 * (np.arange(len(node)) - begin)
+        left, right = base + forest.left[node], base + forest.right[node]
+        rank[left], rank[right] = place, place + 1
+        filled += 2 * np.bincount(tree, minlength=forest.n_trees)
+        node = np.stack([left, right], axis=1).ravel()
+        base = np.repeat(base, 2)
+    place = forest.tree_offset[forest.node_tree] + rank
+    order = np.empty(forest.n_nodes, np.int64)
+    order[place] = np.arange(forest.n_nodes)
+    return order, place

@@ -19,6 +19,7 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
+from ..forest_passes.ordering import level_order
 from .rep_array import DEFAULT_LEFT, INTEGER_OF
 from .representation import Buffers, BufferSpec, Expr, NodeTest, Representation, register
 
@@ -47,7 +48,7 @@ class SparseRepresentation:
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
         """Lay the forest out, see the module."""
-        order, place = _level_order(forest)
+        order, place = level_order(forest)
         inner = ~forest.is_leaf
         base = forest.tree_offset[forest.node_tree]
         left = np.where(inner, base + forest.left, np.arange(forest.n_nodes))
@@ -139,25 +140,3 @@ class SparseTree:
 
 def _load(buffers: Buffers, name: str, index: Expr) -> Expr:
     return tirx.BufferLoad(buffers[name], [index])
-
-
-def _level_order(forest: Forest) -> tuple[Array, Array]:
-    """Nodes tree by tree, level by level, siblings side by side; and the place of every node."""
-    rank = np.zeros(forest.n_nodes, np.int64)
-    node, base = forest.tree_offset[:-1], forest.tree_offset[:-1]
-    filled = np.ones(forest.n_trees, np.int64)
-    while node.size:
-        inner = ~forest.is_leaf[node]
-        node, base = node[inner], base[inner]
-        tree = forest.node_tree[node]
-        begin = np.searchsorted(tree, tree)
-        place = filled[tree] + 2 * (np.arange(len(node)) - begin)
-        left, right = base + forest.left[node], base + forest.right[node]
-        rank[left], rank[right] = place, place + 1
-        np.add.at(filled, tree, 2)
-        node = np.stack([left, right], axis=1).ravel()
-        base = np.repeat(base, 2)
-    place = forest.tree_offset[forest.node_tree] + rank
-    order = np.empty(forest.n_nodes, np.int64)
-    order[place] = np.arange(forest.n_nodes)
-    return order, place
