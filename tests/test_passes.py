@@ -505,7 +505,7 @@ def test_no_pass_changes_its_input(name: str) -> None:
 def test_a_function_without_walks_is_left_alone() -> None:
     rep, _ = representation.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<"), LowerAtomics(), FuseParallel()):
+    for step in (LowerWalks(rep, "<", vectors=True), LowerAtomics(), FuseParallel()):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

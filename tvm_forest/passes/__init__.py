@@ -21,7 +21,11 @@ from .write_nest import WriteNest
 
 
 def pipeline(
-    rep: Representation, comparison: str, sch: Schedule, forms: dict[str, WalkForm]
+    rep: Representation,
+    comparison: str,
+    sch: Schedule,
+    forms: dict[str, WalkForm],
+    vectors: bool = True,
 ) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
@@ -30,6 +34,7 @@ def pipeline(
         comparison: "<" or "<=", what sends a value to the left.
         sch: the schedule that was replayed.
         forms: how the walks of each leaf loop are done.
+        vectors: whether the target takes LLVM's vectors.
     """
     block = s_tir.transform
     return tvm.transform.Sequential(
@@ -55,7 +60,7 @@ def pipeline(
             CacheNear(rep, sch),
             FuseParallel(),
             # phase 5: operators become loads, comparisons, steps and atomic additions
-            LowerWalks(rep, comparison),
+            LowerWalks(rep, comparison, vectors),
             LowerAtomics(),
         ],
         name="tvm_forest.pipeline",

@@ -31,10 +31,12 @@ class Code:
         self.statements: list[tirx.Stmt] = []
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value in a new cell; returns the load of it."""
-        cell = tirx.decl_buffer((1,), value.ty.dtype, name, scope="global")
+        """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
+        element, _, lanes = str(value.ty.dtype).partition("x")
+        cell = tirx.decl_buffer((int(lanes or 1),), element, name, scope="global")
         self.statements.append(tirx.AllocBuffer(cell))
-        load = tirx.BufferLoad(cell, [i64(0)])
+        at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
+        load = tirx.BufferLoad(cell, [at])
         self.put(load, value)
         return load
 

@@ -17,8 +17,8 @@ a loop over those that are left; with `tvm_forest.simdize` the walks of a group 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -29,7 +29,8 @@ from ..schedule_prims.walks import WalkForm
 from ..tir_gen import ops
 from ..tir_gen.representation import Representation, TreeAccess
 from .code import Code, find_walk, i64, is_walk, tree_of
-from .vector_walk import Lanes, emit_hop
+from .decide import Decide
+from .vector_walk import Lanes, emit_hop, resting
 
 INTERLEAVE = "tvm_forest.interleave"
 SIMDIZE = "tvm_forest.simdize"
@@ -44,18 +45,31 @@ class LowerWalks:
     Attributes:
         rep: layout that emits loads and steps.
         comparison: "<" or "<=".
+        vectors: whether the target takes LLVM's vectors.
     """
 
     rep: Representation
     comparison: str
+    vectors: bool
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
         """Lower the leaf loops, each in its form."""
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, self._leaf_loop)))
+        leaves = _LeafLoops(self.rep, Decide(self.comparison, self.vectors))
+        body = tvm_ffi.structural_map(func.body, (tirx.For, leaves.lower))
+        return func.with_body(leaves.decide.wrap(body))
 
-    def _leaf_loop(self, loop: tirx.For) -> tirx.Stmt:
+
+@dataclass(frozen=True)
+class _LeafLoops:
+    """Lowers leaf loops, and keeps what their code needs beside it."""
+
+    rep: Representation
+    decide: Decide
+
+    def lower(self, loop: tirx.For) -> tirx.Stmt:
+        """Return a leaf loop in its form, and any other loop as it is."""
         if FORM not in loop.annotations:
             return loop
         form = WalkForm.parse(str(loop.annotations[FORM]))
@@ -104,12 +118,13 @@ class LowerWalks:
         call: Any = find_walk(store.value)
         (access,) = self._accesses(code, [call])
         node = lanes.hold("node", access.root)
+        decide = replace(self.decide, vectors=False)  # the lanes are rows
         if form.kind == "unroll":
             for _ in range(form.hops):
-                emit_hop(lanes, access, node, call.args[0], self.goes_left, held=not form.even)
+                emit_hop(lanes, access, node, call.args[0], decide, held=not form.even)
         else:
             with code.repeat("hop", access.hops):
-                emit_hop(lanes, access, node, call.args[0], self.goes_left, held=False)
+                emit_hop(lanes, access, node, call.args[0], decide, held=False)
         leaf = access.leaf_id(node) if call.op.name == ops.WALK_ID else access.leaf_value(node)
         lanes.store(store.buffer, replace_walk(store.value, leaf), list(store.indices))
         return code.finish()
@@ -125,7 +140,7 @@ class LowerWalks:
             accesses,
             [code.hold("node", access.root) for access in accesses],
             [call.args[0] for call in calls],
-            self.goes_left,
+            self.decide,
         )
         shared = all(access is accesses[0] for access in accesses)
         if form.kind == "unroll":
@@ -153,13 +168,6 @@ class LowerWalks:
             opened.append((tree, known or self.rep.tree(buffers, tree, code.hold)))
         return [access for _, access in opened]
 
-    def goes_left(self, value: Any, test: Any) -> Any:
-        """An ordered comparison is false for NaN, so NaN goes right unless the node says left."""
-        less = value < test.threshold if self.comparison == "<" else value <= test.threshold
-        if test.default_left is None:
-            return less
-        return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
-
 
 @dataclass(frozen=True)
 class _Walks:
@@ -170,28 +178,34 @@ class _Walks:
         accesses: the tree of each.
         nodes: the cell with the node that each has reached.
         rows: a load of each one's row.
-        goes_left: value, test -> boolean expression.
+        decide: how rows are compared with nodes.
     """
 
     code: Code
     accesses: list[TreeAccess]
     nodes: list[Any]
     rows: list[Any]
-    goes_left: Callable[[Any, Any], Any]
+    decide: Decide
 
     def hop(self, held: bool) -> None:
         """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
-        hold = self.code.hold
-        tests = [a.test(node, hold) for a, node in zip(self.accesses, self.nodes, strict=True)]
-        values = [
-            hold("x", tirx.BufferLoad(row.source, [*list(row.indices)[:-1], test.feature]))
-            for row, test in zip(self.rows, tests, strict=True)
+        hold, decide = self.code.hold, self.decide
+        places = [
+            resting(access, node, hold) if held else node
+            for access, node in zip(self.accesses, self.nodes, strict=True)
         ]
-        lefts = [
-            hold("left", self.goes_left(x, test)) for x, test in zip(values, tests, strict=True)
+        seen = [
+            decide.look(access, place, row, hold)
+            for access, place, row in zip(self.accesses, places, self.rows, strict=True)
         ]
-        for access, node, left in zip(self.accesses, self.nodes, lefts, strict=True):
-            child = access.child(node, left)
+        outcomes = [
+            hold("outcome", decide.outcome(access, seen))
+            for access, seen in zip(self.accesses, seen, strict=True)
+        ]
+        for access, node, place, outcome in zip(
+            self.accesses, self.nodes, places, outcomes, strict=True
+        ):
+            child = access.child(place, outcome)
             if held and not access.stays:
                 child = tirx.Select(access.is_leaf(node), node, child)
             self.code.put(node, child)

@@ -17,14 +17,15 @@ TIR has no gather, so loads that differ from lane to lane become one scalar load
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 
+from ..tir_gen.representation import TreeAccess
 from .code import Code
+from .decide import Decide
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,22 @@ class Lanes:
 
 
 def emit_hop(
-    lanes: Lanes, access: Any, node: Any, row: Any, goes_left: Callable[[Any, Any], Any], held: bool
+    lanes: Lanes, access: TreeAccess, node: Any, row: Any, decide: Decide, held: bool
 ) -> None:
     """One hop of all lanes; with `held`, lanes at their leaf stay there."""
-    test = access.test(node, lanes.hold)
-    feature = lanes.hold("feature", test.feature)
-    x = lanes.hold("x", tirx.BufferLoad(row.source, [*list(row.indices)[:-1], feature]))
+    place = resting(access, node, lanes.hold) if held else node
+    seen = decide.look(access, place, row, lanes.hold)
     # held, for TVM turns not (a < b) into b <= a; as a number, for LLVM gets the complement of a
     # byte for the negation of a vector of truth values (seen with 4 lanes)
-    left = lanes.hold("left", goes_left(x, test).astype("int32"))
-    child = access.child(node, left != 0)
+    outcome = lanes.hold("outcome", decide.outcome(access, seen).astype("int32"))
+    child = access.child(place, outcome != 0 if access.tile_size == 1 else outcome)
     lanes.put(
         node, tirx.Select(access.is_leaf(node), node, child) if held and not access.stays else child
     )
+
+
+def resting(access: TreeAccess, node: Any, hold: Any) -> Any:
+    """Where a walk looks that may have ended: at the root, if its leaf cannot be asked."""
+    if access.leaf_is_node or access.stays:
+        return node
+    return hold("place", tirx.Select(access.is_leaf(node), access.root, node))

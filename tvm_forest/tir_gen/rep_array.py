@@ -18,14 +18,23 @@ From "SilvanForge" (SOSP 2024), section 5, array representation; the padding is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from .representation import Buffers, BufferSpec, Expr, NodeTest, Representation, register
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+    register,
+)
 
 DEFAULT_LEFT = 1 << 30
 """Flag in the feature field: a missing value goes to the left."""
@@ -37,7 +46,7 @@ INTEGER_OF = {"float32": "int32", "float64": "int64"}
 
 @register
 @dataclass(frozen=True)
-class ArrayRepresentation:
+class ArrayRepresentation(Representation):
     """Complete trees in level order, as an array of structures.
 
     Attributes:
@@ -93,7 +102,7 @@ class ArrayRepresentation:
         """Return the same, and the source number of every leaf."""
         return (*self.value_buffers(), BufferSpec("leaf_id", "int32", (self.slots,)))
 
-    def tree(self, buffers: Buffers, tree: Expr, hold: Any) -> ArrayTree:
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ArrayTree:
         """Load where the tree begins and how deep it is."""
         first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]) - 1)
         if self.uniform_depth is not None:
@@ -104,26 +113,21 @@ class ArrayRepresentation:
 
 
 @dataclass(frozen=True)
-class ArrayTree:
+class ArrayTree(TreeAccess):
     """A walk counts slots from 1, so that the children of i are 2i and 2i + 1."""
 
     rep: ArrayRepresentation
     buffers: Buffers
     first: Expr
     hops: Expr
-    stays: ClassVar[bool] = False
-
-    @property
-    def root(self) -> Expr:
-        """Slot 1."""
-        return tirx.IntImm("int64", 1)
+    root: Expr = tirx.IntImm("int64", 1)
 
     def _number(self, node: Expr) -> Expr:
         """The threshold of an inner node, the value of a leaf."""
         bits = tirx.BufferLoad(self.buffers["nodes"], [self.first + node, 0])
         return tirx.reinterpret(self.rep.dtype, bits)
 
-    def test(self, node: Expr, hold: Any) -> NodeTest:
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load threshold and feature."""
         code = tirx.BufferLoad(self.buffers["nodes"], [self.first + node, 1])
         if not self.rep.any_default_left:

@@ -13,7 +13,7 @@ From "SilvanForge" (SOSP 2024), section 5, sparse representation; the self-loopi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from tvm import tirx
@@ -21,7 +21,16 @@ from tvm import tirx
 from ..forest import Array, Forest
 from ..forest_passes.ordering import level_order
 from .rep_array import DEFAULT_LEFT, INTEGER_OF
-from .representation import Buffers, BufferSpec, Expr, NodeTest, Representation, register
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+    register,
+)
 
 LEAF_FLAG = 1 << 29
 """Flag in the feature field: the node is a leaf."""
@@ -29,7 +38,7 @@ LEAF_FLAG = 1 << 29
 
 @register
 @dataclass(frozen=True)
-class SparseRepresentation:
+class SparseRepresentation(Representation):
     """All nodes of all trees, one after the other.
 
     Attributes:
@@ -80,26 +89,22 @@ class SparseRepresentation:
         """Return the same, and the source number of every leaf."""
         return (*self.value_buffers(), BufferSpec("leaf_id", "int32", (self.slots,)))
 
-    def tree(self, buffers: Buffers, tree: Expr, hold: Any) -> SparseTree:
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> SparseTree:
         """Load where the tree begins and how deep it is."""
         first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
         return SparseTree(self, buffers, first, hold("hops", _load(buffers, "depth", tree)))
 
 
 @dataclass(frozen=True)
-class SparseTree:
+class SparseTree(TreeAccess):
     """A walk counts slots from the tree's first one."""
 
     rep: SparseRepresentation
     buffers: Buffers
     first: Expr
     hops: Expr
+    root: Expr = tirx.IntImm("int64", 0)
     stays: ClassVar[bool] = True
-
-    @property
-    def root(self) -> Expr:
-        """Slot 0."""
-        return tirx.IntImm("int64", 0)
 
     def _field(self, node: Expr, field: int) -> Expr:
         return tirx.BufferLoad(self.buffers["nodes"], [self.first + node, field])
@@ -107,7 +112,7 @@ class SparseTree:
     def _number(self, node: Expr) -> Expr:
         return tirx.reinterpret(self.rep.dtype, self._field(node, 0))
 
-    def test(self, node: Expr, hold: Any) -> NodeTest:
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load threshold and feature; a leaf tests feature 0."""
         code = hold("code", self._field(node, 1))
         flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)

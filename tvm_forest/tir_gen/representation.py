@@ -10,7 +10,7 @@ in the walk operator's arguments, be they the originals or cached copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -21,6 +21,8 @@ from ..forest import Array, Forest
 
 Expr = Any  # tirx expression
 Buffers = Mapping[str, tirx.Var]
+Hold = Callable[[str, Expr], Expr]
+"""Stores a value in a new cell and returns the load of it."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,13 @@ class BufferSpec:
 
 @dataclass(frozen=True)
 class NodeTest:
-    """The fields of one node that decide where a row goes.
+    """The fields of one node that decide where a row goes, or those of all nodes of a tile.
 
     Attributes:
-        threshold: expression in the forest's threshold dtype.
-        feature: int64 expression.
-        default_left: boolean expression; None if no node of the model sends NaN to the left.
+        threshold: expression in the forest's threshold dtype; for a tile a vector, one lane a node.
+        feature: int64 expression; for a tile an int32 vector.
+        default_left: boolean expression, for a tile int32 with bit i for node i; None if no node of
+            the model sends NaN to the left.
     """
 
     threshold: Expr
@@ -54,25 +57,39 @@ class NodeTest:
 
 
 class TreeAccess(Protocol):
-    """One tree, as far as a walk needs it. All arguments and results are TIR expressions."""
+    """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
 
-    @property
-    def root(self) -> Expr:
-        """The node where a walk begins."""
+    A layout of tiles sets `tile_size` and says in `member` what it says of a node in `test`; its
+    `test` is that of a whole tile, and its `child` takes the outcomes as bits.
+    """
 
-    @property
-    def hops(self) -> Expr:
-        """Number of steps after which every row is at its leaf."""
+    root: Expr
+    """The node where a walk begins, int64."""
 
-    @property
-    def stays(self) -> bool:
-        """Whether a step from a leaf leads to the same leaf."""
+    hops: Expr
+    """Number of steps after which every row is at its leaf."""
 
-    def test(self, node: Expr, hold: Any) -> NodeTest:
+    tile_size: int = 1
+    """Nodes that one hop decides together."""
+
+    stays: ClassVar[bool] = False
+    """Whether a step from a leaf leads to the same leaf."""
+
+    leaf_is_node: ClassVar[bool] = True
+    """Whether `test` and `child` may be asked at a leaf."""
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
 
-    def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """Return the next node; a leaf is its own child (`stays`), or lies `hops` steps deep."""
+    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
+        """Load what decides at one node of the tile `node`; for layouts of tiles only."""
+        raise AssertionError("no layout of tiles")
+
+    def child(self, node: Expr, outcome: Expr) -> Expr:
+        """Return the next node; a leaf is its own child (`stays`), or lies `hops` steps deep.
+
+        `outcome` is a boolean expression, true for left; for a tile int32, bit i for node i.
+        """
 
     def is_leaf(self, node: Expr) -> Expr:
         """Return whether the walk may stop."""
@@ -91,6 +108,8 @@ class Representation(Protocol):
     """A layout, with the facts of one model that decide the code but not the data."""
 
     name: ClassVar[str]
+    tile_sizes: ClassVar[Sequence[int]] = (1,)
+    """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
@@ -106,7 +125,7 @@ class Representation(Protocol):
     def id_buffers(self) -> tuple[BufferSpec, ...]:
         """Return what a walk to a leaf number reads."""
 
-    def tree(self, buffers: Buffers, tree: Expr, hold: Any) -> TreeAccess:
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
         """Return access to the tree number `tree`, an int64 expression."""
 
 
