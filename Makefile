@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 9500
 
-.PHONY: demo test tiny lint format size golden language bench bench-schedules clean
+.PHONY: demo test tiny lint format size golden language bench bench-schedules bench-tiling clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -43,6 +43,9 @@ bench: $(INSTALLED)
 bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plot in build/
 	$(BIN)/pip install --quiet --editable '.[plot]'
 	$(BIN)/python benchmarks/schedules.py --out build/schedules
+
+bench-tiling: $(INSTALLED)  ## tiles that a row visits under each way of tiling; counted, not timed
+	$(BIN)/python benchmarks/tiling.py --out build/tiling.json
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist

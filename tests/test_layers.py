@@ -23,6 +23,7 @@ LEVELS = {
     "schedule": 2,
     "probe_rows": 2,
     "rows": 2,
+    "profile": 3,
     "schedule_prims": 3,
     "tir_gen": 4,
     "passes": 5,

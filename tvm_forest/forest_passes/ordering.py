@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ScheduleError
 from ..forest import LEAF, Array, Forest
+from .leaf_hits import need_hits, peel_depths
 
 NULL_TREE = -1
 
@@ -65,6 +67,33 @@ def arrange_by_round(forest: Forest) -> Forest:
     return replace(
         arranged, tree_class=np.tile(np.arange(forest.n_outputs, dtype=np.int32), rounds)
     )
+
+
+def sort_trees(forest: Forest, by: str = "depth") -> Forest:
+    """Sort the trees of each class, stably; every place keeps its class.
+
+    Sorting changes the order in which the values of a class are added.
+
+    Args:
+        forest: model; with tiles, depths are counted in tiles.
+        by: "depth", shallow trees first; "likely", first the trees in which nine rows in ten need
+            fewer hops than the tree is deep, by that number of hops, then the others by depth.
+
+    Raises:
+        ScheduleError: `by` is unknown, or "likely" and the forest has no leaf profile.
+    """
+    if by not in ("depth", "likely"):
+        raise ScheduleError(
+            f"sort_trees: argument 'by': {by!r} is unknown; use 'depth' or 'likely'"
+        )
+    keys = [forest.depths]
+    if by == "likely":
+        need_hits(forest, "sort_trees: argument 'by': 'likely'")
+        peel = peel_depths(forest)
+        keys = [peel, peel >= forest.depths]
+    order = np.empty(forest.n_trees, np.int64)
+    order[np.argsort(forest.tree_class, kind="stable")] = np.lexsort((*keys, forest.tree_class))
+    return forest if np.all(np.diff(order) == 1) else take_trees(forest, order)
 
 
 def _with_null_tree(forest: Forest) -> Forest:
