@@ -432,7 +432,7 @@ REFUSALS = [
         START,
         lambda s: s.split_by_depth("tree"),
         "split_by_depth: argument 'index': the depths of the trees are not known; begin with "
-        "new_schedule(model)",
+        "new_schedule(model), or use tvm_forest.with_depths(schedule, model)",
         "for tree in",
     ),
     Refusal(
@@ -520,7 +520,7 @@ REFUSALS = [
         Refusal(
             START,
             lambda s, hops=hops, what=what: s.peel_walk("tree", hops),
-            f"peel_walk: argument 'hops': {hops!r} {what}; use 1..64",
+            f"peel_walk: argument 'hops': {hops!r} {what}; use 1..64 or 'likely'",
             "for tree in",
         )
         for hops, what in (

@@ -50,7 +50,7 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     """Return the loops around walks as they are behind WriteNest, outermost first."""
     rep, mod = canonical(sch.classes, sch.representation, output)
     forest = arrange_by_round(FORESTS[sch.classes])
-    forms = walk_forms(sch, forest.depths, forest.shallowest)
+    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(mod)
     replay(tir, sch, forms)
     mod = tir.mod

@@ -447,7 +447,7 @@ def scheduled(
     """Return the scheduled function and its pipeline."""
     forest = arrange_by_round(FOREST)
     rep, _ = representation.find(sch.representation).pack(forest)
-    forms = walk_forms(sch, forest.depths, forest.shallowest)
+    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch, forms)
     return tir.mod, pipeline(rep, comparison, sch, forms)

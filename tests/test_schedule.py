@@ -21,6 +21,7 @@ WORDS = (
     *("tile", "split", "reorder", "specialize", "unroll", "parallel", "split_by_depth"),
     *("interleave", "unroll_walk", "peel_walk", "simdize", "cache", "represent_as"),
     *("atomic_reduce", "vector_reduce", "shared_reduce", "gpu_dimension"),
+    *("tile_nodes", "pad_trees", "sort_trees", "know_depths"),
 )
 
 NESTS = {

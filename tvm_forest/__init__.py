@@ -14,7 +14,16 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import build, default_schedule, load, lower, new_schedule
+    from .api import (
+        build,
+        default_schedule,
+        load,
+        lower,
+        new_schedule,
+        profile,
+        rewrite,
+        with_depths,
+    )
     from .errors import (
         BuildError,
         ForestError,
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from .forest import Forest
+    from .profile import Profile
     from .runtime import Predictor
     from .schedule_prims import Schedule
     from .target import Target
@@ -37,6 +47,7 @@ _HOME = {
     "InputError": "errors",
     "ModelFormatError": "errors",
     "Predictor": "runtime",
+    "Profile": "profile",
     "Schedule": "schedule_prims",
     "ScheduleError": "errors",
     "Target": "target",
@@ -46,6 +57,9 @@ _HOME = {
     "load": "api",
     "lower": "api",
     "new_schedule": "api",
+    "profile": "api",
+    "rewrite": "api",
+    "with_depths": "api",
 }
 
 __all__ = [
@@ -55,6 +69,7 @@ __all__ = [
     "InputError",
     "ModelFormatError",
     "Predictor",
+    "Profile",
     "Schedule",
     "ScheduleError",
     "Target",
@@ -64,6 +79,9 @@ __all__ = [
     "load",
     "lower",
     "new_schedule",
+    "profile",
+    "rewrite",
+    "with_depths",
 ]
 
 
@@ -79,7 +97,7 @@ def __dir__() -> list[str]:
 
 class _Package(_ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
-        """Keep the import of the module `lower` from hiding the function `lower`."""
+        """Keep the import of a module such as `lower` from hiding the function of that name."""
         if name not in _HOME or not isinstance(value, _ModuleType):
             super().__setattr__(name, value)
 

@@ -1,6 +1,6 @@
-"""What users call: load, new_schedule, lower, build.
+"""What users call: load, profile, new_schedule, rewrite, lower, build.
 
-takes: a model in any form; gives: Forest, Schedule, IRModules, Predictor.
+takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor.
 
 The only room that picks defaults. TVM is imported when the first model is built.
 """
@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import frontends
 from .forest import Forest
+from .forest_passes.leaf_hits import peel_depths
+from .forest_passes.ordering import arrange_by_round
+from .profile import Profile
 from .schedule_prims import Schedule
+from .schedule_prims import rewrite as rewrite_forest
 from .search import heuristic
 from .target import Target, parse_target
 
@@ -58,13 +62,75 @@ def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
     return heuristic.default_schedule(load(model), parse_target(target))
 
 
-def lower(model: Any, schedule: Schedule | None = None, target: TargetLike = "llvm") -> Lowered:
+def profile(model: Any, rows: Any) -> Profile:
+    """Count how many rows end at each leaf of a model.
+
+    Args:
+        model: see `load`.
+        rows: (R, F) rows like those that will be predicted, such as the training rows.
+
+    Returns:
+        Profile: give it to `build(profile=...)`, or `save` it; profiles of more rows can be added.
+
+    Raises:
+        InputError: rows of the wrong kind.
+    """
+    forest = _forest(model)
+    return Profile.of_leaves(forest, build(forest).apply(rows))
+
+
+def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
+    """Return the model as a schedule wants it: tiled, padded, sorted.
+
+    Args:
+        model: see `load`.
+        schedule: made for this model.
+        profile: see `build`.
+
+    Raises:
+        ScheduleError: a rewrite needs a profile.
+        InputError: the profile is of another model.
+    """
+    return rewrite_forest(arrange_by_round(_forest(model, profile)), schedule)
+
+
+def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) -> Schedule:
+    """Return a schedule that knows how deep the trees are after its rewrites of the model.
+
+    Args:
+        schedule: made for this model.
+        model: see `load`.
+        profile: see `build`; with one, the hops to the likely leaves are known as well.
+
+    Raises:
+        ScheduleError, InputError: see `rewrite`.
+    """
+    forest = rewrite(model, schedule, profile)
+    depths = [forest.depths] if forest.hits is None else [forest.depths, peel_depths(forest)]
+    rounds = (x.reshape(-1, forest.n_outputs).max(axis=1).tolist() for x in depths)
+    return schedule.know_depths(*rounds)
+
+
+def _forest(model: Any, profile: Profile | None = None) -> Forest:
+    """Load a model, and give it the hits of a profile."""
+    forest = load(model)
+    return forest if profile is None else profile.onto(forest)
+
+
+def lower(
+    model: Any,
+    schedule: Schedule | None = None,
+    target: TargetLike = "llvm",
+    *,
+    profile: Profile | None = None,
+) -> Lowered:
     """Return the functions of a model before and after lowering, printable with `.show()`.
 
     Args:
         model: see `load`.
         schedule: how to evaluate it; the default schedule if None.
         target: see `build`.
+        profile: see `build`.
 
     Returns:
         Lowered: `.before` and `.after`, an IRModule each.
@@ -75,7 +141,7 @@ def lower(model: Any, schedule: Schedule | None = None, target: TargetLike = "ll
     """
     from .lower import lower as lower_forest
 
-    forest, machine = load(model), parse_target(target)
+    forest, machine = _forest(model, profile), parse_target(target)
     chosen = heuristic.default_schedule(forest, machine) if schedule is None else schedule
     return lower_forest(forest, chosen, machine)
 
@@ -85,6 +151,7 @@ def build(
     target: TargetLike = "llvm",
     schedule: Schedule | None = None,
     *,
+    profile: Profile | None = None,
     exact: bool = True,
     n_jobs: int | None = None,
 ) -> Predictor:
@@ -95,6 +162,8 @@ def build(
         target: "llvm" for the CPU at hand, a dict such as {"kind": "llvm", "mcpu": "x86-64-v3"},
             or a Target.
         schedule: how to evaluate the model; the default schedule if None.
+        profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
+            one already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
         n_jobs: threads of a call that does not say: None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
@@ -102,14 +171,15 @@ def build(
     Raises:
         ModelFormatError, UnsupportedModel: see `load`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown, or n_jobs is no number of threads.
+        InputError: the target is unknown, the profile is of another model, or n_jobs is no number
+            of threads.
         BuildError: LLVM is missing, or the compiler fails.
     """
     from .lower import build as compile_forest
     from .runtime import check_n_jobs
 
     check_n_jobs("build", n_jobs)
-    forest, machine = load(model), parse_target(target)
+    forest, machine = _forest(model, profile), parse_target(target)
     chosen = heuristic.default_schedule(forest, machine) if schedule is None else schedule
     predictor = compile_forest(forest, chosen, machine, exact)
     predictor.n_jobs = n_jobs

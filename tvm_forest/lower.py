@@ -2,7 +2,7 @@
 
 takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 
-    Forest --arrange--> Forest --pack--> Representation + arrays
+    Forest --arrange, rewrite--> Forest --pack--> Representation + arrays
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest that was asked for
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
@@ -22,7 +22,7 @@ from .forest_passes.ordering import arrange_by_round
 from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
-from .schedule_prims import replay
+from .schedule_prims import replay, rewrite
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import cpu
@@ -60,15 +60,14 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
         InputError: the target is unknown.
     """
     _check_forest(forest)
-    arranged = arrange_by_round(forest)
-    lowered, arguments = _lower(arranged, sch, target, exact)
+    rewritten, lowered, arguments = _lower(arrange_by_round(forest), sch, target, exact)
     _check_device(sch)
     machine = cpu.tvm_target(target)
     try:
         library = cpu.compile_module(lowered.after, machine)
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{sch}") from error
-    return Predictor(library, arguments, arranged, sch, target)
+    return Predictor(library, arguments, rewritten, sch, target)
 
 
 def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
@@ -78,18 +77,19 @@ def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
         The same as `build`.
     """
     _check_forest(forest)
-    return _lower(arrange_by_round(forest), sch, target, exact=False)[0]
+    return _lower(arrange_by_round(forest), sch, target, exact=False)[1]
 
 
 def _lower(
     forest: Forest, sch: Schedule, target: Target, exact: bool
-) -> tuple[Lowered, dict[str, list[Array]]]:
+) -> tuple[Forest, Lowered, dict[str, list[Array]]]:
     _check_schedule(forest, sch, exact)
-    # 1. how the model lies in memory
-    rep, arrays = representation.find(sch.representation).pack(forest)
+    # 1. what the schedule asks of the model, and how that lies in memory
+    forest = rewrite(forest, sch)
+    rep, arrays = _layout(forest, sch).pack(forest)
     machine = cpu.tvm_target(target)
     before, after, arguments = {}, {}, {}
-    forms = walk_forms(sch, forest.depths, forest.shallowest)
+    forms = walk_forms(sch, forest)
     for name, output in _functions(forest).items():
         # 2. what is to be computed, and from what
         specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
@@ -104,7 +104,19 @@ def _lower(
             mod = tirx.transform.BindTarget(machine)(scheduled)
             mod = pipeline(rep, forest.comparison, variant, forms)(mod)
             after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
-    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+    return forest, Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+
+
+def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation]:
+    layout = representation.find(sch.representation)
+    if forest.tile_size not in layout.tile_sizes:
+        sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
+        tiles = f"tiles of {forest.tile_size} nodes" if forest.tile_size > 1 else "no tiles"
+        raise ScheduleError(
+            f"represent_as: argument 'name': {sch.representation!r} cannot hold {tiles} (tiles it "
+            f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
+        )
+    return layout
 
 
 def _functions(forest: Forest) -> dict[str, Output]:

@@ -56,7 +56,8 @@ class Loop:
         interleave: walks that advance together, 1 for one after the other.
         simdize: how the iterations are lanes of one vector walk, "gather", or None.
         hops: hops of the straight-line walks at or below, a number or "depth"; None for a loop.
-        peel: hops before the loop of the walks at or below, and whether each is checked.
+        peel: hops before the loop of the walks at or below, a number or "likely", and whether each
+            is checked.
         cache: how the rows or trees of an iteration are brought near, "pack" or "prefetch".
         reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared" or
             ("vector", width); None for a plain loop.
@@ -75,7 +76,7 @@ class Loop:
     interleave: int = 1
     simdize: str | None = None
     hops: int | str | None = None
-    peel: tuple[int, bool] | None = None
+    peel: tuple[int | str, bool] | None = None
     cache: str | None = None
     reduce: str | tuple[str, int] | None = None
 

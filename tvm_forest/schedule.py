@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ScheduleError
-from .forest import Array
+from .forest import Array, Forest
 from .nest import Guard, Loop, keeps_order, path_problem, path_to, paths, replace_loop, values
 
 JSON_VERSION = 1
@@ -40,6 +40,7 @@ class Directive(Protocol):
 
     name: str
     onto_tir: Callable[..., None] | None
+    onto_forest: Callable[..., Forest] | None
 
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
         """Return `sch` rewritten, with the step appended to its trace."""
@@ -62,7 +63,10 @@ class Schedule:
         batch: number of rows if it is fixed, None for any.
         representation: in-memory layout of the model.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
-        depths: depth of the deepest tree of each round, if known; for `split_by_depth`.
+        depths: depth of the deepest tree of each round of the model, if known.
+        rewrites: what is done to the model before it is laid out, in order.
+        hops: what `depths` become by the rewrites, if known; for `split_by_depth`.
+        likely: hops to the leaves that nine rows of ten reach, for each round, if known.
         nest: a loop of one iteration around the outermost loops.
         guards: conditions of partial tiles.
         replaced: names that are gone, with the names that took their place.
@@ -75,6 +79,9 @@ class Schedule:
     target: str | None = None
     depths: tuple[int, ...] | None = None
     representation: str = DEFAULT_LAYOUT
+    rewrites: tuple[Step, ...] = ()
+    hops: tuple[int, ...] | None = ()
+    likely: tuple[int, ...] | None = None
     nest: Loop = field(default=None)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = ()
     replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -94,6 +101,8 @@ class Schedule:
                     f"schedule: argument '{name}': {value!r} is no count; "
                     f"give an integer >= {least}"
                 )
+        if self.hops == ():
+            object.__setattr__(self, "hops", self.depths)
         if self.nest is None:
             object.__setattr__(self, "nest", self._default_nest())
 
@@ -172,7 +181,7 @@ class Schedule:
 
         If so, results are bit-equal to the source model; otherwise sums are regrouped.
         """
-        return keeps_order(self.nest)
+        return keeps_order(self.nest) and all(step.do != "sort_trees" for step in self.rewrites)
 
     def problem(self) -> str | None:
         """Return the first broken invariant as a sentence, or None."""
@@ -208,6 +217,9 @@ class Schedule:
         return "\n".join(self._lines(mark))
 
     def _lines(self, mark: str | None = None) -> Iterator[str]:
+        for step in self.rewrites:
+            said = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
+            yield f"{step.do.replace('_', ' ')}: {said}"
         if self.representation != DEFAULT_LAYOUT:
             yield f"represent as {self.representation}"
         for loop in self.nest.children:
@@ -298,7 +310,8 @@ class Schedule:
 
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.batch, self.target, self.representation)
-        return (*size, self.nest, self.guards)
+        rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
+        return (*size, rewrites, self.nest, self.guards)
 
 
 def _replay(sch: Schedule, steps: list[Step]) -> Schedule:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,7 @@ LIKELY_ROOT = 5
 
 
 def tile_nodes(
-    forest: Forest, size: int, how: str = "uniform", gate: tuple[float, float] | None = None
+    forest: Forest, size: int, how: str = "uniform", gate: Sequence[float] | None = None
 ) -> Forest:
     """Group the inner nodes of every tree into tiles; tiles that are there are replaced.
 
@@ -55,7 +56,9 @@ def tile_nodes(
     Raises:
         ScheduleError: an argument is out of range or unknown, or the forest has no leaf profile.
     """
-    _check_arguments(size, how, gate)
+    wrong = problem(size, how, gate)
+    if wrong is not None:
+        raise ScheduleError(f"tile_nodes: {wrong}")
     if size == 1:
         return replace(forest, tile=None, tile_size=1)
     if how == "uniform":
@@ -84,30 +87,24 @@ def _fits(tiled: Forest) -> bool:
     )
 
 
-def _check_arguments(size: int, how: str, gate: tuple[float, float] | None) -> None:
+def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
+    """Return what is wrong with the arguments of `tile_nodes`, or None."""
     is_number = isinstance(size, numbers.Integral) and not isinstance(size, bool)
     if not is_number or not 1 <= size <= MOST_NODES:
-        raise ScheduleError(
-            f"tile_nodes: argument 'size': expected 1 to {MOST_NODES} nodes, got {size!r}; "
-            "8 is the widest, 1 means no tiles"
-        )
+        what = f"argument 'size': expected 1 to {MOST_NODES} nodes, got {size!r}"
+        return f"{what}; 8 is the widest, 1 means no tiles"
     if how not in WAYS:
-        raise ScheduleError(
-            f"tile_nodes: argument 'how': {how!r} is unknown; use one of {', '.join(WAYS)}"
-        )
+        return f"argument 'how': {how!r} is unknown; use one of {', '.join(WAYS)}"
     if gate is None:
-        return
+        return None
     if how == "uniform":
-        raise ScheduleError(
-            f"tile_nodes: argument 'gate': {gate!r} chooses trees for another tiling than 'uniform'"
-            f"; leave it out or use one of {', '.join(WAYS[1:])}"
-        )
+        what = f"argument 'gate': {gate!r} chooses trees for another tiling than 'uniform'"
+        return f"{what}; leave it out or use one of {', '.join(WAYS[1:])}"
     is_pair = isinstance(gate, tuple | list) and len(gate) == 2
     if not is_pair or not all(isinstance(x, numbers.Real) and 0 <= x <= 1 for x in gate):
-        raise ScheduleError(
-            f"tile_nodes: argument 'gate': {gate!r} is no pair of shares from 0 to 1; "
-            f"give (leaves, rows) such as {DEFAULT_GATE}"
-        )
+        what = f"argument 'gate': {gate!r} is no pair of shares from 0 to 1"
+        return f"{what}; give (leaves, rows) such as {DEFAULT_GATE}"
+    return None
 
 
 def _tiled(forest: Forest, size: int, root: Array) -> Forest:

@@ -76,8 +76,8 @@ class Decide:
             return self._bits(seen.values[0], seen.tests[0])
         total: Any = tirx.IntImm("int32", 0)
         for place, (value, test) in enumerate(zip(seen.values, seen.tests, strict=True)):
-            left = self.goes_left(value, test).astype("int32")
-            total = total | (left << tirx.IntImm("int32", place) if place else left)
+            bit = tirx.IntImm("int32", 1 << place)
+            total = total | tirx.Select(self.goes_left(value, test), bit, tirx.IntImm("int32", 0))
         return total
 
     def goes_left(self, value: Any, test: NodeTest) -> Any:

@@ -30,7 +30,7 @@ from ..tir_gen import ops
 from ..tir_gen.representation import Representation, TreeAccess
 from .code import Code, find_walk, i64, is_walk, tree_of
 from .decide import Decide
-from .vector_walk import Lanes, emit_hop, resting
+from .vector_walk import Lanes, emit_hop, needs_holding, resting
 
 INTERLEAVE = "tvm_forest.interleave"
 SIMDIZE = "tvm_forest.simdize"
@@ -190,9 +190,10 @@ class _Walks:
     def hop(self, held: bool) -> None:
         """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
         hold, decide = self.code.hold, self.decide
+        helds = [needs_holding(access, held) for access in self.accesses]
         places = [
             resting(access, node, hold) if held else node
-            for access, node in zip(self.accesses, self.nodes, strict=True)
+            for access, node, held in zip(self.accesses, self.nodes, helds, strict=True)
         ]
         seen = [
             decide.look(access, place, row, hold)
@@ -202,13 +203,10 @@ class _Walks:
             hold("outcome", decide.outcome(access, seen))
             for access, seen in zip(self.accesses, seen, strict=True)
         ]
-        for access, node, place, outcome in zip(
-            self.accesses, self.nodes, places, outcomes, strict=True
-        ):
+        steps = zip(self.accesses, self.nodes, places, outcomes, helds, strict=True)
+        for access, node, place, outcome, held in steps:
             child = access.child(place, outcome)
-            if held and not access.stays:
-                child = tirx.Select(access.is_leaf(node), node, child)
-            self.code.put(node, child)
+            self.code.put(node, tirx.Select(access.is_leaf(node), node, child) if held else child)
 
     def any_inside(self) -> Any:
         """Return whether some walk has not reached its leaf."""

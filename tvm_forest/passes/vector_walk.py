@@ -64,19 +64,23 @@ def emit_hop(
     lanes: Lanes, access: TreeAccess, node: Any, row: Any, decide: Decide, held: bool
 ) -> None:
     """One hop of all lanes; with `held`, lanes at their leaf stay there."""
+    held = needs_holding(access, held)
     place = resting(access, node, lanes.hold) if held else node
     seen = decide.look(access, place, row, lanes.hold)
     # held, for TVM turns not (a < b) into b <= a; as a number, for LLVM gets the complement of a
     # byte for the negation of a vector of truth values (seen with 4 lanes)
     outcome = lanes.hold("outcome", decide.outcome(access, seen).astype("int32"))
     child = access.child(place, outcome != 0 if access.tile_size == 1 else outcome)
-    lanes.put(
-        node, tirx.Select(access.is_leaf(node), node, child) if held and not access.stays else child
-    )
+    lanes.put(node, tirx.Select(access.is_leaf(node), node, child) if held else child)
 
 
 def resting(access: TreeAccess, node: Any, hold: Any) -> Any:
-    """Where a walk looks that may have ended: at the root, if its leaf cannot be asked."""
-    if access.leaf_is_node or access.stays:
+    """Where a walk looks that may have ended."""
+    if access.rest is None:
         return node
-    return hold("place", tirx.Select(access.is_leaf(node), access.root, node))
+    return hold("place", tirx.Select(access.is_leaf(node), access.rest, node))
+
+
+def needs_holding(access: TreeAccess, uneven: bool) -> bool:
+    """Whether a step could lead away from a leaf; `uneven` walks take more hops than some trees."""
+    return not access.stays and (uneven or not access.padded)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScheduleError
+from ..forest import Forest
 from ..nest import Loop
 from ..schedule import DIRECTIVES, Schedule, Step
 
@@ -63,6 +64,7 @@ class RegisteredDirective:
     rewrite: Rewrite
     choices: Choices
     onto_tir: Callable[..., None] | None = None
+    onto_forest: Callable[..., Forest] | None = None
 
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
         """Rewrite, check the invariants, and append the step to the trace.
@@ -92,6 +94,11 @@ class DirectiveHandle:
     def onto_tir(self, function: Callable[..., None]) -> Callable[..., None]:
         """Register how the step is replayed on TVM's schedule: `function(nest, **arguments)`."""
         self.registered.onto_tir = function
+        return function
+
+    def onto_forest(self, function: Callable[..., Forest]) -> Callable[..., Forest]:
+        """Register how the step rewrites the model: `function(forest, **arguments)`."""
+        self.registered.onto_forest = function
         return function
 
 

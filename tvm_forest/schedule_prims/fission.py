@@ -159,47 +159,60 @@ def _split_by_depth_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 @directive(choices=_split_by_depth_choices)
-def split_by_depth(sch: Schedule, index: str) -> Schedule:
+def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     """Split a tree loop wherever the depth changes, and walk each piece in a straight line.
 
     The pieces are named `index.d6` and so on; a loop x inside becomes `x@index.d6`. A loop that
     jumps over trees has the depth of the deepest tree of an iteration.
 
     Args:
-        index: tree loop; the schedule must know the depths (`new_schedule(model)` does).
+        index: tree loop; the schedule must know the depths (`new_schedule(model)` does, and
+            `know_depths` tells them after a rewrite of the model).
+        by: "depth", or "likely": the hops to the likely leaves, which each piece peels.
 
     Raises:
-        ScheduleError: no such loop, depths unknown, or more than 64 pieces.
+        ScheduleError: no such loop, another word, depths unknown, or more than 64 pieces.
     """
     loop = find_loop(sch, "split_by_depth", "index", index)
-    if sch.depths is None:
+    if by not in ("depth", "likely"):
+        what = f"argument 'by': {by!r} is unknown; use depth, likely"
+        raise refuse(sch, "split_by_depth", what, index)
+    depths = sch.hops if by == "depth" else sch.likely
+    if depths is None:
         what = "argument 'index': the depths of the trees are not known"
-        raise refuse(sch, "split_by_depth", f"{what}; begin with new_schedule(model)", index)
+        advice = "begin with new_schedule(model), or use tvm_forest.with_depths(schedule, model)"
+        raise refuse(sch, "split_by_depth", f"{what}; {advice}", index)
     if loop.kind != "tree" or loop.special:
         what = f"argument 'index': '{index}' is no plain tree index; give a loop over trees"
         raise refuse(sch, "split_by_depth", what, index)
     if loop.peel is not None:
         what = f"argument 'index': '{index}' is already peeled; leave one of them out"
         raise refuse(sch, "split_by_depth", what, index)
-    runs = [(depth, len(list(run))) for depth, run in groupby(_iteration_depths(sch, loop))]
+    runs = [(depth, len(list(run))) for depth, run in groupby(_iteration_depths(sch, loop, depths))]
     if len(runs) > MOST_COPIES:
         what = f"argument 'index': {len(runs)} changes of depth exceed the limit {MOST_COPIES}"
         raise refuse(sch, "split_by_depth", f"{what}; sort the trees by depth", index)
     named = _piece_names(index, [depth for depth, _ in runs])
     if len(runs) <= 1:
         hops = next((depth for depth, _ in runs), 0)
-        return sch.with_loop(index, replace(loop, hops=hops))
+        return sch.with_loop(index, replace(loop, **_walked(by, hops)))
     parts, value = [], loop.start
     for name, (depth, length) in zip(named, runs, strict=True):
         stop = min(value + length * loop.step, loop.stop or 0)
-        parts.append((name, replace(loop, start=value, stop=stop, hops=depth)))
+        parts.append((name, replace(loop, start=value, stop=stop, **_walked(by, depth))))
         value += length * loop.step
     return _with_copies(sch, loop, parts)
 
 
-def _iteration_depths(sch: Schedule, loop: Loop) -> list[int]:
+def _walked(by: str, hops: int) -> dict[str, Any]:
+    """How the walks of a piece are done: in a straight line, or peeled."""
+    if by == "depth":
+        return {"hops": hops}
+    return {"peel": (hops, True) if hops else None}
+
+
+def _iteration_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:
     """Deepest tree of every iteration, whatever the other tree loops around it do."""
-    depths = sch.depths or ()
     leaves = [x.name for x in loop.walk() if not x.children]
     deepest = []
     for k in range(loop.count or 0):

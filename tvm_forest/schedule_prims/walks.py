@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..forest import Array
+from ..forest import Array, Forest
+from ..forest_passes.leaf_hits import peel_depths
 from ..nest import Loop
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
@@ -110,14 +111,14 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
     if loop.peel is not None:
         message = f"argument 'index': '{index}' is already peeled; leave one of them out"
         raise refuse(sch, "unroll_walk", message, index)
-    if sch.depths is not None and hops != "depth":
+    if sch.hops is not None and hops != "depth":
         _check_hops(sch, loop, int(hops))
     return sch.with_loop(index, replace(loop, hops=hops))
 
 
 def _check_hops(sch: Schedule, loop: Loop, hops: int) -> None:
     """Refuse a straight line that ends before a leaf of the walks that it holds for."""
-    depths = np.array(sch.depths)
+    depths = np.array(sch.hops)
     for leaf in (x for x in loop.walk() if not x.children):
         path = sch.path(leaf.name)
         inner = path[path.index(loop) + 1 :]
@@ -141,7 +142,7 @@ def _peel_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 @directive(choices=_peel_walk_choices)
-def peel_walk(sch: Schedule, index: str, hops: int, check: bool = True) -> Schedule:
+def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) -> Schedule:
     """Put the first `hops` hops of every walk before its loop.
 
     Serves trees whose likely leaves are near the root. After the peeled hops, and with `check`
@@ -151,7 +152,8 @@ def peel_walk(sch: Schedule, index: str, hops: int, check: bool = True) -> Sched
 
     Args:
         index: any loop; holds for all walks at or below.
-        hops: number of hops, 1 to 64.
+        hops: number of hops, 1 to 64, or "likely" for as many as nine rows of ten need in the trees
+            of the loop; `build` finds that out, and needs a leaf profile.
         check: ask for a leaf after each hop. Without, every leaf must be at least `hops` deep
             (`build` checks that).
 
@@ -163,9 +165,10 @@ def peel_walk(sch: Schedule, index: str, hops: int, check: bool = True) -> Sched
           S                            S
     """
     loop = find_loop(sch, "peel_walk", "index", index)
-    if not isinstance(hops, int) or isinstance(hops, bool) or not 1 <= hops <= MOST_HOPS:
+    whole = isinstance(hops, int) and not isinstance(hops, bool)
+    if hops != "likely" and not (whole and 1 <= int(hops) <= MOST_HOPS):
         what = "must be at least 1" if hops in (0, -1) else "is no number of hops"
-        message = f"argument 'hops': {hops!r} {what}; use 1..{MOST_HOPS}"
+        message = f"argument 'hops': {hops!r} {what}; use 1..{MOST_HOPS} or 'likely'"
         raise refuse(sch, "peel_walk", message, index)
     if loop.hops is not None:
         message = f"argument 'index': '{index}' is already fully unrolled; leave one of them out"
@@ -248,21 +251,22 @@ class WalkForm:
         return cls(kind, int(hops), tests == "checked", even == "even")
 
 
-def walk_forms(sch: Schedule, depths: Array, shallowest: Array) -> dict[str, WalkForm]:
+def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
     """Return the form of the walks of every leaf loop.
 
     Args:
         sch: the schedule.
-        depths: (T,) depth of the deepest leaf of each tree, in the order `round * C + class`.
-        shallowest: (T,) depth of the leaf nearest to the root.
+        forest: trees stand in the order `round * C + class`.
 
     Raises:
-        ScheduleError: a straight line is too short, or an unchecked peel too long.
+        ScheduleError: a straight line is too short, an unchecked peel too long, or a peel asks for
+            the likely hops and the forest has no leaf profile.
     """
-    return {leaf.name: _walk_form(sch, leaf, depths, shallowest) for leaf in sch.leaves()}
+    return {leaf.name: _walk_form(sch, leaf, forest) for leaf in sch.leaves()}
 
 
-def _walk_form(sch: Schedule, leaf: Loop, depths: Array, shallowest: Array) -> WalkForm:
+def _walk_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
+    depths, shallowest = forest.depths, forest.shallowest
     rounds = sch.trees_of(leaf.name)
     trees = (rounds[:, None] * sch.classes + np.arange(sch.classes)).ravel()
     deep = depths[trees] if trees.size else np.zeros(1, np.int64)
@@ -281,7 +285,8 @@ def _walk_form(sch: Schedule, leaf: Loop, depths: Array, shallowest: Array) -> W
             )
             raise refuse(sch, "unroll_walk", what, mark.name)
         return WalkForm("unroll", hops, even=same and hops == int(deep[0]))
-    hops, check = mark.peel or (0, True)
+    said, check = mark.peel or (0, True)
+    hops = _likely_hops(sch, mark, forest, trees) if said == "likely" else int(said)
     if not check and trees.size and shallowest[trees].min() < hops:
         worst = int(trees[np.argmin(shallowest[trees])])
         what = (
@@ -290,3 +295,11 @@ def _walk_form(sch: Schedule, leaf: Loop, depths: Array, shallowest: Array) -> W
         )
         raise refuse(sch, "peel_walk", what, mark.name)
     return WalkForm("peel", hops, check, same)
+
+
+def _likely_hops(sch: Schedule, mark: Loop, forest: Forest, trees: Array) -> int:
+    """Hops after which nine rows of ten are at their leaf, in the worst of some trees."""
+    if forest.hits is None:
+        what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
+        raise refuse(sch, "peel_walk", what, mark.name)
+    return min(MOST_HOPS, int(peel_depths(forest)[trees].max(initial=0)))

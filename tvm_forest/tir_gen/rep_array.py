@@ -35,13 +35,13 @@ from .representation import (
     TreeAccess,
     register,
 )
+from .tiled_array import TiledArrayRepresentation
+from .tiles import INTEGER_OF, TILE_SIZES
 
 DEFAULT_LEFT = 1 << 30
 """Flag in the feature field: a missing value goes to the left."""
 
 MOST_SLOTS = 1 << 25
-
-INTEGER_OF = {"float32": "int32", "float64": "int64"}
 
 
 @register
@@ -58,6 +58,7 @@ class ArrayRepresentation(Representation):
     """
 
     name: ClassVar[str] = "array"
+    tile_sizes: ClassVar[tuple[int, ...]] = (1, *TILE_SIZES)
     trees: int
     slots: int
     dtype: str
@@ -66,11 +67,13 @@ class ArrayRepresentation(Representation):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Lay the forest out, see the module, or `tiled_array` for a forest with tiles.
 
         Raises:
             BuildError: a tree is so deep that its complete form does not fit.
         """
+        if forest.tile_size > 1:
+            return TiledArrayRepresentation.pack(forest)
         depth = forest.depths.astype(np.int64)
         sizes = np.where(depth < 40, 2 << np.minimum(depth, 40), MOST_SLOTS + 1) - 1
         offset = np.cumsum(sizes) - sizes
@@ -121,6 +124,7 @@ class ArrayTree(TreeAccess):
     first: Expr
     hops: Expr
     root: Expr = tirx.IntImm("int64", 1)
+    padded: ClassVar[bool] = True
 
     def _number(self, node: Expr) -> Expr:
         """The threshold of an inner node, the value of a leaf."""

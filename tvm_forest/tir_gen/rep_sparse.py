@@ -20,7 +20,7 @@ from tvm import tirx
 
 from ..forest import Array, Forest
 from ..forest_passes.ordering import level_order
-from .rep_array import DEFAULT_LEFT, INTEGER_OF
+from .rep_array import DEFAULT_LEFT
 from .representation import (
     Buffers,
     BufferSpec,
@@ -31,6 +31,8 @@ from .representation import (
     TreeAccess,
     register,
 )
+from .tiled_sparse import TiledSparseRepresentation
+from .tiles import INTEGER_OF, TILE_SIZES
 
 LEAF_FLAG = 1 << 29
 """Flag in the feature field: the node is a leaf."""
@@ -49,6 +51,7 @@ class SparseRepresentation(Representation):
     """
 
     name: ClassVar[str] = "sparse"
+    tile_sizes: ClassVar[tuple[int, ...]] = (1, *TILE_SIZES)
     trees: int
     slots: int
     dtype: str
@@ -56,7 +59,9 @@ class SparseRepresentation(Representation):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
-        """Lay the forest out, see the module."""
+        """Lay the forest out, see the module, or `tiled_sparse` for a forest with tiles."""
+        if forest.tile_size > 1:
+            return TiledSparseRepresentation.pack(forest)
         order, place = level_order(forest)
         inner = ~forest.is_leaf
         base = forest.tree_offset[forest.node_tree]

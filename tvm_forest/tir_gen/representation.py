@@ -59,8 +59,14 @@ class NodeTest:
 class TreeAccess(Protocol):
     """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
 
-    A layout of tiles sets `tile_size` and says in `member` what it says of a node in `test`; its
-    `test` is that of a whole tile, and its `child` takes the outcomes as bits.
+    What a step from a leaf does is the layout's choice. A leaf may be its own child (`stays`), or
+    no walk steps from one, for every leaf lies `hops` deep (`padded`). Otherwise the walk pass
+    holds a walk that is at its leaf, and lets it look at the node `rest` if leaves cannot be
+    tested. Do not guard a load with `Select`: both sides are evaluated, and TVM simplifies them by
+    what the condition says.
+
+    A layout of tiles sets `tile_size`; its `test` and `child` are about all nodes of a tile, and
+    `member` is the `test` of one of them.
     """
 
     root: Expr
@@ -75,8 +81,11 @@ class TreeAccess(Protocol):
     stays: ClassVar[bool] = False
     """Whether a step from a leaf leads to the same leaf."""
 
-    leaf_is_node: ClassVar[bool] = True
-    """Whether `test` and `child` may be asked at a leaf."""
+    padded: ClassVar[bool] = False
+    """Whether every leaf lies `hops` deep."""
+
+    rest: Expr | None = None
+    """A node that a walk at its leaf may test; None if it may test the leaf."""
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
@@ -86,7 +95,7 @@ class TreeAccess(Protocol):
         raise AssertionError("no layout of tiles")
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """Return the next node; a leaf is its own child (`stays`), or lies `hops` steps deep.
+        """Return the next node.
 
         `outcome` is a boolean expression, true for left; for a tile int32, bit i for node i.
         """

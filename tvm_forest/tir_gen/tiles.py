@@ -1,0 +1,187 @@
+"""Records of tiles: what layouts of tiles have in common.
+
+takes: a TileTable; gives: an array with one record for each tile, and loads from it.
+
+A record is a row of words as wide as a threshold, so that all of a tile lies together:
+
+    thresholds | features, several to a word | shape and default sides | child, if there is one
+
+The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
+lanes, 5 to 7 take 8. A shape is stored as the place where its row of the look-up table begins:
+
+    lut[shape + outcomes of the nodes as bits] = number of the child, 0 to n_t from left to right
+
+From "Treebeard" (MICRO 2022), tile shapes and look-up table. Ours: the table holds only
+shapes that occur, and bit i is the outcome of node i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import tirx
+
+from ..errors import BuildError
+from ..forest import Array, Forest
+from ..forest_passes.tile_table import TileTable
+from .representation import Buffers, Expr, NodeTest
+
+INTEGER_OF = {"float32": "int32", "float64": "int64"}
+TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
+
+SIDES_AT = 24
+"""First bit of the default sides in the word of the shape."""
+
+MOST_BYTES = 1 << 30
+"""Of all records of a model; the next cache line of so large a model is a page fault away."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where the fields of a tile lie, in words.
+
+    Attributes:
+        size: nodes of a tile.
+        dtype: of thresholds and leaf values.
+        feature_bits: width of a feature number: 8, 16 or 32, and such that a tile fills words.
+        has_child: whether a word says where the children are.
+        any_default_left: whether some node of the model sends a missing value to the left.
+    """
+
+    size: int
+    dtype: str
+    feature_bits: int
+    has_child: bool
+    any_default_left: bool
+
+    @classmethod
+    def of(cls, forest: Forest, has_child: bool) -> Record:
+        """Choose the narrowest record that holds the tiles of a forest."""
+        dtype, lanes = str(forest.threshold.dtype), _lanes(forest.tile_size)
+        most = max(0, int(forest.feature.max(initial=0)))
+        word = np.dtype(dtype).itemsize * 8
+        widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
+        any_left = bool(np.any(forest.default_left & ~forest.is_leaf))
+        return cls(forest.tile_size, dtype, next(widths), has_child, any_left)
+
+    @property
+    def lanes(self) -> int:
+        """Nodes that a vector holds."""
+        return _lanes(self.size)
+
+    @property
+    def word(self) -> str:
+        """Element type of the records."""
+        return INTEGER_OF[self.dtype]
+
+    @property
+    def features_in_word(self) -> int:
+        """Feature numbers in one word."""
+        return np.dtype(self.word).itemsize * 8 // self.feature_bits
+
+    @property
+    def shape_at(self) -> int:
+        """Place of the word of the shape."""
+        return self.lanes + self.lanes // self.features_in_word
+
+    @property
+    def width(self) -> int:
+        """Words of a record."""
+        return self.shape_at + (2 if self.has_child else 1)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write(self, forest: Forest, table: TileTable) -> Array:
+        """Return the records of all tiles, (M, width); the child, if any, is left 0."""
+        members = table.members
+        if len(table.lut) << self.size > 1 << SIDES_AT:  # no table of 8 nodes has so many shapes
+            raise BuildError(f"tile_nodes: {len(table.lut)} shapes of tiles do not fit the records")
+        records = np.zeros((len(members), self.width), self.word)
+        thresholds = np.zeros((len(members), self.lanes), self.dtype)
+        thresholds[:, : self.size] = forest.threshold[members]
+        features = np.zeros((len(members), self.lanes), f"uint{self.feature_bits}")
+        features[:, : self.size] = forest.feature[members]
+        sides = forest.default_left[members].astype(np.int64) << np.arange(self.size)
+        records[:, : self.lanes] = thresholds.view(self.word)
+        records[:, self.lanes : self.shape_at] = features.view(self.word)
+        shape = table.shape.astype(np.int64) << self.size
+        shape |= sides.sum(axis=1) << SIDES_AT
+        records[:, self.shape_at] = shape.astype(np.uint32).view(np.int32)
+        return records
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def test(self, buffers: Buffers, slot: Expr) -> NodeTest:
+        """Load all nodes of a tile."""
+        tiles = buffers["tiles"]
+        thresholds = tirx.BufferLoad(tiles, [slot, _words(0, self.lanes)])
+        words = self.shape_at - self.lanes
+        features = tirx.BufferLoad(tiles, [slot, _words(self.lanes, words)])
+        narrow = f"uint{self.feature_bits}x{self.lanes}"
+        sides = self._sides(buffers, slot) if self.any_default_left else None
+        return NodeTest(
+            tirx.reinterpret(f"{self.dtype}x{self.lanes}", thresholds),
+            tirx.reinterpret(narrow, features).astype(f"int32x{self.lanes}"),
+            sides,
+        )
+
+    def member(self, buffers: Buffers, slot: Expr, place: int) -> NodeTest:
+        """Load one node of a tile."""
+        tiles = buffers["tiles"]
+        threshold = tirx.BufferLoad(tiles, [slot, place])
+        at, shift = divmod(place, self.features_in_word)
+        word = tirx.BufferLoad(tiles, [slot, self.lanes + at])
+        shifted = tirx.shift_right(word, tirx.const(shift * self.feature_bits, self.word))
+        feature = shifted.astype("int64") & ((1 << self.feature_bits) - 1)
+        left = None
+        if self.any_default_left:
+            left = (self._sides(buffers, slot) & (1 << place)) != 0
+        return NodeTest(tirx.reinterpret(self.dtype, threshold), feature, left)
+
+    def _sides(self, buffers: Buffers, slot: Expr) -> Expr:
+        return tirx.shift_right(self._shape_word(buffers, slot), tirx.IntImm("int32", SIDES_AT))
+
+    def _shape_word(self, buffers: Buffers, slot: Expr) -> Expr:
+        return tirx.BufferLoad(buffers["tiles"], [slot, self.shape_at]).astype("int32")
+
+    def child_number(self, buffers: Buffers, slot: Expr, outcome: Expr) -> Expr:
+        """Look up which child the outcomes of a tile lead to, int64."""
+        shape = self._shape_word(buffers, slot) & ((1 << SIDES_AT) - 1)
+        bits = outcome if self.lanes == self.size else outcome & ((1 << self.size) - 1)
+        return tirx.BufferLoad(buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
+
+    def child_word(self, buffers: Buffers, slot: Expr) -> Expr:
+        """Load where the children are, int64."""
+        return tirx.BufferLoad(buffers["tiles"], [slot, self.shape_at + 1]).astype("int64")
+
+
+def _lanes(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+def _words(begin: int, count: int) -> Expr:
+    """Index of some words in a row; TIR has no vector of one."""
+    first = tirx.IntImm("int64", begin)
+    return first if count == 1 else tirx.Ramp(first, tirx.IntImm("int64", 1), count)
+
+
+def lut_array(table: TileTable) -> Array:
+    """Return the look-up table as one row of bytes."""
+    return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
+
+
+def check_bytes(layout: str, forest: Forest, bytes_of_tree: Array) -> None:
+    """Refuse trees that take too much memory.
+
+    Raises:
+        BuildError: the layout needs more than MOST_BYTES.
+    """
+    total = int(bytes_of_tree.sum())
+    if total > MOST_BYTES:
+        worst = int(np.argmax(bytes_of_tree))
+        raise BuildError(
+            f"represent_as: layout {layout!r}: tree {worst} of {forest.depths[worst]} hops and "
+            f"{forest.n_trees - 1} others need {total} bytes, the limit is {MOST_BYTES}; use "
+            "represent_as('sparse')"
+        )
