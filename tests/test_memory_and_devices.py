@@ -147,7 +147,9 @@ def test_a_schedule_for_a_gpu_is_refused_by_build_and_shown_by_lower() -> None:
 def test_an_unknown_layout_is_refused_by_build() -> None:
     forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
     sch = tvm_forest.new_schedule(forest).represent_as("origami")
-    with pytest.raises(ScheduleError, match=r"no layout 'origami' \(have: array, sparse\)"):
+    with pytest.raises(
+        ScheduleError, match=r"no layout 'origami' \(have: array, packed, reorg, sparse\)"
+    ):
         tvm_forest.build(forest, schedule=sch)
 
 

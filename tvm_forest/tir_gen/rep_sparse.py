@@ -19,8 +19,7 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
-from ..forest_passes.ordering import level_order
-from .rep_array import DEFAULT_LEFT, INTEGER_OF
+from .node_fields import DEFAULT_LEFT, INTEGER_OF, any_default_left, children_in_level_order
 from .representation import Buffers, BufferSpec, Expr, NodeTest, Representation, register
 
 LEAF_FLAG = 1 << 29
@@ -48,16 +47,14 @@ class SparseRepresentation:
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
         """Lay the forest out, see the module."""
-        order, place = level_order(forest)
+        order, child = children_in_level_order(forest)
         inner = ~forest.is_leaf
-        base = forest.tree_offset[forest.node_tree]
-        left = np.where(inner, base + forest.left, np.arange(forest.n_nodes))
         code = np.where(inner, forest.feature, LEAF_FLAG) + DEFAULT_LEFT * (
             forest.default_left & inner
         )
         integer = INTEGER_OF[str(forest.threshold.dtype)]
         number = np.where(inner, forest.threshold, forest.leaf_value[:, 0])
-        fields = [number.view(integer), code, place[left] - base]
+        fields = [number.view(integer), code, child]
         nodes = np.stack([field[order].astype(integer) for field in fields], axis=1)
         arrays: dict[str, Array] = {
             "offset": forest.tree_offset[:-1].astype(np.int64),
@@ -65,8 +62,8 @@ class SparseRepresentation:
             "nodes": nodes,
             "leaf_id": forest.node_id[order],
         }
-        any_left = bool(np.any(forest.default_left & inner))
-        return cls(forest.n_trees, forest.n_nodes, str(forest.threshold.dtype), any_left), arrays
+        dtype, any_left = str(forest.threshold.dtype), any_default_left(forest)
+        return cls(forest.n_trees, forest.n_nodes, dtype, any_left), arrays
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
         """Return offsets, depths and nodes."""
