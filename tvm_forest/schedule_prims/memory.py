@@ -13,12 +13,15 @@ from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 
 HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
-LAYOUTS = ("array", "sparse")
-"""What a search tries; every file `tir_gen/rep_<name>.py` is a layout."""
+LAYOUTS = ("array", "packed", "reorg", "sparse")
+"""What a search tries without tiles, and TILED with them; every file `tir_gen/rep_<name>.py` is a layout."""
+TILED = ("array", "sparse")
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ({"name": name} for name in LAYOUTS if name != sch.representation)
+    tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
+    layouts = TILED if tiled else LAYOUTS
+    yield from ({"name": name} for name in layouts if name != sch.representation)
 
 
 @directive(choices=_represent_as_choices)

@@ -16,6 +16,7 @@ from ..forest import Forest
 from ..forest_passes import ordering, padding, tiling
 from ..schedule import DIRECTIVES, Schedule, Step
 from .directive import directive, refuse
+from .memory import TILED
 
 PADDINGS = ("tree", "forest")
 ORDERS = ("depth", "likely")
@@ -52,7 +53,8 @@ def _refuse_twice(sch: Schedule, do: str) -> None:
 
 
 def _tile_nodes_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    if not any(step.do == "tile_nodes" for step in sch.rewrites):
+    tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
+    if not tiled and sch.representation in TILED:
         yield from ({"size": size, "how": "uniform"} for size in (2, 4, 8))
 
 

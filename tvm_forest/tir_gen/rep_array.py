@@ -23,8 +23,9 @@ from typing import ClassVar
 import numpy as np
 from tvm import tirx
 
-from ..errors import BuildError
 from ..forest import Array, Forest
+from .complete import check_slots, fill_slots, slots_of
+from .node_fields import INTEGER_OF, any_default_left, decode_test
 from .representation import (
     Buffers,
     BufferSpec,
@@ -36,12 +37,7 @@ from .representation import (
     register,
 )
 from .tiled_array import TiledArrayRepresentation
-from .tiles import INTEGER_OF, TILE_SIZES
-
-DEFAULT_LEFT = 1 << 30
-"""Flag in the feature field: a missing value goes to the left."""
-
-MOST_SLOTS = 1 << 25
+from .tiles import TILE_SIZES
 
 
 @register
@@ -75,23 +71,20 @@ class ArrayRepresentation(Representation):
         if forest.tile_size > 1:
             return TiledArrayRepresentation.pack(forest)
         depth = forest.depths.astype(np.int64)
-        sizes = np.where(depth < 40, 2 << np.minimum(depth, 40), MOST_SLOTS + 1) - 1
-        offset = np.cumsum(sizes) - sizes
-        slots = int(sizes.sum())
-        if slots > MOST_SLOTS:
-            worst = int(np.argmax(depth))
-            raise BuildError(
-                f"represent_as: layout 'array': tree {worst} of depth {depth[worst]} and "
-                f"{forest.n_trees - 1} others need {slots} slots, the limit is {MOST_SLOTS}; "
-                "use represent_as('sparse')"
-            )
-        arrays = _fill(forest, offset, slots)
-        arrays |= {"offset": offset, "depth": depth.astype(np.int32)}
-        inner = ~forest.is_leaf
+        sizes = slots_of(depth)
+        offset, slots = np.cumsum(sizes) - sizes, int(sizes.sum())
+        check_slots(cls.name, forest, slots)
+        filled = fill_slots(forest, slots, lambda tree, slot: offset[tree] + slot)
+        dtype = str(forest.threshold.dtype)
+        fields = [filled.number.view(INTEGER_OF[dtype]), filled.code.astype(INTEGER_OF[dtype])]
+        arrays: dict[str, Array] = {
+            "offset": offset,
+            "depth": depth.astype(np.int32),
+            "nodes": np.stack(fields, axis=1),
+            "leaf_id": filled.leaf_id,
+        }
         uniform = int(depth[0]) if np.all(depth == depth[0]) else None
-        any_left = bool(np.any(forest.default_left & inner))
-        rep = cls(forest.n_trees, slots, str(forest.threshold.dtype), uniform, any_left)
-        return rep, arrays
+        return cls(forest.n_trees, slots, dtype, uniform, any_default_left(forest)), arrays
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
         """Return offsets, depths and nodes (leaf values in the last level)."""
@@ -134,11 +127,7 @@ class ArrayTree(TreeAccess):
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load threshold and feature."""
         code = tirx.BufferLoad(self.buffers["nodes"], [self.first + node, 1])
-        if not self.rep.any_default_left:
-            return NodeTest(self._number(node), code.astype("int64"), None)
-        code = hold("code", code)
-        flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)
-        return NodeTest(self._number(node), (code & (flag - 1)).astype("int64"), code >= flag)
+        return decode_test(self._number(node), code, self.rep.any_default_left, hold)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
         """2i on the left, 2i + 1 on the right."""
@@ -159,30 +148,3 @@ class ArrayTree(TreeAccess):
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
         return tirx.BufferLoad(self.buffers["leaf_id"], [self.first + node])
-
-
-def _fill(forest: Forest, offset: Array, slots: int) -> dict[str, Array]:
-    """Write all trees level by level, and copies of shallow leaves below them."""
-    threshold = np.zeros(slots, forest.threshold.dtype)
-    feature = np.zeros(slots, np.int32)
-    leaf_id = np.full(slots, -1, np.int32)
-    tree_end = offset + (np.int64(2) << forest.depths.astype(np.int64)) - 1
-    node, slot = forest.tree_offset[:-1].astype(np.int64), np.zeros(forest.n_trees, np.int64)
-    while node.size:
-        tree = forest.node_tree[node]
-        place = offset[tree] + slot
-        inner = ~forest.is_leaf[node]
-        at, put = node[inner], place[inner]
-        threshold[put] = forest.threshold[at]
-        feature[put] = forest.feature[at] + DEFAULT_LEFT * forest.default_left[at]
-        last = ~inner & (offset[tree] + 2 * slot + 1 >= tree_end[tree])
-        threshold[place[last]] = forest.leaf_value[node[last], 0]
-        leaf_id[place[last]] = forest.node_id[node[last]]
-        base = forest.tree_offset[tree]
-        left = np.where(inner, base + forest.left[node], node)[~last]
-        right = np.where(inner, base + forest.right[node], node)[~last]
-        node = np.concatenate([left, right])
-        slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
-    integer = INTEGER_OF[str(threshold.dtype)]
-    nodes = np.stack([threshold.view(integer), feature.astype(integer)], axis=1)
-    return {"nodes": nodes, "leaf_id": leaf_id}

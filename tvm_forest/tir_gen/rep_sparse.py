@@ -2,7 +2,8 @@
 
 takes: Forest; gives: SparseRepresentation and its arrays.
 
-    nodes[slot] = (threshold or leaf value, feature, left child)    right child = left child + 1
+    nodes[slot] = (threshold or leaf value, feature, link)      link = 2 * left child + is inner
+    next slot   = (link + goes right) >> 1                      right child = left child + 1
 
 Children count from the tree's first slot. A leaf is its own child whatever the row holds, so walks
 of unequal length can go on together, and no tree is padded: the layout for deep or lopsided trees.
@@ -19,8 +20,14 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
-from ..forest_passes.ordering import level_order
-from .rep_array import DEFAULT_LEFT
+from .node_fields import (
+    DEFAULT_LEFT,
+    INTEGER_OF,
+    any_default_left,
+    decode_test,
+    follow,
+    links_in_level_order,
+)
 from .representation import (
     Buffers,
     BufferSpec,
@@ -32,10 +39,7 @@ from .representation import (
     register,
 )
 from .tiled_sparse import TiledSparseRepresentation
-from .tiles import INTEGER_OF, TILE_SIZES
-
-LEAF_FLAG = 1 << 29
-"""Flag in the feature field: the node is a leaf."""
+from .tiles import TILE_SIZES
 
 
 @register
@@ -62,16 +66,12 @@ class SparseRepresentation(Representation):
         """Lay the forest out, see the module, or `tiled_sparse` for a forest with tiles."""
         if forest.tile_size > 1:
             return TiledSparseRepresentation.pack(forest)
-        order, place = level_order(forest)
+        order, links = links_in_level_order(forest)
         inner = ~forest.is_leaf
-        base = forest.tree_offset[forest.node_tree]
-        left = np.where(inner, base + forest.left, np.arange(forest.n_nodes))
-        code = np.where(inner, forest.feature, LEAF_FLAG) + DEFAULT_LEFT * (
-            forest.default_left & inner
-        )
         integer = INTEGER_OF[str(forest.threshold.dtype)]
         number = np.where(inner, forest.threshold, forest.leaf_value[:, 0])
-        fields = [number.view(integer), code, place[left] - base]
+        code = np.where(inner, forest.feature + DEFAULT_LEFT * forest.default_left, 0)
+        fields = [number.view(integer), code, links]
         nodes = np.stack([field[order].astype(integer) for field in fields], axis=1)
         arrays: dict[str, Array] = {
             "offset": forest.tree_offset[:-1].astype(np.int64),
@@ -79,8 +79,8 @@ class SparseRepresentation(Representation):
             "nodes": nodes,
             "leaf_id": forest.node_id[order],
         }
-        any_left = bool(np.any(forest.default_left & inner))
-        return cls(forest.n_trees, forest.n_nodes, str(forest.threshold.dtype), any_left), arrays
+        dtype, any_left = str(forest.threshold.dtype), any_default_left(forest)
+        return cls(forest.n_trees, forest.n_nodes, dtype, any_left), arrays
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
         """Return offsets, depths and nodes."""
@@ -119,21 +119,17 @@ class SparseTree(TreeAccess):
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load threshold and feature; a leaf tests feature 0."""
-        code = hold("code", self._field(node, 1))
-        flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)
-        feature = (code & tirx.const(LEAF_FLAG - 1, code.ty.dtype)).astype("int64")
-        left = code >= flag if self.rep.any_default_left else None
-        return NodeTest(self._number(node), feature, left)
+        any_left = self.rep.any_default_left
+        return decode_test(self._number(node), self._field(node, 1), any_left, hold)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
         """The left child, or the slot behind it; a leaf itself."""
-        right = tirx.And(tirx.Not(goes_left), tirx.Not(self.is_leaf(node)))
-        return self._field(node, 2).astype("int64") + right.astype("int64")
+        return follow(self._field(node, 2).astype("int64"), goes_left)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Ask for the flag."""
-        code = self._field(node, 1)
-        return (code & tirx.const(LEAF_FLAG, code.ty.dtype)) > 0
+        """Ask for the flag in the link."""
+        link = self._field(node, 2)
+        return tirx.EQ(link & tirx.const(1, link.ty.dtype), tirx.const(0, link.ty.dtype))
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values lie in the threshold field."""

@@ -25,9 +25,9 @@ from tvm import tirx
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest_passes.tile_table import TileTable
+from .node_fields import INTEGER_OF, any_default_left
 from .representation import Buffers, Expr, NodeTest
 
-INTEGER_OF = {"float32": "int32", "float64": "int64"}
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
 SIDES_AT = 24
@@ -62,8 +62,7 @@ class Record:
         most = max(0, int(forest.feature.max(initial=0)))
         word = np.dtype(dtype).itemsize * 8
         widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
-        any_left = bool(np.any(forest.default_left & ~forest.is_leaf))
-        return cls(forest.tile_size, dtype, next(widths), has_child, any_left)
+        return cls(forest.tile_size, dtype, next(widths), has_child, any_default_left(forest))
 
     @property
     def lanes(self) -> int:

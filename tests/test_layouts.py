@@ -1,0 +1,195 @@
+"""Every layout gives the bits of the model under every kind of walk, or refuses the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import Split, drawn_forest, forest_of
+from models import MODELS
+from schedules import check_results, odd_forest
+from tvm_forest.errors import BuildError, ScheduleError
+from tvm_forest.forest import LEAF, Forest
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.tir_gen import complete, representation
+
+LAYOUTS = ("array", "packed", "reorg", "sparse")
+SIZES = (0, 1, 7, 33)
+
+
+def rows_inside(sch: Schedule, size: int) -> Schedule:
+    """Make blocks of rows the innermost loop."""
+    return sch.tile("batch", "b0", "b1", size).reorder("b0", *sch.names()[1:], "b1")
+
+
+WALKS: dict[str, Callable[[Schedule], Schedule]] = {
+    "loop": lambda sch: sch,
+    "straight": lambda sch: sch.unroll_walk("tree"),
+    "peel 1": lambda sch: sch.peel_walk("tree", 1),
+    "3 rows": lambda sch: rows_inside(sch, 8).interleave("b1", 3),
+    "3 trees": lambda sch: sch.interleave("tree", 3),
+    "4 lanes": lambda sch: rows_inside(sch, 4).simdize("b1"),
+}
+
+
+def check_layout(forest: Forest, layout: str, walk: str) -> None:
+    sch = WALKS[walk](tvm_forest.new_schedule(forest).represent_as(layout))
+    assert sch.keeps_order
+    check_results(forest, sch, SIZES, jobs=(1,))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, Split(1, 0.1, 3.0, 4.0, True)), 0.25], base=[0.5])
+    check_layout(forest, layout, "3 trees")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("walk", WALKS)
+def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
+    """Each case takes the next seed, so trees of all kinds meet all layouts."""
+    at = 4 * list(WALKS).index(walk) + LAYOUTS.index(layout)
+    check_layout(odd_forest(at), layout, walk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["packed", "reorg"])
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_trained_model_has_its_bits(walk: str, layout: str) -> None:
+    check_layout(tvm_forest.load(MODELS["missing_values_classes"]()), layout, walk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_trees_are_prefetched(layout: str) -> None:
+    forest = drawn_forest(9, 5, seed=3)
+    sch = tvm_forest.new_schedule(forest).represent_as(layout)
+    sch = sch.tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1").cache("t0", "prefetch")
+    check_results(forest, sch, SIZES, jobs=(1,))
+
+
+@pytest.mark.slow
+def test_reorg_holds_thresholds_of_64_bits() -> None:
+    check_layout(drawn_forest(9, 5, dtype="float64"), "reorg", "loop")
+
+
+@pytest.mark.slow
+def test_a_wide_packed_feature_is_read_whole() -> None:
+    trees: list[Any] = [Split(f, 0.0, f, -f, f == 299) for f in (0, 1, 255, 256, 299)]
+    check_layout(forest_of(trees, n_features=300), "packed", "loop")
+
+
+# -- what is in the arrays ------------------------------------------------------------------------
+
+
+def packed(forest: Forest) -> tuple[Any, Any]:
+    rep, arrays = representation.find("packed").pack(forest)
+    return rep, arrays["nodes"]
+
+
+def test_a_packed_node_is_one_word() -> None:
+    forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 4.0))])
+    rep, words = packed(forest)
+    numbers = (words >> 32).astype(np.int32).view(np.float32)
+    assert (rep.feature_bits, rep.any_default_left) == (8, False)
+    assert numbers.tolist() == [0.5, -1.0, 2.0, 3.0, 4.0]
+    assert (words & 255).tolist() == [2, 0, 1, 0, 0]
+    assert (words >> 8 & 1).tolist() == [1, 0, 1, 0, 0]
+    assert ((words & 0xFFFFFFFF) >> 9).tolist() == [1, 1, 3, 3, 4]
+
+
+def test_a_packed_flag_for_missing_values_is_made_room_for() -> None:
+    rep, words = packed(forest_of([Split(2, 0.5, -1.0, 1.0, True)], n_features=300))
+    assert (rep.feature_bits, rep.inner_bit) == (9, 10)
+    assert (words >> 9 & 1).tolist() == [1, 0, 0]
+
+
+def test_reorg_puts_the_trees_side_by_side() -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0), 7.0, Split(1, 0.25, 3.0, 4.0)])
+    _, arrays = representation.find("reorg").pack(forest)
+    assert arrays["threshold"].tolist() == [0.5, 7.0, 0.25, 1.0, 0.0, 3.0, 2.0, 0.0, 4.0]
+    assert arrays["feature"].tolist() == [0, 0, 1] + 6 * [0]
+    assert arrays["depth"].tolist() == [1, 0, 1]
+
+
+def test_a_leaf_above_the_last_level_is_copied_below() -> None:
+    forest = forest_of([Split(2, 0.5, 9.0, Split(1, 2.0, 3.0, 4.0))])
+    slots = complete.fill_slots(forest, 7, lambda _, slot: slot)
+    assert slots.number.tolist() == [0.5, 0.0, 2.0, 9.0, 9.0, 3.0, 4.0]
+    assert slots.leaf_id.tolist() == [-1, -1, -1, 1, 1, 3, 4]
+
+
+# -- what does not fit ----------------------------------------------------------------------------
+
+
+def chain(depth: int) -> Forest:
+    """A tree whose right children are leaves, numbered down the chain."""
+    inner = np.arange(2 * depth + 1) % 2 == 0
+    inner[-1] = False
+    count = np.arange(len(inner), dtype=np.int32)
+    stump = forest_of([0.0])
+    number = np.zeros(len(inner), np.float32)
+    return replace(
+        stump,
+        tree_offset=np.array([0, len(inner)]),
+        feature=np.where(inner, 0, LEAF).astype(np.int32),
+        threshold=number,
+        left=np.where(inner, count + 2, LEAF).astype(np.int32),
+        right=np.where(inner, count + 1, LEAF).astype(np.int32),
+        default_left=np.zeros(len(inner), bool),
+        leaf_value=number.reshape(-1, 1),
+        node_id=count,
+    )
+
+
+def test_a_packed_child_that_does_not_fit_is_refused_with_its_node() -> None:
+    """20 bits of features and the flag of inner nodes leave 11."""
+    packed(replace(chain(1023), n_features=1 << 20))
+    message = (
+        "represent_as: layout 'packed': tree 0, node 2047: child 2048 does not fit the 11 bits "
+        "that 1048576 features leave; use represent_as('sparse')"
+    )
+    with pytest.raises(BuildError) as error:
+        packed(replace(chain(1024), n_features=1 << 20))
+    assert str(error.value) == message
+
+
+def test_features_that_leave_no_room_are_refused() -> None:
+    with pytest.raises(BuildError, match="child 1 does not fit the 0 bits that 2147483647 feat"):
+        packed(forest_of([Split(0, 0.5, 1.0, 2.0, True)], n_features=2**31 - 1))
+
+
+def test_packed_thresholds_of_64_bits_are_refused() -> None:
+    with pytest.raises(BuildError, match=r"thresholds are float64.*use represent_as\('sparse'\)"):
+        packed(drawn_forest(2, 2, dtype="float64"))
+
+
+@pytest.mark.parametrize("layout", ["packed", "reorg"])
+def test_tiles_are_refused(layout: str) -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
+    sch = tvm_forest.new_schedule(forest).tile_nodes(2).represent_as(layout)
+    with pytest.raises(ScheduleError, match=f"{layout!r} cannot hold tiles of 2 nodes"):
+        tvm_forest.build(forest, schedule=sch)
+
+
+@pytest.mark.parametrize(("layout", "slots"), [("array", 2**25 + 1), ("reorg", 3 * 2**25 - 3)])
+def test_a_tree_too_deep_to_be_complete_is_refused(layout: str, slots: int) -> None:
+    tree: Any = 1.0
+    for level in range(24):
+        tree = Split(0, float(level), 0.0, tree)
+    forest = forest_of([0.5, tree, 0.25])
+    message = f"layout '{layout}': tree 1 of depth 24 and 2 others need {slots} slots"
+    with pytest.raises(BuildError, match=f"{message}, the limit is 33554432; use represent_as"):
+        representation.find(layout).pack(forest)
+
+
+@pytest.mark.parametrize("layout", ["array", "reorg"])
+def test_a_chain_beyond_any_number_of_slots_is_refused(layout: str) -> None:
+    with pytest.raises(BuildError, match=f"layout '{layout}': tree 0 of depth 100 "):
+        representation.find(layout).pack(chain(100))

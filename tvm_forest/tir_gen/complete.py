@@ -1,0 +1,85 @@
+"""Trees made complete: two children for every slot above the last level of its tree.
+
+takes: Forest; gives: what lies in each slot.
+
+A leaf above the last level is padded: the slots below it test feature 0 and lead to copies of the
+leaf, so a walk takes as many steps as its tree is deep, without asking whether it is done. Slots
+count level by level: the children of slot i are 2i + 1 and 2i + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import BuildError
+from ..forest import Array, Forest
+from .node_fields import DEFAULT_LEFT
+
+MOST_SLOTS = 1 << 25
+
+
+class Slots(NamedTuple):
+    """The slots of all trees, E elements.
+
+    Attributes:
+        number: threshold or, in the last level, leaf value; (E,) in the threshold's dtype.
+        code: int32 (E,), feature and DEFAULT_LEFT.
+        leaf_id: int32 (E,), number of the leaf in the source model, -1 above the last level.
+    """
+
+    number: Array
+    code: Array
+    leaf_id: Array
+
+
+def slots_of(depth: Array) -> Array:
+    """Slots of a complete tree of each depth, int64; as if of 40 if it is deeper."""
+    return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
+
+
+def check_slots(layout: str, forest: Forest, slots: int) -> None:
+    """Refuse a forest whose complete form is too large.
+
+    Raises:
+        BuildError: with the deepest tree.
+    """
+    if slots > MOST_SLOTS:
+        worst = int(np.argmax(forest.depths))
+        raise BuildError(
+            f"represent_as: layout '{layout}': tree {worst} of depth {forest.depths[worst]} and "
+            f"{forest.n_trees - 1} others need {slots} slots, the limit is {MOST_SLOTS}; "
+            "use represent_as('sparse')"
+        )
+
+
+def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:
+    """Write all trees level by level, and copies of shallow leaves below them.
+
+    Args:
+        forest: the model.
+        size: E, elements of the layout.
+        place: tree and slot, int64 each -> element.
+    """
+    number = np.zeros(size, forest.threshold.dtype)
+    code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
+    node, slot = forest.tree_offset[:-1].astype(np.int64), np.zeros(forest.n_trees, np.int64)
+    level = 0
+    while node.size:
+        tree = forest.node_tree[node]
+        inner, last = ~forest.is_leaf[node], forest.depths[tree] == level
+        at, put = node[inner], place(tree[inner], slot[inner])
+        number[put] = forest.threshold[at]
+        code[put] = forest.feature[at] + DEFAULT_LEFT * forest.default_left[at]
+        at, put = node[last], place(tree[last], slot[last])
+        number[put] = forest.leaf_value[at, 0]
+        leaf_id[put] = forest.node_id[at]
+        base = forest.tree_offset[tree]
+        left = np.where(inner, base + forest.left[node], node)[~last]
+        right = np.where(inner, base + forest.right[node], node)[~last]
+        node = np.concatenate([left, right])
+        slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
+        level += 1
+    return Slots(number, code, leaf_id)

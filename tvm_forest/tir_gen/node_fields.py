@@ -1,0 +1,53 @@
+"""The fields of single nodes that several layouts share.
+
+takes: Forest; gives: codes of features, links to children, and what decodes them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from ..forest import Array, Forest
+from ..forest_passes.ordering import level_order
+from .representation import Expr, Hold, NodeTest
+
+DEFAULT_LEFT = 1 << 30
+"""Flag in a feature field: a missing value goes to the left."""
+
+INTEGER_OF = {"float32": "int32", "float64": "int64"}
+
+
+def any_default_left(forest: Forest) -> bool:
+    """Return whether some node sends a missing value to the left."""
+    return bool(np.any(forest.default_left & ~forest.is_leaf))
+
+
+def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
+    """Number the nodes of each tree level by level, and link them.
+
+    The link of a node is 2 * child + is inner, where child is the number within the tree of the
+    left child, and the right one comes next; a leaf is its own child.
+
+    Returns:
+        (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
+    """
+    order, place = level_order(forest)
+    base = forest.tree_offset[forest.node_tree]
+    left = np.where(forest.is_leaf, np.arange(forest.n_nodes), base + forest.left)
+    return order, 2 * (place[left] - base) + ~forest.is_leaf
+
+
+def follow(link: Expr, goes_left: Expr) -> Expr:
+    """Return the next node, int64. The sum carries at an inner node and is lost in a leaf."""
+    goes_right = tirx.Not(goes_left).astype("int64")
+    return tirx.shift_right(link + goes_right, tirx.IntImm("int64", 1))
+
+
+def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
+    """Take a feature field apart that holds the feature and DEFAULT_LEFT."""
+    if not any_left:
+        return NodeTest(threshold, code.astype("int64"), None)
+    code = hold("code", code)
+    flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)
+    return NodeTest(threshold, (code & (flag - 1)).astype("int64"), code >= flag)
