@@ -54,7 +54,7 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     tir = s_tir.Schedule(mod)
     replay(tir, sch, forms)
     mod = tir.mod
-    for step in pipeline(rep, "<", sch, forms).passes:
+    for step in pipeline(rep, "<", sch, forms, None).passes:
         mod = step(mod)
         if step.info.name == "tvm_forest.WriteNest":
             break

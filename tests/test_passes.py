@@ -450,7 +450,7 @@ def scheduled(
     forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch, forms)
-    return tir.mod, pipeline(rep, comparison, sch, forms)
+    return tir.mod, pipeline(rep, comparison, sch, forms, None)
 
 
 def lowered_up_to(sch: Schedule, name: str, output: str = "margin") -> tuple[tvm.IRModule, Any]:
@@ -505,7 +505,7 @@ def test_no_pass_changes_its_input(name: str) -> None:
 def test_a_function_without_walks_is_left_alone() -> None:
     rep, _ = representation.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<", vectors=True), LowerAtomics(), FuseParallel()):
+    for step in (LowerWalks(rep, "<", abilities=None), LowerAtomics(), FuseParallel()):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

@@ -88,6 +88,7 @@ def _lower(
     forest = rewrite(forest, sch)
     rep, arrays = _layout(forest, sch).pack(forest)
     machine = cpu.tvm_target(target)
+    abilities = cpu.abilities(machine)
     before, after, arguments = {}, {}, {}
     forms = walk_forms(sch, forest)
     for name, output in _functions(forest).items():
@@ -102,7 +103,7 @@ def _lower(
             scheduled = _schedule(canonical, variant, forms)
             # 4. what the machine has to do
             mod = tirx.transform.BindTarget(machine)(scheduled)
-            mod = pipeline(rep, forest.comparison, variant, forms)(mod)
+            mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
             after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
     return forest, Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
 

@@ -25,7 +25,7 @@ def pipeline(
     comparison: str,
     sch: Schedule,
     forms: dict[str, WalkForm],
-    vectors: bool = True,
+    abilities: frozenset[str] | None,
 ) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
@@ -34,7 +34,7 @@ def pipeline(
         comparison: "<" or "<=", what sends a value to the left.
         sch: the schedule that was replayed.
         forms: how the walks of each leaf loop are done.
-        vectors: whether the target takes LLVM's vectors.
+        abilities: what the CPU can do, in LLVM's words; None for another compiler.
     """
     block = s_tir.transform
     return tvm.transform.Sequential(
@@ -60,7 +60,7 @@ def pipeline(
             CacheNear(rep, sch),
             FuseParallel(),
             # phase 5: operators become loads, comparisons, steps and atomic additions
-            LowerWalks(rep, comparison, vectors),
+            LowerWalks(rep, comparison, abilities),
             LowerAtomics(),
         ],
         name="tvm_forest.pipeline",

@@ -31,6 +31,7 @@ from ..tir_gen.representation import Representation, TreeAccess
 from .code import Code, find_walk, i64, is_walk, tree_of
 from .decide import Decide
 from .vector_walk import Lanes, emit_hop, needs_holding, resting
+from .vectors import Vectors
 
 INTERLEAVE = "tvm_forest.interleave"
 SIMDIZE = "tvm_forest.simdize"
@@ -45,20 +46,21 @@ class LowerWalks:
     Attributes:
         rep: layout that emits loads and steps.
         comparison: "<" or "<=".
-        vectors: whether the target takes LLVM's vectors.
+        abilities: what the CPU can do, in LLVM's words; None for another compiler.
     """
 
     rep: Representation
     comparison: str
-    vectors: bool
+    abilities: frozenset[str] | None
 
     def transform_function(
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
         """Lower the leaf loops, each in its form."""
-        leaves = _LeafLoops(self.rep, Decide(self.comparison, self.vectors))
+        vectors = None if self.abilities is None else Vectors(self.abilities)
+        leaves = _LeafLoops(self.rep, Decide(self.comparison, vectors))
         body = tvm_ffi.structural_map(func.body, (tirx.For, leaves.lower))
-        return func.with_body(leaves.decide.wrap(body))
+        return func.with_body(body if vectors is None else vectors.wrap(body))
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class _LeafLoops:
         call: Any = find_walk(store.value)
         (access,) = self._accesses(code, [call])
         node = lanes.hold("node", access.root)
-        decide = replace(self.decide, vectors=False)  # the lanes are rows
+        decide = replace(self.decide, vectors=None)  # the lanes are rows
         if form.kind == "unroll":
             for _ in range(form.hops):
                 emit_hop(lanes, access, node, call.args[0], decide, held=not form.even)

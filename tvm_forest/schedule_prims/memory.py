@@ -14,7 +14,7 @@ from .directive import directive, find_loop, refuse
 
 HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
 LAYOUTS = ("array", "packed", "reorg", "sparse")
-"""What a search tries without tiles, and TILED with them; every file `tir_gen/rep_<name>.py` is a layout."""
+"""What a search tries without tiles, and TILED with them; every `tir_gen/rep_<name>.py` is one."""
 TILED = ("array", "sparse")
 
 

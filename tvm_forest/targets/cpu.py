@@ -76,8 +76,8 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
             f"one of: {', '.join(sorted(known))}"
         )
     system = codegen.llvm_get_system_cpu()
-    here = _abilities(tvm.target.Target({"kind": "llvm", "mcpu": system}))
-    wanted = _abilities(target)
+    here = abilities(tvm.target.Target({"kind": "llvm", "mcpu": system}))
+    wanted = abilities(target)
     if "64bit" in here - wanted:  # LLVM would end the process
         raise InputError(f"{WHERE}: the CPU {cpu!r} has no 64-bit mode; name a newer one")
     missing = sorted(wanted - here)
@@ -88,10 +88,10 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
         )
 
 
-def _abilities(target: tvm.target.Target) -> set[str]:
+def abilities(target: tvm.target.Target) -> frozenset[str]:
     """Name the instructions and modes of a target."""
     features = map(str, tvm.target.codegen.llvm_get_cpu_features(target))
-    return {feature for feature in features if not feature.startswith(TUNING)}
+    return frozenset(feature for feature in features if not feature.startswith(TUNING))
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:

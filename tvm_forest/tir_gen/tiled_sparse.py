@@ -267,7 +267,7 @@ def _records(forest: Forest, table: TileTable, record: Record, plan: _Plan) -> A
     tile = table.tile_of[plan.node]
     here = np.flatnonzero(tile >= 0)
     records[here] = record.write(forest, table)[tile[here]]
-    records[: len(plan.node), -1] = plan.child
+    records[: len(plan.node), record.child_at] = plan.child
     # the last row of the look-up table is zero, so such a record is its own child
     value = forest.leaf_value[plan.node[plan.stays], 0]
     stays = np.flatnonzero(plan.stays)
