@@ -23,20 +23,25 @@ def trained(name: str, classes: int, rounds: int, depth: int = 6) -> tvm_forest.
     """Train on the rows of a data set, always in the same way.
 
     Args:
-        name: "airline", "letters" or "year".
-        classes: 1 for a regression on the last column, 26 to tell its letter, or of another data
-            set the 26 quantiles, apart.
+        name: a data set with rows, such as "airline", "covtype" or "letters".
+        classes: 1 for a regression on the last column; more to tell its classes apart, which are
+            letters (26), kinds of forest (8), or of another data set its quantiles.
         rounds: number of trees of each class.
         depth: of the deepest tree, at most.
     """
-    table = np.loadtxt(MODELS / f"{name}.csv", delimiter=",", dtype=np.float32)
-    rows, answer = table[:, :-1], table[:, -1]
+    rows, answer = rows_of(name)
     params: dict[str, Any] = {"objective": "reg:squarederror"}
     if classes > 1:
         params = {"objective": "multi:softprob", "num_class": classes}
-        answer = answer if name == "letters" else _quantiles(answer, classes)
+        answer = answer if name in ("covtype", "letters") else _quantiles(answer, classes)
     params |= {"max_depth": depth, "seed": 7, "nthread": 2, "verbosity": 0}
     return tvm_forest.load(xgboost.train(params, xgboost.DMatrix(rows, answer), rounds))
+
+
+def rows_of(name: str) -> tuple[Any, Any]:
+    """Read the rows of a data set, float32 (R, F), and the last column, (R,)."""
+    table = np.loadtxt(MODELS / f"{name}.csv", delimiter=",", dtype=np.float32)
+    return table[:, :-1], table[:, -1]
 
 
 def _quantiles(answer: Any, count: int) -> Any:

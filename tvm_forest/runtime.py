@@ -42,6 +42,7 @@ class Predictor:
         schedule: how it is evaluated.
         target: what it is compiled for.
         library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`.
+        model_bytes: size of the arrays that `predict` reads.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
     """
@@ -63,6 +64,7 @@ class Predictor:
         tensors: dict[int, Any] = {}  # functions share arrays, and so they share tensors
         for array in (array for arrays in arguments.values() for array in arrays):
             tensors.setdefault(id(array), tvm.runtime.tensor(array))
+        self.model_bytes = sum(array.nbytes for array in arguments["predict"])
         self._arguments = {
             name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
         }

@@ -76,8 +76,8 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
             f"one of: {', '.join(sorted(known))}"
         )
     system = codegen.llvm_get_system_cpu()
-    here = abilities(tvm.target.Target({"kind": "llvm", "mcpu": system}))
-    wanted = abilities(target)
+    here = _instructions(tvm.target.Target({"kind": "llvm", "mcpu": system}))
+    wanted = _instructions(target)
     if "64bit" in here - wanted:  # LLVM would end the process
         raise InputError(f"{WHERE}: the CPU {cpu!r} has no 64-bit mode; name a newer one")
     missing = sorted(wanted - here)
@@ -89,9 +89,13 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
 
 
 def abilities(target: tvm.target.Target) -> frozenset[str]:
+    """Name what a target can do, and what it is fast at, in LLVM's words."""
+    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+
+
+def _instructions(target: tvm.target.Target) -> set[str]:
     """Name the instructions and modes of a target."""
-    features = map(str, tvm.target.codegen.llvm_get_cpu_features(target))
-    return frozenset(feature for feature in features if not feature.startswith(TUNING))
+    return {ability for ability in abilities(target) if not ability.startswith(TUNING)}
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:

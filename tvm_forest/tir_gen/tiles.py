@@ -8,7 +8,9 @@ A record is a row of words as wide as a threshold, so that all of a tile lies to
 
 The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
 lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines:
-8 % faster on `airline` with 8 nodes, batch 4096, Zen 4. A shape is stored as the place where its row of the look-up table begins:
+8 % faster on `airline` with 8 nodes, batch 4096, Zen 4.
+
+A shape is stored as the place where its row of the look-up table begins:
 
     lut[shape + outcomes of the nodes as bits] = number of the child, 0 to n_t from left to right
 
