@@ -58,7 +58,7 @@ class TiledArrayRepresentation(Representation):
         Raises:
             BuildError: a tree is so deep that its complete form does not fit.
         """
-        record = Record.of(forest, has_child=False)
+        record = Record.of(forest, links=0)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
         ends = np.where(depth < 16, float(ways) ** np.minimum(depth, 16), np.inf)
         itemsize = np.dtype(record.dtype).itemsize

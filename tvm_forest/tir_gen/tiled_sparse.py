@@ -10,8 +10,8 @@ of them leaves. Numbers count through all trees; those from the number of tiles 
 
 A leaf beside a tile becomes a tile itself, whose children are copies of it: one hop more, never
 below the deepest leaf. In the peeled layout, such leaves down to the depth that nine rows of ten
-reach stay where they are: a record with the value in the place of a threshold, that is its own
-child.
+reach stay where they are: a record with the value in the place of a threshold. A second word of
+the record above says which of its children are such, and a walk adds OWN_RECORD to their numbers.
 
 From "Treebeard" (MICRO 2022), sparse representation, and its draft on probability-based tiling.
 """
@@ -33,6 +33,12 @@ from .representation import Buffers, BufferSpec, Expr, Hold, NodeTest, Represent
 from .tiles import TILE_SIZES, Record, lut_array
 
 MOST_NODES = (1 << 31) - 1
+
+OWN_RECORD = 1 << 40
+"""Added to the number of a leaf that is a record, which makes it a leaf like those outside."""
+
+CHILD, OWN = 0, 1
+"""Words of a record: where the children are, and as bits which of them are leaves."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +93,11 @@ class TiledSparseRepresentation(Representation):
         depth = forest.depths.astype(np.int32)
         forest = fill_tiles(forest)
         table = tile_table(forest)
-        record = Record.of(forest, has_child=True)
+        record = Record.of(forest, links=2 if peeled else 1)
         plan = _plan(forest, table, peel)
         arrays: dict[str, Array] = {
             "tiles": _records(forest, table, record, plan),
-            "lut": np.append(lut_array(table), np.zeros(1 << forest.tile_size, np.uint8)),
+            "lut": lut_array(table),
             "root": plan.root,
             "depth": depth,
             "leaves": forest.leaf_value[plan.leaf, 0],
@@ -136,9 +142,6 @@ class TiledSparseTree(TreeAccess):
     tile_size: int = 1
     rest: Expr | None = tirx.IntImm("int64", 0)
 
-    def _is_outside(self, node: Expr) -> Expr:
-        return node >= tirx.IntImm("int64", self.rep.tiles)
-
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load a tile."""
         return self.rep.record.test(self.buffers, node)
@@ -151,32 +154,32 @@ class TiledSparseTree(TreeAccess):
         """The child whose number the look-up table gives."""
         record = self.rep.record
         number = record.child_number(self.buffers, node, outcome)
-        return record.child_word(self.buffers, node) + number
+        child = record.link(self.buffers, node, CHILD) + number
+        if not self.rep.peeled:
+            return child
+        own = tirx.shift_right(record.link(self.buffers, node, OWN), number)
+        return child + (own & 1) * tirx.IntImm("int64", OWN_RECORD)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Leaves come after all tiles; in the peeled layout some are their own child."""
-        if not self.rep.peeled:
-            return self._is_outside(node)
-        is_own_child = self.rep.record.child_word(self.buffers, node) == node
-        return tirx.if_then_else(self._is_outside(node), tirx.const(True), is_own_child)
-
-    def _end(self, node: Expr, outside: str, inside: Expr) -> Expr:
-        """What belongs to a leaf outside the records, or to one that is a record."""
-        is_outside = self._is_outside(node)
-        at = node - tirx.IntImm("int64", self.rep.tiles)
-        if not self.rep.peeled:
-            return tirx.BufferLoad(self.buffers[outside], [at])
-        return tirx.if_then_else(is_outside, tirx.BufferLoad(self.buffers[outside], [at]), inside)
+        """Leaves come after all tiles."""
+        return node >= tirx.IntImm("int64", self.rep.tiles)
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own, but for likely ones."""
-        threshold = tirx.BufferLoad(self.buffers["tiles"], [node, 0])
-        return self._end(node, "leaves", tirx.reinterpret(self.rep.record.dtype, threshold))
+        outside = tirx.BufferLoad(self.buffers["leaves"], [node - self.rep.tiles])
+        threshold = tirx.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
+        return self._end(node, outside, tirx.reinterpret(self.rep.record.dtype, threshold))
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
-        inside = tirx.BufferLoad(self.buffers["tile_id"], [node])
-        return self._end(node, "leaf_id", inside)
+        outside = tirx.BufferLoad(self.buffers["leaf_id"], [node - self.rep.tiles])
+        own = tirx.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
+        return self._end(node, outside, own)
+
+    def _end(self, node: Expr, outside: Expr, own: Expr) -> Expr:
+        if not self.rep.peeled:
+            return outside
+        return tirx.if_then_else(node >= tirx.IntImm("int64", OWN_RECORD), own, outside)
 
     def heads(self) -> list[Expr]:
         """The records of the root and its first children."""
@@ -267,10 +270,12 @@ def _records(forest: Forest, table: TileTable, record: Record, plan: _Plan) -> A
     tile = table.tile_of[plan.node]
     here = np.flatnonzero(tile >= 0)
     records[here] = record.write(forest, table)[tile[here]]
-    records[: len(plan.node), record.child_at] = plan.child
-    # the last row of the look-up table is zero, so such a record is its own child
-    value = forest.leaf_value[plan.node[plan.stays], 0]
+    records[: len(plan.node), record.link_at(CHILD)] = plan.child
     stays = np.flatnonzero(plan.stays)
-    records[stays, 0] = value.view(record.word)
-    records[stays, record.shape_at] = table.lut.size
+    if stays.size:
+        records[stays, 0] = forest.leaf_value[plan.node[stays], 0].view(record.word)
+        above = np.flatnonzero(~plan.stays & (plan.child < len(plan.node)))
+        ways = np.arange(forest.tile_size + 1)
+        own = plan.stays[plan.child[above, None] + ways]
+        records[above, record.link_at(OWN)] = own @ (1 << ways)
     return records

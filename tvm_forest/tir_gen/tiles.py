@@ -4,7 +4,7 @@ takes: a TileTable; gives: an array with one record for each tile, and loads fro
 
 A record is a row of words as wide as a threshold, so that all of a tile lies together:
 
-    thresholds | features, several to a word | shape and default sides | child, if there is one
+    thresholds | features, several to a word | shape and default sides | words of the layout
 
 The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
 lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines:
@@ -48,24 +48,24 @@ class Record:
         size: nodes of a tile.
         dtype: of thresholds and leaf values.
         feature_bits: width of a feature number: 8, 16 or 32, and such that a tile fills words.
-        has_child: whether a word says where the children are.
+        links: words behind the others that a layout writes and reads itself.
         any_default_left: whether some node of the model sends a missing value to the left.
     """
 
     size: int
     dtype: str
     feature_bits: int
-    has_child: bool
+    links: int
     any_default_left: bool
 
     @classmethod
-    def of(cls, forest: Forest, has_child: bool) -> Record:
+    def of(cls, forest: Forest, links: int) -> Record:
         """Choose the narrowest record that holds the tiles of a forest."""
         dtype, lanes = str(forest.threshold.dtype), _lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
         word = np.dtype(dtype).itemsize * 8
         widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
-        return cls(forest.tile_size, dtype, next(widths), has_child, any_default_left(forest))
+        return cls(forest.tile_size, dtype, next(widths), links, any_default_left(forest))
 
     @property
     def lanes(self) -> int:
@@ -88,20 +88,15 @@ class Record:
         return self.lanes + self.lanes // self.features_in_word
 
     @property
-    def child_at(self) -> int:
-        """Place of the word of the child."""
-        return self.shape_at + 1
-
-    @property
     def width(self) -> int:
         """Words of a record."""
-        used = self.shape_at + (2 if self.has_child else 1)
+        used = self.shape_at + 1 + self.links
         return 1 << (used - 1).bit_length()
 
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, forest: Forest, table: TileTable) -> Array:
-        """Return the records of all tiles, (M, width); the child, if any, is left 0."""
+        """Return the records of all tiles, (M, width); the links are left 0."""
         members = table.members
         if len(table.lut) << self.size > 1 << SIDES_AT:  # no table of 8 nodes has so many shapes
             raise BuildError(f"tile_nodes: {len(table.lut)} shapes of tiles do not fit the records")
@@ -159,9 +154,13 @@ class Record:
         bits = outcome if self.lanes == self.size else outcome & ((1 << self.size) - 1)
         return tirx.BufferLoad(buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
 
-    def child_word(self, buffers: Buffers, slot: Expr) -> Expr:
-        """Load where the children are, int64."""
-        return tirx.BufferLoad(buffers["tiles"], [slot, self.child_at]).astype("int64")
+    def link_at(self, link: int) -> int:
+        """Place of a word of the layout."""
+        return self.shape_at + 1 + link
+
+    def link(self, buffers: Buffers, slot: Expr, link: int) -> Expr:
+        """Load a word of the layout, int64."""
+        return tirx.BufferLoad(buffers["tiles"], [slot, self.link_at(link)]).astype("int64")
 
 
 def _lanes(size: int) -> int:
