@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
 from .errors import BuildError, ScheduleError, UnsupportedModel
 from .forest import Array, Forest
-from .forest_passes.ordering import arrange_by_round
+from .forest_passes.ordering import arrange_by_round, take_trees
 from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
@@ -45,6 +46,20 @@ class Lowered(NamedTuple):
     after: tvm.IRModule
 
 
+class Packed(NamedTuple):
+    """A model in memory.
+
+    Attributes:
+        forest: the model as the schedule rewrote it.
+        layout: how to read the arrays.
+        arrays: all buffers, by name.
+    """
+
+    forest: Forest
+    layout: representation.Representation
+    arrays: dict[str, Array]
+
+
 def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> Predictor:
     """Compile a forest into a predictor.
 
@@ -59,8 +74,7 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
         BuildError: the layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    _check_forest(forest)
-    rewritten, lowered, arguments = _lower(arrange_by_round(forest), sch, target, exact)
+    rewritten, lowered, arguments = _lower(forest, sch, target, exact)
     _check_device(sch)
     machine = cpu.tvm_target(target)
     try:
@@ -76,17 +90,33 @@ def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
     Raises:
         The same as `build`.
     """
+    return _lower(forest, sch, target, exact=False)[1]
+
+
+def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = None) -> Packed:
+    """Rewrite a model as a schedule asks, and lay it out in memory.
+
+    Args:
+        forest, sch, exact: see `build`.
+        tree: lay out this tree by itself, counted after the rewrites; None for all.
+
+    Raises:
+        ScheduleError, BuildError: see `build`.
+    """
     _check_forest(forest)
-    return _lower(arrange_by_round(forest), sch, target, exact=False)[1]
+    arranged = arrange_by_round(forest)
+    _check_schedule(arranged, sch, exact)
+    rewritten = rewrite(arranged, sch)
+    if tree is not None:
+        rewritten = take_trees(rewritten, np.array([tree]))
+    return Packed(rewritten, *_layout(rewritten, sch).pack(rewritten))
 
 
 def _lower(
     forest: Forest, sch: Schedule, target: Target, exact: bool
 ) -> tuple[Forest, Lowered, dict[str, list[Array]]]:
-    _check_schedule(forest, sch, exact)
     # 1. what the schedule asks of the model, and how that lies in memory
-    forest = rewrite(forest, sch)
-    rep, arrays = _layout(forest, sch).pack(forest)
+    forest, rep, arrays = pack(forest, sch, exact)
     machine = cpu.tvm_target(target)
     abilities = cpu.abilities(machine)
     before, after, arguments = {}, {}, {}

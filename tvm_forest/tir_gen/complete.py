@@ -16,7 +16,8 @@ import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from .node_fields import DEFAULT_LEFT
+from .node_fields import DEFAULT_LEFT, node_columns
+from .representation import Columns
 
 MOST_SLOTS = 1 << 25
 
@@ -53,6 +54,17 @@ def check_slots(layout: str, forest: Forest, slots: int) -> None:
             f"{forest.n_trees - 1} others need {slots} slots, the limit is {MOST_SLOTS}; "
             "use represent_as('sparse')"
         )
+
+
+def slot_columns(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
+    """Show slots: numbers and feature fields, (E,); tree and slot, (E,); depths of trees, (T,)."""
+    slot = place["slot"]
+    level = np.frexp(slot + 1)[1] - 1
+    inner, leaf = level < depth[place["tree"]], level == depth[place["tree"]]
+    children = np.ma.array(np.stack([2 * slot + 1, 2 * slot + 2], axis=1))
+    children[~inner] = np.ma.masked
+    columns = node_columns(number, code, inner, leaf)
+    return {**place, "level": level, **columns, "children": children}
 
 
 def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from ..forest import Array, Forest
 from ..forest_passes.ordering import level_order
-from .representation import Expr, Hold, NodeTest
+from .representation import Columns, Expr, Hold, NodeTest
 
 DEFAULT_LEFT = 1 << 30
 """Flag in a feature field: a missing value goes to the left."""
@@ -42,6 +42,23 @@ def follow(link: Expr, goes_left: Expr) -> Expr:
     """Return the next node, int64. The sum carries at an inner node and is lost in a leaf."""
     goes_right = tirx.Not(goes_left).astype("int64")
     return tirx.shift_right(link + goes_right, tirx.IntImm("int64", 1))
+
+
+def place_columns(offset: Array, elements: int) -> Columns:
+    """Show where each element stands, given the first one of each tree."""
+    tree = np.repeat(np.arange(len(offset)), np.diff(offset, append=elements))
+    return {"tree": tree, "slot": np.arange(elements) - offset[tree]}
+
+
+def node_columns(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
+    """Show nodes: numbers, feature fields, and which slots are inner nodes or leaves, (E,) each."""
+    left = np.where(code & DEFAULT_LEFT, "left", "right")
+    return {
+        "threshold": np.ma.array(number, mask=~inner),
+        "value": np.ma.array(number, mask=~leaf),
+        "feature": np.ma.array(code & (DEFAULT_LEFT - 1), mask=~inner),
+        "missing": np.ma.array(left, mask=~inner),
+    }
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:

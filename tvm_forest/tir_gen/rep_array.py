@@ -17,6 +17,7 @@ From "SilvanForge" (SOSP 2024), section 5, array representation; the padding is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,11 +25,12 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
-from .complete import check_slots, fill_slots, slots_of
-from .node_fields import INTEGER_OF, any_default_left, decode_test
+from .complete import check_slots, fill_slots, slot_columns, slots_of
+from .node_fields import INTEGER_OF, any_default_left, decode_test, place_columns
 from .representation import (
     Buffers,
     BufferSpec,
+    Columns,
     Expr,
     Hold,
     NodeTest,
@@ -106,6 +108,12 @@ class ArrayRepresentation(Representation):
         else:
             hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
         return ArrayTree(self, buffers, first, hops)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show nodes by tree and slot."""
+        number, code = np.ascontiguousarray(arrays["nodes"].T)
+        place = place_columns(arrays["offset"], self.slots)
+        return {"nodes": slot_columns(number.view(self.dtype), code, place, arrays["depth"])}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ The idea of one word a node is that of the Forest Inference Library of RAPIDS; t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,10 +27,11 @@ from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from .node_fields import any_default_left, follow, links_in_level_order
+from .node_fields import any_default_left, follow, links_in_level_order, place_columns
 from .representation import (
     Buffers,
     BufferSpec,
+    Columns,
     Expr,
     Hold,
     NodeTest,
@@ -112,6 +114,19 @@ class PackedRepresentation(Representation):
         first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
         hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
         return PackedTree(self, buffers, first, hops)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show the fields of a word under the places of their bits."""
+        word, at, flag = arrays["nodes"], self.feature_bits, self.inner_bit
+        columns = {
+            **place_columns(arrays["offset"], self.slots),
+            "number 63-32": (word >> FIELDS).astype(np.int32).view(np.float32),
+            f"left child 31-{flag + 1}": (word & ((1 << FIELDS) - 1)) >> (flag + 1),
+            f"inner {flag}": word >> flag & 1,
+        }
+        if self.any_default_left:
+            columns[f"default left {at}"] = word >> at & 1
+        return {"nodes": {**columns, f"feature {at - 1}-0": word & ((1 << at) - 1)}}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ trees have the depth of the deepest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,11 +23,12 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
-from .complete import check_slots, fill_slots, slots_of
+from .complete import check_slots, fill_slots, slot_columns, slots_of
 from .node_fields import any_default_left, decode_test
 from .representation import (
     Buffers,
     BufferSpec,
+    Columns,
     Expr,
     Hold,
     NodeTest,
@@ -99,6 +101,17 @@ class ReorgRepresentation(Representation):
         else:
             hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
         return ReorgTree(self, buffers, first, hops)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show both arrays by slot and tree."""
+        slot, tree = np.divmod(np.arange(self.slots * self.trees), self.trees)
+        fields = (arrays["threshold"], arrays["feature"])
+        columns = slot_columns(*fields, {"tree": tree, "slot": slot}, arrays["depth"])
+        features = ("feature", "missing")
+        return {
+            "threshold": {x: y for x, y in columns.items() if x not in features},
+            "feature": {x: columns[x] for x in ("tree", "slot", *features)},
+        }
 
 
 @dataclass(frozen=True)

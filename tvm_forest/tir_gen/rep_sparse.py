@@ -13,6 +13,7 @@ From "SilvanForge" (SOSP 2024), section 5, sparse representation; the self-loopi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,10 +28,13 @@ from .node_fields import (
     decode_test,
     follow,
     links_in_level_order,
+    node_columns,
+    place_columns,
 )
 from .representation import (
     Buffers,
     BufferSpec,
+    Columns,
     Expr,
     Hold,
     NodeTest,
@@ -98,6 +102,14 @@ class SparseRepresentation(Representation):
         """Load where the tree begins and how deep it is."""
         first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
         return SparseTree(self, buffers, first, hold("hops", _load(buffers, "depth", tree)))
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show nodes with their links taken apart."""
+        number, code, link = np.ascontiguousarray(arrays["nodes"].T)
+        inner = link & 1 > 0
+        columns = place_columns(arrays["offset"], self.slots)
+        columns |= node_columns(number.view(self.dtype), code, inner, ~inner)
+        return {"nodes": {**columns, "left child": link >> 1, "inner": link & 1}}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ Buffers = Mapping[str, tirx.Var]
 Hold = Callable[[str, Expr], Expr]
 """Stores a value in a new cell and returns the load of it."""
 
+Columns = dict[str, Array]
+"""What the elements of a buffer hold, for people: name to (elements,) or (elements, k).
+
+Masked entries mean nothing at that place.
+"""
+
 
 @dataclass(frozen=True)
 class BufferSpec:
@@ -136,6 +142,10 @@ class Representation(Protocol):
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
         """Return access to the tree number `tree`, an int64 expression."""
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Take buffers apart, by name, for pictures; those left out are shown as they are."""
+        return {}
 
 
 REPRESENTATIONS: dict[str, type[Representation]] = {}

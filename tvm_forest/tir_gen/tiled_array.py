@@ -16,6 +16,7 @@ From "Treebeard" (MICRO 2022), array representation; the separate leaves are our
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +26,16 @@ from tvm import tirx
 from ..forest import Array, Forest
 from ..forest_passes.padding import fill_tiles
 from ..forest_passes.tile_table import TileTable, tile_table
-from .representation import Buffers, BufferSpec, Expr, Hold, NodeTest, Representation, TreeAccess
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Columns,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+)
 from .tiles import TILE_SIZES, Record, check_bytes, lut_array
 
 
@@ -113,6 +123,10 @@ class TiledArrayRepresentation(Representation):
         else:
             hops = tirx.IntImm("int32", self.uniform_depth)
         return TiledArrayTree(self.record, buffers, first, hops, tile_size=self.record.size)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show records and the look-up table."""
+        return self.record.describe(arrays)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ From "Treebeard" (MICRO 2022), sparse representation, and its draft on probabili
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +30,16 @@ from ..forest import Array, Forest
 from ..forest_passes.leaf_hits import peel_depths
 from ..forest_passes.padding import fill_tiles
 from ..forest_passes.tile_table import TileTable, tile_table
-from .representation import Buffers, BufferSpec, Expr, Hold, NodeTest, Representation, TreeAccess
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Columns,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+)
 from .tiles import TILE_SIZES, Record, lut_array
 
 MOST_NODES = (1 << 31) - 1
@@ -129,6 +139,10 @@ class TiledSparseRepresentation(Representation):
         """Load the number of the root and how deep the tree is."""
         root, hops = (hold(x, tirx.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
         return TiledSparseTree(self, buffers, root, hops, tile_size=self.record.size)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show records and the look-up table."""
+        return self.record.describe(arrays)
 
 
 @dataclass(frozen=True)

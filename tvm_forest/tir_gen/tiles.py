@@ -20,6 +20,7 @@ shapes that occur, and bit i is the outcome of node i.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest_passes.tile_table import TileTable
 from .node_fields import INTEGER_OF, any_default_left
-from .representation import Buffers, Expr, NodeTest
+from .representation import Buffers, Columns, Expr, NodeTest
 
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
@@ -112,6 +113,25 @@ class Record:
         shape |= sides.sum(axis=1) << SIDES_AT
         records[:, self.shape_at] = shape.astype(np.uint32).view(np.int32)
         return records
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show records, and a row of the look-up table for each shape."""
+        tiles, ways = arrays["tiles"], 1 << self.size
+        words = np.ascontiguousarray(tiles[:, self.lanes : self.shape_at])
+        word = tiles[:, self.shape_at].astype(np.int64)
+        columns = {
+            "thresholds": np.ascontiguousarray(tiles[:, : self.size]).view(self.dtype),
+            "features": words.view(f"uint{self.feature_bits}")[:, : self.size],
+            "shape": word & ((1 << SIDES_AT) - 1),
+        }
+        if self.any_default_left:
+            columns["default left"] = word[:, None] >> SIDES_AT + np.arange(self.size) & 1
+        if self.has_child:
+            columns["child"] = tiles[:, -1]
+        shapes = len(arrays["lut"]) // ways
+        rows = arrays["lut"][: shapes * ways].reshape(shapes, ways)
+        table = {"shape": np.arange(shapes) * ways, f"child of outcome 0 to {ways - 1}": rows}
+        return {"tiles": columns, "lut": table}
 
     # -- reading ----------------------------------------------------------------------------------
 

@@ -1,0 +1,220 @@
+"""Pictures: their texts, their drawings, and what they refuse."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import Split, drawn_forest, forest_of
+from tvm_forest import viz
+from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.forest_passes.ordering import take_trees
+from tvm_forest.profile import Profile
+from tvm_forest.tir_gen import representation
+from tvm_forest.tir_gen.rep_sparse import SparseRepresentation
+from viz_cases import GOLDEN, ONE, PAGE, THREE, TWO, golden_text, page_pictures, page_text
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def schedule(forest: Any, layout: str = "array", tiles: int = 1) -> Any:
+    return tvm_forest.new_schedule(forest).represent_as(layout).tile_nodes(tiles)
+
+
+def texts(svg: str) -> list[str]:
+    """Return the lines of text of a document, with ordinary spaces."""
+    found = ElementTree.fromstring(svg).iter(f"{SVG}text")
+    return [(text.text or "").replace("\N{NO-BREAK SPACE}", " ") for text in found]
+
+
+def boxes(svg: str) -> dict[str, str]:
+    """Return the style of the box around each node, by the first line of its text."""
+    groups = (
+        g for g in ElementTree.fromstring(svg).iter(f"{SVG}g") if g.find(f"{SVG}text") is not None
+    )
+    return {
+        str(group.findtext(f"{SVG}text")): path.get("style", "")
+        for group in groups
+        if (path := group.find(f"{SVG}g/{SVG}path")) is not None
+    }
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+def test_golden_texts_are_what_viz_prints() -> None:
+    """If this change is wanted, run `make golden` and look at the difference."""
+    assert GOLDEN.read_text(encoding="utf-8") == golden_text()
+
+
+def test_the_page_of_layouts_shows_what_viz_prints() -> None:
+    """If this change is wanted, run `make golden` and look at the difference."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == page_text(page)
+    assert all(f"<!-- picture: {name} -->" in page for name in page_pictures())
+
+
+def test_the_page_shows_every_layout_with_and_without_tiles() -> None:
+    wanted = set()
+    for name, layout in representation.REPRESENTATIONS.items():
+        wanted |= {name} if 1 in layout.tile_sizes else set()
+        wanted |= {f"{name} of tiles"} if max(layout.tile_sizes) > 1 else set()
+    assert wanted <= set(page_pictures())
+
+
+def test_a_deep_tree_is_shown_without_recursion() -> None:
+    tree: Any = 0.0
+    for level in range(1500):
+        tree = Split(0, level, tree, 1.0)
+    assert len(str(viz.tree(forest_of([tree]))).splitlines()) == 1 + 3001
+
+
+def test_depth_cuts_a_tree_and_keeps_the_shares() -> None:
+    lines = str(viz.tree(ONE, depth=1)).splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["[0]", "age", "<", "39.5"],
+        ["├─", "...", "(40", "%)"],
+        ["└─", "leaf", "2:", "0.4", "(60", "%)"],
+    ]
+
+
+def test_a_profile_gives_the_shares() -> None:
+    rows = np.array([[0, 0, 0], [50, 0, 0], [50, 0, 0], [50, 0, 0]], np.float32)
+    profile = Profile.of_leaves(TWO, TWO.predict_reference(rows, "apply"))
+    assert "leaf 3: 0.1                   (25 %)" in str(viz.tree(TWO, 0, profile))
+
+
+def test_categories_and_vector_leaves_are_shown() -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
+    leaves = np.repeat(forest.leaf_value, 2, axis=1)
+    class_of_all = np.array([-1], np.int32)
+    vectors = replace(forest, leaf_value=leaves, base_score=np.zeros(2), tree_class=class_of_all)
+    text = str(viz.tree(replace(vectors, categories={0: (1, 3)}, comparison="<=")))
+    assert "[0] f0 not in {1, 3}\n" in text
+    assert "leaf 2: 2 2" in text
+
+
+def test_a_layout_that_describes_nothing_is_shown_as_it_is(monkeypatch: Any) -> None:
+    quiet = type(
+        "Quiet", (SparseRepresentation,), {"describe": representation.Representation.describe}
+    )
+    monkeypatch.setitem(representation.REPRESENTATIONS, "sparse", quiet)
+    lines = str(viz.layout(ONE, schedule(ONE, "sparse"), most=2)).splitlines()
+    assert lines[-5:-3] == ["nodes: int32 (7, 3), 84 bytes", "              0  1  2"]
+    assert lines[-3].split() == ["0", str(np.float32(39.5).view(np.int32)), "0", "3"]
+    assert lines[-1] == "  ... and 5 more"
+
+
+@pytest.mark.parametrize("layout", ["array", "sparse", "packed", "reorg"])
+def test_one_tree_is_laid_out_by_itself(layout: str) -> None:
+    alone = take_trees(THREE, np.array([1]))
+    text = str(viz.layout(alone, schedule(alone, layout)))
+    shown = str(viz.layout(THREE, schedule(THREE, layout), 1))
+    assert shown.splitlines()[2:] == text.splitlines()[2:]
+
+
+@pytest.mark.parametrize("layout", ["array", "sparse"])
+def test_forests_of_leaves_only_and_of_float64_are_shown(layout: str) -> None:
+    for forest in (forest_of([1.5]), drawn_forest(3, 4, dtype="float64")):
+        for tiles in (1, 3):
+            picture = viz.layout(forest, schedule(forest, layout, tiles), most=1000)
+            shown = {float(x) for x in str(picture).split() if x.replace(".", "").isdigit()}
+            ends = [float(f"{x:.6g}") for x in forest.leaf_value[forest.is_leaf, 0] if x > 0]
+            assert set(ends) <= shown
+
+
+def test_footprints_are_what_the_formats_take() -> None:
+    sizes = {x: viz.footprint(THREE, schedule(THREE, x)) for x in ("packed", "array", "reorg")}
+    assert sizes["packed"] == {"offset": 24, "depth": 12, "nodes": 8 * 19}
+    assert sizes["array"] == {"offset": 24, "depth": 12, "nodes": 8 * (15 + 31 + 1)}
+    assert sizes["reorg"] == {"depth": 12, "threshold": 4 * 31 * 3, "feature": 4 * 31 * 3}
+
+
+# -- drawings -------------------------------------------------------------------------------------
+
+
+def test_a_drawn_tree_shows_every_node() -> None:
+    picture = viz.tree(ONE)
+    shown = " ".join(texts(picture.svg)).split()
+    lines = [line.lstrip("│├└─ ").split() for line in str(picture).splitlines()]
+    assert sorted(shown) == sorted(word for line in lines for word in line)
+    assert len(boxes(picture.svg)) == ONE.n_nodes
+
+
+def test_a_drawn_layout_shows_every_line() -> None:
+    picture = viz.layout(ONE, schedule(ONE, "sparse", 2))
+    assert texts(picture.svg) == str(picture).split("\n")
+
+
+def test_nodes_of_a_tile_share_a_colour_of_their_own() -> None:
+    tiled = tvm_forest.rewrite(ONE, schedule(ONE, tiles=2))
+    style = boxes(viz.tree(tiled).svg)
+    age, income, visits = (
+        next(style[x] for x in style if f" {n} " in x) for n in ONE.feature_names
+    )
+    assert age == income != visits
+    assert len(set(style.values())) == 3
+
+
+def test_drawings_are_the_same_whatever_the_users_style() -> None:
+    first = viz.tree(TWO).svg
+    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "savefig.dpi": 200}):
+        assert viz.tree(TWO).svg == first == viz.tree(TWO)._repr_svg_()
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_odd_names_of_features_are_drawn() -> None:
+    names = ("$a_b", "<&>", "new\nline\x01")
+    shown = texts(viz.tree(replace(ONE, feature_names=names)).svg)
+    assert {"[0] $a_b < 39.5", "[1] <&> < 12000", "[4] new?line? < 2.5 or missing"} <= set(shown)
+
+
+def test_files_hold_the_text_or_the_drawing(tmp_path: Path) -> None:
+    picture = viz.tree(TWO, 1)
+    for name, content in {"a.txt": f"{picture}\n", "a.svg": picture.svg}.items():
+        picture.save(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8") == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "a.txt"]
+
+
+# -- refusals and costs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tree", [2, -1, "a"])
+def test_a_tree_that_is_not_there_is_refused(tree: Any) -> None:
+    with pytest.raises(InputError, match=f"no tree {tree!r}; the trees are 0 to 1"):
+        viz.tree(TWO, tree)
+    with pytest.raises(InputError, match="layout: argument 'tree'"):
+        viz.layout(TWO, schedule(TWO), tree)
+
+
+def test_a_schedule_of_another_model_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="made for 1 trees"):
+        viz.layout(TWO, schedule(ONE))
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'.*a\.png' does not end in \.svg or \.txt"):
+        viz.tree(ONE).save(tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drawing_without_matplotlib_names_what_to_install(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'tvm-forest\[plot\]'"):
+        viz.tree(ONE).svg  # noqa: B018
+
+
+def test_a_text_of_a_tree_imports_neither_tvm_nor_matplotlib() -> None:
+    source = "import sys; from tvm_forest import viz; print({'tvm', 'matplotlib'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr

@@ -1,0 +1,217 @@
+"""Pictures of a tree, of its tiles, and of the layouts of a model in memory.
+
+takes: a model, a Schedule; gives: Picture, as text and as SVG; the bytes of each buffer.
+
+Drawings are made by matplotlib, which is imported when the first one is asked for. Layouts say
+themselves what their buffers hold (`Representation.describe`), so nothing here names a layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .. import frontends
+from ..errors import InputError
+from ..forest import Array, Forest
+from ..forest_passes.leaf_hits import node_hits
+from ..forest_passes.ordering import arrange_by_round, take_trees
+from ..profile import Profile
+from ..schedule import Schedule
+from .picture import LETTER, LINE, SIZE, Picture
+
+if TYPE_CHECKING:
+    from ..lower import Packed
+
+__all__ = ["Picture", "footprint", "layout", "tree"]
+
+
+class _Node(NamedTuple):
+    """A node in a picture: three texts, its tile, hops from the root, place of its parent."""
+
+    branch: str
+    label: str
+    note: str
+    tile: int | None
+    level: int
+    parent: int
+
+
+def tree(
+    model: Any, tree: int = 0, profile: Profile | None = None, depth: int | None = None
+) -> Picture:
+    """Show the tests and leaves of a tree, and its tiles if it has been tiled.
+
+    Rows for which a test holds go to the first child, drawn on the left. Tests and tiles bear the
+    numbers of nodes within the tree, leaves those that `Predictor.apply` returns.
+
+    Args:
+        model: see `load`; a Forest of `tvm_forest.rewrite` to see tiles and padding.
+        tree: place of the tree in the model, from 0.
+        profile: rows at each leaf, for a model as it was loaded; a Forest may carry it already.
+        depth: levels of tests that are shown; None for all.
+
+    Raises:
+        InputError: there is no such tree, or the profile is of another model.
+        ModelFormatError, UnsupportedModel: see `load`.
+    """
+    forest = _load(model, profile)
+    _check_tree("tree", tree, forest.n_trees)
+    one = take_trees(forest, np.array([tree]))
+    nodes = list(_nodes(one, one.n_nodes if depth is None else depth))
+    leaves = int(one.is_leaf.sum())
+    title = f"tree {tree} of {forest.n_trees}; tests: {one.n_nodes - leaves}, leaves: {leaves}"
+    title += f", most hops: {one.depths[0]}{_tiles(one)}"
+    width = max(len(node.branch + node.label) for node in nodes)
+    lines = (f"{x.branch + x.label:{width}}   {x.note}".rstrip() for x in nodes)
+    return Picture("\n".join([title, *lines]), lambda figure: _draw_tree(figure, title, nodes))
+
+
+def _nodes(one: Forest, depth: int) -> Iterator[_Node]:
+    """List the nodes of a forest of one tree: parents first, left before right."""
+    rows = None if one.hits is None else node_hits(one)
+    stack, place = [(0, "", "", 0, -1)], 0
+    while stack:
+        at, branch, below, level, parent = stack.pop()
+        cut = not one.is_leaf[at] and level >= depth
+        label, note, tile = "..." if cut else _label(one, at), "", None
+        if one.is_leaf[at] or cut:
+            note = "" if rows is None else f"({100 * rows[at] / max(1, rows[0]):.0f} %)"
+        else:
+            stack.append((int(one.right[at]), f"{below}└─ ", f"{below}   ", level + 1, place))
+            stack.append((int(one.left[at]), f"{below}├─ ", f"{below}│  ", level + 1, place))
+            tile = None if one.tile is None else int(one.tile[at])
+            note = "" if tile is None else f"tile {tile}"
+        yield _Node(branch, label, note, tile, level, parent)
+        place += 1
+
+
+def _label(one: Forest, at: int) -> str:
+    if one.is_leaf[at]:
+        return f"leaf {one.node_id[at]}: {_cell(one.leaf_value[at])}"
+    feature = int(one.feature[at])
+    name = f"f{feature}" if one.feature_names is None else one.feature_names[feature]
+    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+    test = f"{one.comparison} {_cell(one.threshold[at])}"
+    if at in one.categories:
+        test = f"not in {{{', '.join(map(str, one.categories[at]))}}}"
+    return f"[{at}] {name} {test}{' or missing' if one.default_left[at] else ''}"
+
+
+def _draw_tree(figure: Any, title: str, nodes: list[_Node]) -> None:
+    """Place leaves side by side, and parents above the middle of their two children."""
+    from matplotlib import colormaps
+
+    inner = {node.parent for node in nodes}
+    ends = [at for at in range(len(nodes)) if at not in inner]
+    x, y = np.zeros(len(nodes)), np.array([-node.level for node in nodes])
+    x[ends] = np.arange(len(ends))
+    for at in reversed(range(1, len(nodes))):
+        x[nodes[at].parent] += x[at] / 2
+    wide = max(len(node.label) for node in nodes) + 3
+    figure.set_size_inches(wide * LETTER * len(ends), 4 * LINE * (1 - y.min()))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, len(ends) - 0.5), ylim=(y.min() - 0.5, 0.5))
+    axes.axis("off")
+    axes.set_title(title, fontsize=SIZE)
+    tiles = dict.fromkeys(node.tile for node in nodes)
+    colour = {tile: colormaps["Set3"](k % 12) for k, tile in enumerate(tiles)} | {None: "white"}
+    for at, node in enumerate(nodes):
+        if at:
+            axes.plot(x[[node.parent, at]], y[[node.parent, at]], color="0.6", zorder=1)
+        box = {"boxstyle": "round", "facecolor": colour[node.tile], "edgecolor": "0.6"}
+        text = f"{node.label}\n{node.note}".rstrip()
+        axes.text(x[at], y[at], text, bbox=box, ha="center", va="center")
+
+
+def layout(
+    model: Any,
+    schedule: Schedule,
+    tree: int | None = None,
+    profile: Profile | None = None,
+    most: int = 16,
+) -> Picture:
+    """Show the buffers that a walk to a leaf value reads, in the layout of a schedule.
+
+    Args:
+        model: see `load`.
+        schedule: made for this model.
+        tree: lay out this tree by itself, counted after the rewrites; None for all trees.
+        profile: see `build`.
+        most: rows of a buffer that are shown.
+
+    Raises:
+        InputError: there is no such tree, or the profile is of another model.
+        ScheduleError, BuildError, UnsupportedModel: see `build`.
+    """
+    packed = _pack(model, schedule, profile, tree)
+    sizes, described = _sizes(packed), packed.layout.describe(packed.arrays)
+    who = f"trees: {packed.forest.n_trees}" if tree is None else f"tree {tree} by itself"
+    who += f", bytes: {sum(sizes.values())}{_tiles(packed.forest)}"
+    lines = [f"layout {schedule.representation}; {who}"]
+    for name in sizes:
+        lines += _buffer(name, packed.arrays[name], described.get(name), most)
+    text = "\n".join(lines)
+    fixed = text.replace(" ", "\N{NO-BREAK SPACE}")  # SVG shows several spaces as one
+    return Picture(text, lambda figure: figure.text(0, 1, fixed, va="top"))
+
+
+def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) -> dict[str, int]:
+    """Return the bytes of each buffer that a walk to a leaf value reads; see `layout`."""
+    return _sizes(_pack(model, schedule, profile))
+
+
+def _pack(model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None) -> Packed:
+    from ..lower import pack
+
+    forest = _load(model, profile)
+    if tree is not None:
+        _check_tree("layout", tree, arrange_by_round(forest).n_trees)
+    return pack(forest, sch, tree=tree)
+
+
+def _sizes(packed: Packed) -> dict[str, int]:
+    return {x.name: packed.arrays[x.name].nbytes for x in packed.layout.value_buffers()}
+
+
+def _buffer(name: str, array: Array, columns: dict[str, Array] | None, most: int) -> Iterator[str]:
+    """Show a buffer as a table, or in one line if it is a list of plain numbers."""
+    yield f"\n{name}: {array.dtype} {array.shape}, {array.nbytes} bytes"
+    if columns is None and array.ndim == 1:
+        yield f"  {'  '.join(map(_cell, array[:most]))}{'  ...' if len(array) > most else ''}"
+        return
+    if columns is None:
+        columns = {str(k): column for k, column in enumerate(array.reshape(len(array), -1).T)}
+    count = len(next(iter(columns.values())))
+    cells = [["", *map(str, range(min(count, most)))]]
+    cells += [[head, *map(_cell, column[:most])] for head, column in columns.items()]
+    widths = [max(map(len, column)) for column in cells]
+    for row in zip(*cells, strict=True):
+        yield "  ".join(["", *map(str.rjust, row, widths)]).rstrip()
+    if count > most:
+        yield f"  ... and {count - most} more"
+
+
+def _load(model: Any, profile: Profile | None) -> Forest:
+    forest = frontends.load(model)
+    return forest if profile is None else profile.onto(forest)
+
+
+def _check_tree(where: str, tree: int, count: int) -> None:
+    if not isinstance(tree, int | np.integer) or not 0 <= tree < count:
+        known = f"the trees are 0 to {count - 1}" if count else "the model has none"
+        raise InputError(f"{where}: argument 'tree': there is no tree {tree!r}; {known}")
+
+
+def _tiles(forest: Forest) -> str:
+    return f", tiles of {forest.tile_size}" if forest.tile_size > 1 else ""
+
+
+def _cell(value: Any) -> str:
+    """Write an entry of a table; nothing if it is masked."""
+    if value is np.ma.masked:
+        return ""
+    if isinstance(value, np.ndarray):
+        return " ".join(map(_cell, value)).strip()
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)

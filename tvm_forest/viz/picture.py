@@ -1,0 +1,91 @@
+"""What a picture is: a text, and a drawing that is made when it is asked for.
+
+takes: a text, a function that draws; gives: Picture.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+
+SIZE = 8  # of letters, in points
+LETTER, LINE = 0.6 * SIZE / 72, 1.4 * SIZE / 72  # inches
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "tvm_forest",  # else parts are named by lot
+    "svg.fonttype": "none",
+    "font.family": "monospace",
+    "font.size": SIZE,
+    "text.parse_math": False,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A text that can also be drawn; equal texts make equal pictures.
+
+    Attributes:
+        text: what `str` gives.
+        draw: draws on an empty matplotlib figure.
+    """
+
+    text: str
+    draw: Callable[[Any], None] = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    @property
+    def svg(self) -> str:
+        """The drawing, an SVG document; a model always gives the same one.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        try:
+            import matplotlib
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise InputError(
+                "viz: property 'svg': matplotlib, which makes drawings, is not installed; "
+                "run pip install 'tvm-forest[plot]', or print the picture"
+            ) from None
+        document = io.StringIO()
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # the user's style would change the document
+            matplotlib.rcParams.update(STYLE)
+            figure = Figure()
+            self.draw(figure)
+            about = {"Date": None, "Creator": "tvm_forest"}
+            figure.savefig(document, format="svg", metadata=about, bbox_inches="tight")
+        return document.getvalue()
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file, which appears under its name once it is complete.
+
+        Args:
+            path: ends in .svg for the drawing or .txt for the text.
+
+        Raises:
+            InputError: another ending, or matplotlib is not installed.
+        """
+        target = Path(path)
+        if target.suffix not in (".svg", ".txt"):
+            raise InputError(f"save: argument 'path': '{target}' does not end in .svg or .txt")
+        content = self.svg if target.suffix == ".svg" else f"{self.text}\n"
+        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+        try:
+            draft.write_text(content, encoding="utf-8")
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
