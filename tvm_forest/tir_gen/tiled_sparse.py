@@ -142,7 +142,10 @@ class TiledSparseRepresentation(Representation):
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show records and the look-up table."""
-        return self.record.describe(arrays)
+        shown = self.record.describe(arrays)
+        names = {"link 0": "child", "link 1": "children that are leaves"}
+        tiles = {names.get(name, name): column for name, column in shown["tiles"].items()}
+        return {**shown, "tiles": tiles}
 
 
 @dataclass(frozen=True)

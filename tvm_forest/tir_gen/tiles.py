@@ -126,8 +126,8 @@ class Record:
         }
         if self.any_default_left:
             columns["default left"] = word[:, None] >> SIDES_AT + np.arange(self.size) & 1
-        if self.has_child:
-            columns["child"] = tiles[:, -1]
+        links = range(self.links)
+        columns |= {f"link {link}": tiles[:, self.link_at(link)] for link in links}
         shapes = len(arrays["lut"]) // ways
         rows = arrays["lut"][: shapes * ways].reshape(shapes, ways)
         table = {"shape": np.arange(shapes) * ways, f"child of outcome 0 to {ways - 1}": rows}
