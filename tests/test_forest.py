@@ -58,7 +58,7 @@ def test_margins_start_from_the_base_score_and_add_trees_in_order():
 
 
 def test_an_averaged_forest_divides_by_its_number_of_trees():
-    assert two_trees(average=True).predict_reference(ROWS[:1]) == (0.5 + 1 + 8) / 2
+    assert two_trees(aggregate="average").predict_reference(ROWS[:1]) == (0.5 + 1 + 8) / 2
 
 
 def test_trees_add_to_their_own_class():

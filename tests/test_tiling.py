@@ -14,7 +14,7 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import odd_forest
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, ScheduleError
-from tvm_forest.forest import Forest
+from tvm_forest.forest import CategoryRule, Forest
 from tvm_forest.forest_passes.leaf_hits import (
     mean_hops,
     node_hits,
@@ -337,7 +337,7 @@ def test_dummies_are_put_above_leaves_in_level_order() -> None:
 
 
 def test_categories_move_with_their_nodes() -> None:
-    forest = forest_of([LADDER, LADDER], categories={1: (3,), 11: (4, 5)})
+    forest = forest_of([LADDER, LADDER], categories={1: (3,), 11: (4, 5)}, category_rule=CategoryRule("right"))
     for grown in (fill_tiles(tile_nodes(forest, 8)), pad_trees(forest)):
         assert grown.n_nodes > forest.n_nodes
         nodes = {

@@ -98,7 +98,7 @@ def test_categories_and_vector_leaves_are_shown() -> None:
     leaves = np.repeat(forest.leaf_value, 2, axis=1)
     class_of_all = np.array([-1], np.int32)
     vectors = replace(forest, leaf_value=leaves, base_score=np.zeros(2), tree_class=class_of_all)
-    text = str(viz.tree(replace(vectors, categories={0: (1, 3)}, comparison="<=")))
+    text = str(viz.tree(replace(vectors, categories={0: (1, 3)}, category_rule=CategoryRule("left"), comparison="<=")))
     assert "[0] f0 not in {1, 3}\n" in text
     assert "leaf 2: 2 2" in text
 

@@ -179,7 +179,9 @@ def _check_forest(forest: Forest) -> None:
         "categories": bool(forest.categories),
         "leaf_value": forest.leaf_value.shape[1] != 1,
         "base_first": not forest.base_first,
-        "average": forest.average,
+        "aggregate": forest.aggregate != "sum",
+        "link_scale": forest.link_scale != 1,
+        "link": forest.link in ("log1p_exp", "signed_square"),
         "n_features": forest.n_features == 0,
         "threshold": forest.threshold.dtype != forest.leaf_value.dtype,
     }

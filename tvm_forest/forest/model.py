@@ -10,17 +10,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from .errors import ModelFormatError
+from ..errors import ModelFormatError
+from . import reference
+from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
 
-Array = npt.NDArray[Any]
-Comparison = Literal["<", "<="]
-Link = Literal["identity", "sigmoid", "exp", "softmax", "step"]
-LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half"]
 LEAF = -1
 
 
@@ -46,12 +42,19 @@ class Forest:
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
         base_score: (C,), in margin space and in the dtype of the sum.
         n_features: F.
-        categories: per node, the category codes that go right, for categorical nodes only.
+        categories: per node, the set of categories that it asks for, for categorical nodes only.
+        category_rule: what such a node does; needed if there is one.
+        known_categories: per feature, the categories beside which all values are missing.
+        missing: a number that means missing, beside NaN.
+        zero_missing: features whose values within 1e-35 of zero are missing.
+        refuses: what rows may not hold, "nan" or "inf", for the source object refuses them.
         comparison: what sends a value to the left.
         row_dtype: dtype that rows are cast to before they are compared.
         base_first: whether the sum starts from the base score.
-        average: whether the sum is divided by the number of trees.
+        aggregate: what is made of the leaf values of a class; "average" divides their sum by the
+            number of trees of the class.
         link: what turns margins into values.
+        link_scale: what margins are multiplied with before a "sigmoid".
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
             probability, or a probability above one half.
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
@@ -78,11 +81,17 @@ class Forest:
     base_score: Array
     n_features: int
     categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    category_rule: CategoryRule | None = None
+    known_categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    missing: float | None = None
+    zero_missing: tuple[int, ...] = ()
+    refuses: tuple[str, ...] = ()
     comparison: Comparison = "<"
     row_dtype: str = "float32"
     base_first: bool = True
-    average: bool = False
+    aggregate: Aggregate = "sum"
     link: Link = "identity"
+    link_scale: float = 1.0
     label_rule: LabelRule = "none"
     labels: Array | None = None
     leaf_id_dtype: str = "int32"
@@ -186,11 +195,18 @@ class Forest:
                 digest.update(repr(value).encode())
         return digest.hexdigest()
 
+    @cached_property
+    def trees_of_class(self) -> Array:
+        """Int64 (C,), trees that add to each output."""
+        shared = np.count_nonzero(self.tree_class < 0)
+        own = self.tree_class[self.tree_class >= 0]
+        return np.bincount(own, minlength=self.n_outputs) + shared
+
     # -- invariants -------------------------------------------------------------------------------
 
     def problem(self) -> str | None:
         """Return the first broken invariant as a sentence, or None."""
-        return self._shape_problem() or self._node_problem()
+        return self._shape_problem() or self._rule_problem() or self._node_problem()
 
     def _shape_problem(self) -> str | None:
         nodes = self.n_nodes
@@ -209,6 +225,11 @@ class Forest:
             return f"field 'tree_class' names a class beyond the {self.n_outputs} outputs"
         if np.any(self.tree_class < (0 if self.leaf_value.shape[1] == 1 else -1)):
             return "field 'tree_class' is negative, but leaves hold one value"
+        return None
+
+    def _rule_problem(self) -> str | None:
+        if self.categories and self.category_rule is None:
+            return "field 'category_rule' is missing, but a node asks for categories"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
         return None
@@ -252,6 +273,14 @@ class Forest:
 
     # -- reference --------------------------------------------------------------------------------
 
+    def cleaned(self, rows: Array) -> Array:
+        """Return rows in which NaN, and nothing else, is missing; the same array if they are so.
+
+        Args:
+            rows: (R, F) in `row_dtype`; left as they are.
+        """
+        return reference.cleaned(self, rows)
+
     def reference_nodes(self, rows: Array) -> Array:
         """Walk every row through every tree, one level at a time.
 
@@ -261,71 +290,18 @@ class Forest:
         Returns:
             int64 (R, T), the leaf reached, as an index into the node arrays.
         """
-        with np.errstate(over="ignore"):
-            rows = np.asarray(rows).astype(self.row_dtype)
-        return (
-            np.stack([self._reference_tree(rows, tree) for tree in range(self.n_trees)], axis=1)
-            if self.n_trees
-            else np.zeros((len(rows), 0), np.int64)
-        )
+        return reference.nodes(self, rows)
 
-    def _reference_tree(self, rows: Array, tree: int) -> Array:
-        begin = int(self.tree_offset[tree])
-        node = np.full(len(rows), begin, np.int64)
-        walking = np.flatnonzero(~self.is_leaf[node])
-        while walking.size:
-            at = node[walking]
-            left = self._goes_left(rows[walking, self.feature[at]], at)
-            node[walking] = begin + np.where(left, self.left[at], self.right[at])
-            walking = walking[~self.is_leaf[node[walking]]]
-        return node
-
-    def _goes_left(self, value: Array, node: Array) -> Array:
-        threshold = self.threshold[node]
-        less = value < threshold if self.comparison == "<" else value <= threshold
-        return np.where(np.isnan(value), self.default_left[node], less)
-
-    def predict_reference(
-        self, rows: Array, output: Literal["margin", "value", "apply", "per_tree"] = "margin"
-    ) -> Array:
+    def predict_reference(self, rows: Array, output: Output = "margin") -> Array:
         """Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
 
         Args:
             rows: (R, F) numbers.
             output: "margin" (R, C); "value" (R, C), the margins after the link, whose last bits
                 depend on numpy's `exp`; "apply" (R, T), source numbers of the leaves;
-                "per_tree" (R, T), leaf values.
+                "per_tree" (R, T), leaf values, or (R, T, C) if leaves hold vectors.
         """
-        nodes = self.reference_nodes(rows)
-        if output == "apply":
-            return self.node_id[nodes].astype(self.leaf_id_dtype)
-        leaves = self.leaf_value[nodes, 0]
-        if output == "per_tree":
-            return leaves
-        start = self.base_score if self.base_first else np.zeros_like(self.base_score)
-        margin = np.repeat(start[None, :], len(leaves), axis=0).astype(self.sum_dtype)
-        for tree, target in enumerate(self.tree_class):
-            margin[:, target] += leaves[:, tree]
-        if self.average:
-            margin /= margin.dtype.type(self.n_trees)
-        if not self.base_first:
-            margin += self.base_score
-        return margin if output == "margin" else apply_link(self.link, margin)
-
-
-def apply_link(link: Link, margin: Array) -> Array:
-    """Turn margins (R, C) into values of the same shape and dtype."""
-    one = margin.dtype.type(1)
-    if link == "identity":
-        return margin
-    if link == "sigmoid":
-        return one / (one + np.exp(np.minimum(-margin, margin.dtype.type(88.7))))
-    if link == "exp":
-        return np.exp(margin)
-    if link == "step":
-        return (margin > 0).astype(margin.dtype)
-    powers = np.exp(margin - margin.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(margin.dtype)
+        return reference.predict(self, rows, output)
 
 
 def _depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:

@@ -1,0 +1,29 @@
+"""The model: what decides the bits of a prediction, and how that is done.
+
+takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
+"""
+
+from .model import LEAF, Forest
+from .reference import apply_link
+from .rules import (
+    Aggregate,
+    Array,
+    CategoryRule,
+    Comparison,
+    LabelRule,
+    Link,
+    Output,
+)
+
+__all__ = [
+    "LEAF",
+    "Aggregate",
+    "Array",
+    "CategoryRule",
+    "Comparison",
+    "Forest",
+    "LabelRule",
+    "Link",
+    "Output",
+    "apply_link",
+]

@@ -1,0 +1,113 @@
+"""Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
+
+takes: Forest, rows; gives: leaves, margins, values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .rules import ZERO, Array, Link, Output
+
+if TYPE_CHECKING:
+    from .model import Forest
+
+LARGEST_POWER = {"float32": 88.7, "float64": 709.7}
+"""XGBoost bounds the power in a sigmoid so that `exp` stays finite in float32."""
+
+
+def predict(forest: Forest, rows: Array, output: Output) -> Array:
+    """See `Forest.predict_reference`."""
+    ends = nodes(forest, rows)
+    if output == "apply":
+        return forest.node_id[ends].astype(forest.leaf_id_dtype)
+    leaves = forest.leaf_value[ends]
+    if output == "per_tree":
+        return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
+    margin = aggregated(forest, leaves)
+    return margin if output == "margin" else apply_link(forest.link, margin, forest.link_scale)
+
+
+def cleaned(forest: Forest, rows: Array) -> Array:
+    """See `Forest.cleaned`."""
+    if forest.missing is None and not forest.zero_missing and not forest.known_categories:
+        return rows
+    holes = np.zeros(rows.shape, bool)
+    if forest.missing is not None:
+        holes |= rows == rows.dtype.type(forest.missing)
+    zero = list(forest.zero_missing)
+    holes[:, zero] |= np.abs(rows[:, zero]) <= ZERO
+    for feature, known in forest.known_categories.items():
+        holes[:, feature] |= ~np.isin(rows[:, feature], known)
+    return np.where(holes, rows.dtype.type(np.nan), rows)
+
+
+def nodes(forest: Forest, rows: Array) -> Array:
+    """See `Forest.reference_nodes`."""
+    with np.errstate(over="ignore"):
+        rows = cleaned(forest, np.asarray(rows).astype(forest.row_dtype))
+    ends = [_walk(forest, rows, tree) for tree in range(forest.n_trees)]
+    return np.stack(ends, axis=1) if ends else np.zeros((len(rows), 0), np.int64)
+
+
+def _walk(forest: Forest, rows: Array, tree: int) -> Array:
+    begin = int(forest.tree_offset[tree])
+    node = np.full(len(rows), begin, np.int64)
+    walking = np.flatnonzero(~forest.is_leaf[node])
+    while walking.size:
+        at = node[walking]
+        left = _goes_left(forest, rows[walking, forest.feature[at]], at)
+        node[walking] = begin + np.where(left, forest.left[at], forest.right[at])
+        walking = walking[~forest.is_leaf[node[walking]]]
+    return node
+
+
+def _goes_left(forest: Forest, value: Array, node: Array) -> Array:
+    threshold = forest.threshold[node]
+    left = value < threshold if forest.comparison == "<" else value <= threshold
+    for asks in np.intersect1d(node, list(forest.categories)) if forest.categories else ():
+        rule, here = forest.category_rule, node == asks
+        assert rule is not None, "checked when the forest was made"
+        member = np.isin(rule.codes(value[here]), forest.categories[int(asks)])
+        left[here] = member == (rule.members_go == "left")
+    return np.where(np.isnan(value), forest.default_left[node], left)
+
+
+def aggregated(forest: Forest, leaves: Array) -> Array:
+    """Put the leaf values (R, T, W) of every row together, tree by tree; (R, C)."""
+    start = forest.base_score if forest.base_first else np.zeros_like(forest.base_score)
+    if forest.aggregate in ("min", "max"):
+        start = np.full_like(start, np.inf if forest.aggregate == "min" else -np.inf)
+    margin = np.repeat(start[None, :], len(leaves), axis=0).astype(forest.sum_dtype)
+    join = {"min": np.minimum, "max": np.maximum}.get(forest.aggregate, np.add)
+    for tree, target in enumerate(forest.tree_class):
+        to = slice(None) if target < 0 else slice(target, target + 1)
+        margin[:, to] = join(margin[:, to], leaves[:, tree])
+    if forest.aggregate == "average":
+        margin /= np.maximum(1, forest.trees_of_class).astype(margin.dtype)
+    if not forest.base_first:
+        margin += forest.base_score
+    return margin
+
+
+def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
+    """Turn margins (R, C) into values of the same shape and dtype."""
+    one = margin.dtype.type(1)
+    if link == "identity":
+        return margin
+    if link == "sigmoid":
+        power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
+        largest = margin.dtype.type(LARGEST_POWER[str(margin.dtype)])
+        return one / (one + np.exp(np.minimum(power, largest)))
+    if link == "exp":
+        return np.exp(margin)
+    if link == "log1p_exp":
+        return np.log1p(np.exp(margin))
+    if link == "signed_square":
+        return np.sign(margin) * margin * margin
+    if link == "step":
+        return (margin > 0).astype(margin.dtype)
+    powers = np.exp(margin - margin.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(margin.dtype)

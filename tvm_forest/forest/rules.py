@@ -1,0 +1,48 @@
+"""The words that say how a library predicts.
+
+takes: nothing; gives: the types of the fields of Forest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Comparison = Literal["<", "<="]
+Link = Literal["identity", "sigmoid", "exp", "softmax", "step", "log1p_exp", "signed_square"]
+Aggregate = Literal["sum", "average", "min", "max"]
+LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half"]
+Output = Literal["margin", "value", "apply", "per_tree"]
+
+ZERO = np.float32(1e-35)
+"""LightGBM takes what is not farther from zero for zero."""
+
+
+@dataclass(frozen=True)
+class CategoryRule:
+    """What the source library does at a node that asks for the membership in a set of categories.
+
+    A category is a value truncated toward zero; a negative one is none.
+
+    Attributes:
+        members_go: where a row goes whose category is in the set; others go to the other side.
+        negative_fractions: whether -0.5 is category 0; if not, it is none.
+        fractions_missing: whether a value that is no whole number counts as missing.
+        highest: categories from this number on are none.
+    """
+
+    members_go: Literal["left", "right"]
+    negative_fractions: bool = False
+    fractions_missing: bool = False
+    highest: int = 1 << 24
+
+    def codes(self, values: Array) -> Array:
+        """Return the category of each value, int64; -1 for none, which NaN is as well."""
+        with np.errstate(invalid="ignore"):
+            none = ~(values > -1 if self.negative_fractions else values >= 0)
+        none |= ~(values < self.highest)
+        return np.where(none, -1, np.where(none, 0, values).astype(np.int64))
