@@ -157,7 +157,7 @@ def _first_walk(body: tirx.Stmt) -> Any | None:
 def _address(load: Any) -> Any:
     """Address of a load, which a layout may have wrapped in a change of type."""
     while not hasattr(load, "source"):
-        load = load.args[0]
+        load = load.value if isinstance(load, tirx.Cast) else load.args[0]
     return tirx.address_of(load)
 
 

@@ -2,10 +2,11 @@
 
 takes: Forest; gives: a Representation (how to emit a walk) and arrays (what the walk reads).
 
-A layout is one file `rep_<name>.py` that calls `register`. Nothing else names a layout: canonical
-functions take their parameters from `buffers`, and the walk pass asks a `TreeAccess` for
-expressions. Emission happens after scheduling, so a layout sees the buffers that the schedule left
-in the walk operator's arguments, be they the originals or cached copies.
+A layout is one file `rep_<name>.py`, or one outside the package, that calls `register`;
+`docs/new_layout.md` writes one. Nothing else names a layout: canonical functions take their
+parameters from its buffers, and the walk pass asks a `TreeAccess` for expressions. Emission happens
+after scheduling, so a layout sees the buffers that the schedule left in the walk operator's
+arguments, be they the originals or cached copies.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from ..forest import Array, Forest
 
 Expr = Any  # tirx expression
 Buffers = Mapping[str, tirx.Var]
+"""The model's buffers by name, to be read with `tirx.BufferLoad(buffers[name], [index])`."""
 Hold = Callable[[str, Expr], Expr]
-"""Stores a value in a new cell and returns the load of it."""
+"""Stores a value in a new cell and returns the load of it.
+
+An expression is written out wherever it is used, and TVM simplifies `Not(a < b)` to `b <= a`, wrong
+for NaN. So hold what is used twice, and comparisons of floats that may be negated.
+"""
 
 Columns = dict[str, Array]
 """What the elements of a buffer hold, for people: name to (elements,) or (elements, k).
@@ -37,8 +43,8 @@ class BufferSpec:
 
     Attributes:
         name: name in the TIR and in the arrays.
-        dtype: element type.
-        shape: constant shape.
+        dtype: element type, exactly that of the array.
+        shape: constant shape, exactly that of the array.
     """
 
     name: str
@@ -65,11 +71,13 @@ class NodeTest:
 class TreeAccess(Protocol):
     """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
 
-    What a step from a leaf does is the layout's choice. A leaf may be its own child (`stays`), or
-    no walk steps from one, for every leaf lies `hops` deep (`padded`). Otherwise the walk pass
-    holds a walk that is at its leaf, and lets it look at the node `rest` if leaves cannot be
-    tested. Do not guard a load with `Select`: both sides are evaluated, and TVM simplifies them by
-    what the condition says.
+    What the number of a node means, an int64, is the layout's choice, and so is what a step from a
+    leaf does. A leaf may be its own child (`stays`), or no walk steps from one, for every leaf lies
+    `hops` deep (`padded`). Otherwise the walk pass holds a walk that is at its leaf. It takes the
+    step all the same and drops the result, so the loads of `test` and `child` are valid at a leaf,
+    with any feature of the model, or else at the node `rest`, where the walk looks meanwhile. Do
+    not guard a load with `Select`: both sides are evaluated, and TVM simplifies them by what the
+    condition says.
 
     A layout of tiles sets `tile_size`; its `test` and `child` are about all nodes of a tile, and
     `member` is the `test` of one of them.
@@ -79,7 +87,7 @@ class TreeAccess(Protocol):
     """The node where a walk begins, int64."""
 
     hops: Expr
-    """Number of steps after which every row is at its leaf."""
+    """Number of steps after which every row is at its leaf, int32."""
 
     tile_size: int = 1
     """Nodes that one hop decides together."""
@@ -101,22 +109,25 @@ class TreeAccess(Protocol):
         raise AssertionError("no layout of tiles")
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """Return the next node.
+        """Return the next node, int64.
 
-        `outcome` is a boolean expression, true for left; for a tile int32, bit i for node i.
+        `outcome` is held: a boolean, true for left; for a tile an int32, bit i for node i.
         """
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Return whether the walk may stop."""
+        """Return whether the walk may stop, a boolean."""
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Return the value of a leaf."""
+        """Return the value of a leaf, in the forest's dtype; needs the value buffers."""
 
     def leaf_id(self, node: Expr) -> Expr:
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
     def heads(self) -> list[Expr]:
-        """Return loads of what a walk reads first, some cache lines at most."""
+        """Return loads, plain or of another type, of what a walk reads first: some cache lines.
+
+        Only their addresses are used, to prefetch: they may lie behind the end. [] is correct too.
+        """
 
 
 class Representation(Protocol):
@@ -130,8 +141,15 @@ class Representation(Protocol):
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
         """Lay a forest out; trees stand in the order `round * C + class`.
 
+        Args:
+            forest: at least one tree, with one value a leaf and no categories; thresholds and leaf
+                values have the same dtype.
+
+        Returns:
+            the layout, and the array of each buffer by name.
+
         Raises:
-            BuildError: the layout cannot hold this forest.
+            BuildError: the layout cannot hold this forest; names the tree and the node.
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
@@ -141,7 +159,7 @@ class Representation(Protocol):
         """Return what a walk to a leaf number reads."""
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
-        """Return access to the tree number `tree`, an int64 expression."""
+        """Return access to the tree number `tree`, an int64; done once for all hops of a walk."""
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Take buffers apart, by name, for pictures; those left out are shown as they are."""
@@ -152,7 +170,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {}
 
 
 def register(layout: type[Representation]) -> type[Representation]:
-    """Make a layout known under its name; used as a class decorator."""
+    """Make a layout known under its name, in place of one of that name; a class decorator."""
     REPRESENTATIONS[layout.name] = layout
     return layout
 
