@@ -337,7 +337,9 @@ def test_dummies_are_put_above_leaves_in_level_order() -> None:
 
 
 def test_categories_move_with_their_nodes() -> None:
-    forest = forest_of([LADDER, LADDER], categories={1: (3,), 11: (4, 5)}, category_rule=CategoryRule("right"))
+    forest = forest_of(
+        [LADDER, LADDER], categories={1: (3,), 11: (4, 5)}, category_rule=CategoryRule("right")
+    )
     for grown in (fill_tiles(tile_nodes(forest, 8)), pad_trees(forest)):
         assert grown.n_nodes > forest.n_nodes
         nodes = {

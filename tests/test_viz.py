@@ -17,6 +17,7 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from tvm_forest import viz
 from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.forest import CategoryRule
 from tvm_forest.forest_passes.ordering import take_trees
 from tvm_forest.profile import Profile
 from tvm_forest.tir_gen import representation
@@ -98,7 +99,8 @@ def test_categories_and_vector_leaves_are_shown() -> None:
     leaves = np.repeat(forest.leaf_value, 2, axis=1)
     class_of_all = np.array([-1], np.int32)
     vectors = replace(forest, leaf_value=leaves, base_score=np.zeros(2), tree_class=class_of_all)
-    text = str(viz.tree(replace(vectors, categories={0: (1, 3)}, category_rule=CategoryRule("left"), comparison="<=")))
+    asks = replace(vectors, categories={0: (1, 3)}, category_rule=CategoryRule("right"))
+    text = str(viz.tree(asks))
     assert "[0] f0 not in {1, 3}\n" in text
     assert "leaf 2: 2 2" in text
 

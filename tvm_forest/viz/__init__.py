@@ -96,7 +96,9 @@ def _label(one: Forest, at: int) -> str:
     name = "".join(letter if letter.isprintable() else "?" for letter in name)
     test = f"{one.comparison} {_cell(one.threshold[at])}"
     if at in one.categories:
-        test = f"not in {{{', '.join(map(str, one.categories[at]))}}}"
+        rule = one.category_rule
+        side = "in" if rule is not None and rule.members_go == "left" else "not in"
+        test = f"{side} {{{', '.join(map(str, one.categories[at]))}}}"
     return f"[{at}] {name} {test}{' or missing' if one.default_left[at] else ''}"
 
 
