@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import ModelFormatError
-from . import reference
+from . import prepare, reference
 from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
 
 LEAF = -1
@@ -41,9 +41,11 @@ class Forest:
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with vector leaves.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
         base_score: (C,), in margin space and in the dtype of the sum.
-        n_features: F.
+        n_features: F, columns that walks read.
         categories: per node, the set of categories that it asks for, for categorical nodes only.
-        category_rule: what such a node does; needed if there is one.
+        category_rule: what such a node does; needed if there is one, or a derived column.
+        derived: (feature, set of categories) of the last columns, which are made of the others: 0
+            where the rule sends a row to the left, 1 where to the right.
         known_categories: per feature, the categories beside which all values are missing.
         missing: a number that means missing, beside NaN.
         zero_missing: features whose values within 1e-35 of zero are missing.
@@ -82,6 +84,7 @@ class Forest:
     n_features: int
     categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
     category_rule: CategoryRule | None = None
+    derived: tuple[tuple[int, tuple[int, ...]], ...] = ()
     known_categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
     missing: float | None = None
     zero_missing: tuple[int, ...] = ()
@@ -228,7 +231,7 @@ class Forest:
         return None
 
     def _rule_problem(self) -> str | None:
-        if self.categories and self.category_rule is None:
+        if (self.categories or self.derived) and self.category_rule is None:
             return "field 'category_rule' is missing, but a node asks for categories"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
@@ -273,19 +276,32 @@ class Forest:
 
     # -- reference --------------------------------------------------------------------------------
 
-    def cleaned(self, rows: Array) -> Array:
-        """Return rows in which NaN, and nothing else, is missing; the same array if they are so.
+    def prepared(self, rows: Array) -> Array:
+        """Return rows as walks read them: NaN, and nothing else, is missing; derived columns follow.
 
         Args:
-            rows: (R, F) in `row_dtype`; left as they are.
+            rows: (R, row_width) in `row_dtype`; left as they are.
+
+        Returns:
+            (R, F), the same array if there is nothing to do.
         """
-        return reference.cleaned(self, rows)
+        return prepare.prepared(self, rows)
+
+    @property
+    def row_width(self) -> int:
+        """Columns of the rows that users pass."""
+        return self.n_features - len(self.derived)
+
+    @cached_property
+    def memberships(self) -> list[prepare.Memberships]:
+        """Tables of the derived columns."""
+        return prepare.memberships(self)
 
     def reference_nodes(self, rows: Array) -> Array:
         """Walk every row through every tree, one level at a time.
 
         Args:
-            rows: (R, F), cast to `row_dtype` first.
+            rows: (R, row_width), cast to `row_dtype` first.
 
         Returns:
             int64 (R, T), the leaf reached, as an index into the node arrays.
@@ -296,7 +312,7 @@ class Forest:
         """Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
 
         Args:
-            rows: (R, F) numbers.
+            rows: (R, row_width) numbers.
             output: "margin" (R, C); "value" (R, C), the margins after the link, whose last bits
                 depend on numpy's `exp`; "apply" (R, T), source numbers of the leaves;
                 "per_tree" (R, T), leaf values, or (R, T, C) if leaves hold vectors.

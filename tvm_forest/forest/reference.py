@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .rules import ZERO, Array, Link, Output
+from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
     from .model import Forest
 
-LARGEST_POWER = {"float32": 88.7, "float64": 709.7}
+LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
 """XGBoost bounds the power in a sigmoid so that `exp` stays finite in float32."""
 
 
@@ -30,24 +30,10 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
     return margin if output == "margin" else apply_link(forest.link, margin, forest.link_scale)
 
 
-def cleaned(forest: Forest, rows: Array) -> Array:
-    """See `Forest.cleaned`."""
-    if forest.missing is None and not forest.zero_missing and not forest.known_categories:
-        return rows
-    holes = np.zeros(rows.shape, bool)
-    if forest.missing is not None:
-        holes |= rows == rows.dtype.type(forest.missing)
-    zero = list(forest.zero_missing)
-    holes[:, zero] |= np.abs(rows[:, zero]) <= ZERO
-    for feature, known in forest.known_categories.items():
-        holes[:, feature] |= ~np.isin(rows[:, feature], known)
-    return np.where(holes, rows.dtype.type(np.nan), rows)
-
-
 def nodes(forest: Forest, rows: Array) -> Array:
     """See `Forest.reference_nodes`."""
     with np.errstate(over="ignore"):
-        rows = cleaned(forest, np.asarray(rows).astype(forest.row_dtype))
+        rows = forest.prepared(np.asarray(rows).astype(forest.row_dtype))
     ends = [_walk(forest, rows, tree) for tree in range(forest.n_trees)]
     return np.stack(ends, axis=1) if ends else np.zeros((len(rows), 0), np.int64)
 
