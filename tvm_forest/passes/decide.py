@@ -88,10 +88,10 @@ class Decide:
         return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
 
     def _bits(self, value: Any, test: NodeTest) -> Any:
-        left = self._compare("olt" if self.comparison == "<" else "ole", value, test.threshold)
+        left = self.compare("olt" if self.comparison == "<" else "ole", value, test.threshold)
         if test.default_left is None:
             return left
-        return left | (self._compare("uno", value, value) & test.default_left)
+        return left | (self.compare("uno", value, value) & test.default_left)
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
         """Add the functions that the statement calls."""
@@ -119,8 +119,8 @@ define linkonce_odr {vector} @{name}(ptr %row, <{lanes} x i32> %feature) alwaysi
         start = tirx.address_of(row)
         return tirx.call_pure_extern(f"{dtype}x{lanes}", name, start, feature)
 
-    def _compare(self, how: str, left: Any, right: Any) -> Any:
-        """Bit i is the comparison of lanes i."""
+    def compare(self, how: str, left: Any, right: Any) -> Any:
+        """Return bits: bit i is LLVM's comparison `how`, such as "olt", of lanes i."""
         dtype = tvm.DataType(left.ty.dtype)
         lanes = dtype.lanes
         element, short = LLVM_TYPE[str(left.ty.dtype).partition("x")[0]]
