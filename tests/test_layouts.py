@@ -18,7 +18,7 @@ from tvm_forest.forest import LEAF, Forest
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.tir_gen import complete, representation
 
-LAYOUTS = ("array", "packed", "reorg", "sparse")
+LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 SIZES = (0, 1, 7, 33)
 
 
@@ -59,7 +59,7 @@ def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["packed", "reorg"])
+@pytest.mark.parametrize("layout", ["packed", "ranked", "reorg"])
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_trained_model_has_its_bits(walk: str, layout: str) -> None:
     check_layout(tvm_forest.load(MODELS["missing_values_classes"]()), layout, walk)
@@ -170,7 +170,7 @@ def test_packed_thresholds_of_64_bits_are_refused() -> None:
         packed(drawn_forest(2, 2, dtype="float64"))
 
 
-@pytest.mark.parametrize("layout", ["packed", "reorg"])
+@pytest.mark.parametrize("layout", ["packed", "ranked", "reorg"])
 def test_tiles_are_refused(layout: str) -> None:
     forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
     sch = tvm_forest.new_schedule(forest).tile_nodes(2).represent_as(layout)

@@ -12,6 +12,7 @@ from ..schedule import Schedule
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen.representation import Representation
 from .cache_near import CacheNear
+from .code_rows import CodeRows
 from .fuse_parallel import FuseParallel
 from .lower_atomics import LowerAtomics
 from .lower_walks import LowerWalks
@@ -56,7 +57,8 @@ def pipeline(
             TightenGuards(),
             # phase 3: parallel loops over trees get sums of their own
             PrivatizeSums(sch),
-            # phase 4: rows and trees are brought near; nested parallel loops are fused
+            # phase 4: rows are coded, rows and trees brought near, nested parallel loops fused
+            CodeRows(rep, comparison, abilities, sch),
             CacheNear(rep, sch),
             FuseParallel(),
             # phase 5: operators become loads, comparisons, steps and atomic additions

@@ -61,29 +61,14 @@ class CacheNear:
         around = (*around, statement)
         body = self._visit(statement.body, rows, around)
         how = str(statement.annotations.get(CACHE, ""))
-        if how:
-            kind = str(statement.annotations[KIND])
-            act = self._prefetch if how == "prefetch" or kind == "tree" else self._pack
-            body = act(body, rows, around)
+        if how == "prefetch" or (how and str(statement.annotations[KIND]) == "tree"):
+            body = self._prefetch(body, rows, around)
+        elif how and self.rep.row_code is None:  # codes are near already
+            body = self._pack(body, rows, around)
         return with_body(statement, body)
 
-    def _rows(self, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, Any, int | None]:
-        """First row of the iteration, how many there are here, and at most."""
-        loop = around[-1]
-        first = sum(
-            (value_of(x, rows.shape[0]) for x in around if str(x.annotations[KIND]) == "batch"),
-            i64(0),
-        )
-        below = paths(self.sch[str(loop.annotations[NAME])])
-        inside = [[x for x in path[1:] if x.kind == "batch"] for path in below]
-        if any(x.last is None for path in inside for x in path):
-            return first, rows.shape[0] - first, None
-        most = 1 + max(sum(x.last or 0 for x in path) for path in inside)
-        here = tirx.max(i64(0), tirx.min(i64(most), rows.shape[0] - first))
-        return first, here, most
-
     def _pack(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        first, here, most = self._rows(around, rows)
+        first, here, most = reach(self.sch, around, rows)
         assert most is not None, "the directive refuses row loops without bound"
         features = rows.shape[1]
         shared = str(around[-1].annotations[CACHE]) == "shared"
@@ -94,14 +79,7 @@ class CacheNear:
         with code.nest("copy", [here, features.astype("int64")]) as (r, f):
             code.add(tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f]))
 
-        def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
-            if not is_walk(call) or not call.args[0].source.same_as(rows):
-                return call
-            row, *rest = call.args
-            moved = tirx.BufferLoad(near, [row.indices[0] - first, i64(0)])
-            return tirx.call_intrin(call.ty, call.op, moved, *rest)
-
-        code.add(tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)))
+        code.add(redirect_walks(body, rows, near, first)[0])
         return code.finish()
 
     def _prefetch(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
@@ -137,7 +115,7 @@ class CacheNear:
     def _prefetch_rows(
         self, code: Code, rows: Any, around: tuple[tirx.For, ...], var: Any, following: Any
     ) -> None:
-        first, here, most = self._rows(around, rows)
+        first, here, most = reach(self.sch, around, rows)
         swap = (tirx.Var, lambda v: following if v.same_as(var) else v)
         first = tvm_ffi.structural_map(first, swap)
         here = tvm_ffi.structural_map(here, swap) if most is not None else i64(1)
@@ -146,6 +124,36 @@ class CacheNear:
         with code.nest("line", [here, lines]) as (r, line):
             load = tirx.BufferLoad(rows, [first + r, line * a_line])
             code.add(_prefetch(tirx.address_of(load)))
+
+
+def reach(sch: Schedule, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, Any, int | None]:
+    """First row of an iteration of the last loop, how many rows there are here, and at most."""
+    loop, n = around[-1], rows.shape[0]
+    outer = [x for x in around if str(x.annotations[KIND]) == "batch"]
+    first = sum((value_of(x, n) for x in outer), i64(0))
+    below = paths(sch[str(loop.annotations[NAME])])
+    inside = [[x for x in path[1:] if x.kind == "batch"] for path in below]
+    if any(x.last is None for path in inside for x in path):
+        return first, n - first, None
+    most = 1 + max(sum(x.last or 0 for x in path) for path in inside)
+    return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
+
+
+def redirect_walks(
+    body: tirx.Stmt, rows: Any, near: Any, first: Any
+) -> tuple[tirx.Stmt, list[tvm.ir.Call]]:
+    """Let walks read `near`, which begins with row `first`; returns also the walks as they were."""
+    calls: list[tvm.ir.Call] = []
+
+    def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
+        if not is_walk(call) or not call.args[0].source.same_as(rows):
+            return call
+        calls.append(call)
+        row, *rest = call.args
+        moved = tirx.BufferLoad(near, [row.indices[0] - first, i64(0)])
+        return tirx.call_intrin(call.ty, call.op, moved, *rest)
+
+    return tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)), calls
 
 
 def _first_walk(body: tirx.Stmt) -> Any | None:

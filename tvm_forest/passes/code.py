@@ -69,6 +69,13 @@ class Code:
         with ExitStack() as stack:
             yield [stack.enter_context(self.repeat(name, count)) for count in counts]
 
+    def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
+        """Return width, begin and number of full groups of `count` things, then of single ones."""
+        if width == 1:
+            return [(1, i64(0), count)]
+        full = tirx.floordiv(count, i64(width))
+        return [(width, i64(0), full), (1, full * width, count - full * width)]
+
     @contextmanager
     def block(self, wrap: Any) -> Iterator[None]:
         """Collect what is emitted inside and append `wrap(statement)`."""

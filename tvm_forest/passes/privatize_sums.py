@@ -213,7 +213,7 @@ class _Region:
         width = int(strategy.split()[1]) if strategy.startswith("vector") else 1
         count = self._levels[level].extent - first
         with code.nest("add", [*outer, count, classes[1]]) as (*places, i, c):
-            for lanes, begin, groups in _groups(rows[1], width):
+            for lanes, begin, groups in code.groups(rows[1], width):
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
                     r = begin + group * lanes + lane
                     source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
@@ -223,14 +223,6 @@ class _Region:
                         target, at = self.margin, [rows[0] + r, classes[0] + c]
                     total = tirx.BufferLoad(target, at) + source
                     code.add(tirx.BufferStore(target, total, at))
-
-
-def _groups(rows: Any, width: int) -> list[tuple[int, Any, Any]]:
-    """Lanes, first row and number of groups: full vectors, then the rows that are left."""
-    if width == 1:
-        return [(1, i64(0), rows)]
-    full = tirx.floordiv(rows, i64(width))
-    return [(width, i64(0), full), (1, full * width, rows - full * width)]
 
 
 def _strategy(loop: tirx.For) -> str:

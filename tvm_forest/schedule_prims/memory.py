@@ -13,8 +13,8 @@ from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 
 HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
-LAYOUTS = ("array", "packed", "reorg", "sparse")
-"""What a search tries without tiles, and TILED with them; every `tir_gen/rep_<name>.py` is one."""
+LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
+"""What a search tries without tiles, and TILED with them; there may be more, see `tir_gen`."""
 TILED = ("array", "sparse")
 
 
@@ -53,9 +53,10 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
     asks for the rows or the first nodes of the tree of the next iteration; "shared" copies into the
-    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU.
+    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU. A layout that codes
+    rows ("ranked") does so with or without "pack", and always near, so "pack" only says where.
 
-    Pass: CacheNear. (`cache_read` and `compute_at` cannot follow a nest with copies.)
+    Passes: CacheNear, CodeRows. (`cache_read` and `compute_at` cannot follow a nest with copies.)
 
     Args:
         index: a loop over rows or trees.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import tirx
 
+from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest_passes.ordering import level_order
 from .representation import Columns, Expr, Hold, NodeTest
@@ -36,6 +37,22 @@ def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, np.arange(forest.n_nodes), base + forest.left)
     return order, 2 * (place[left] - base) + ~forest.is_leaf
+
+
+def check_children(layout: str, forest: Forest, child: Array, bits: int, rest: str) -> None:
+    """Refuse a child number that does not fit its field; `rest` ends the message.
+
+    Raises:
+        BuildError: names the first such node.
+    """
+    wrong = child >> max(0, bits) > 0
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        tree = int(forest.node_tree[node])
+        raise BuildError(
+            f"represent_as: layout '{layout}': tree {tree}, node {node - forest.tree_offset[tree]}:"
+            f" child {child[node]} does not fit the {max(0, bits)} bits that {rest}"
+        )
 
 
 def follow(link: Expr, goes_left: Expr) -> Expr:

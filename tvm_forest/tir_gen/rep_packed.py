@@ -27,7 +27,13 @@ from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from .node_fields import any_default_left, follow, links_in_level_order, place_columns
+from .node_fields import (
+    any_default_left,
+    check_children,
+    follow,
+    links_in_level_order,
+    place_columns,
+)
 from .representation import (
     Buffers,
     BufferSpec,
@@ -82,7 +88,8 @@ class PackedRepresentation(Representation):
         feature_bits = max(8, (forest.n_features - 1).bit_length())
         rep = cls(forest.n_trees, forest.n_nodes, feature_bits, any_default_left(forest))
         order, links = links_in_level_order(forest)
-        _check_children(forest, links >> 1, max(0, FIELDS - rep.inner_bit - 1))
+        rest = f"{forest.n_features} features leave; use represent_as('sparse')"
+        check_children(cls.name, forest, links >> 1, FIELDS - rep.inner_bit - 1, rest)
         inner = ~forest.is_leaf
         number = np.where(inner, forest.threshold, forest.leaf_value[:, 0])
         nodes = number.view(np.int32).astype(np.int64) << FIELDS
@@ -183,16 +190,3 @@ def _number(word: Expr) -> Expr:
 
 def _ones(count: int) -> Expr:
     return tirx.IntImm("int64", (1 << count) - 1)
-
-
-def _check_children(forest: Forest, child: Array, bits: int) -> None:
-    """Refuse a child number that does not fit its field."""
-    wrong = child >> bits > 0
-    if wrong.any():
-        node = int(np.argmax(wrong))
-        tree = int(forest.node_tree[node])
-        raise BuildError(
-            f"represent_as: layout 'packed': tree {tree}, node {node - forest.tree_offset[tree]}: "
-            f"child {child[node]} does not fit the {bits} bits that {forest.n_features} features "
-            "leave; use represent_as('sparse')"
-        )

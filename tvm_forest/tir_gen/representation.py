@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tvm import tirx
 
 from ..errors import ScheduleError
 from ..forest import Array, Forest
+
+if TYPE_CHECKING:
+    from .ranks import RankCode
 
 Expr = Any  # tirx expression
 Buffers = Mapping[str, tirx.Var]
@@ -136,6 +139,11 @@ class Representation(Protocol):
     name: ClassVar[str]
     tile_sizes: ClassVar[Sequence[int]] = (1,)
     """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
+
+    @property
+    def row_code(self) -> RankCode | None:
+        """How rows are coded before they are walked; None if walks read the rows themselves."""
+        return None
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:

@@ -1,0 +1,181 @@
+"""The ranked layout: a node is a word of 4 bytes, for its threshold is a rank.
+
+takes: Forest; gives: RankedRepresentation and its arrays.
+
+    bits 31 ... i + 1   i       ...      8 (16)   ... 0
+    left child          inner   column            rank
+
+Rows are coded before they are walked, once a block, see `ranks`: a walk compares the code of a
+value with the code of a threshold, which is exact, and asks nothing about missing values. Child and
+inner flag together are the link of the sparse layout. Leaf values lie in an array of their own, by
+the number of the node: half of the nodes are leaves, and those are the last of their tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from tvm import tirx
+
+from ..forest import Array, Forest
+from .node_fields import check_children, follow, links_in_level_order, place_columns
+from .ranks import RankCode, rank_tests
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Columns,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+    register,
+)
+
+WORD = 32
+
+
+@register
+@dataclass(frozen=True)
+class RankedRepresentation(Representation):
+    """All nodes of all trees, one after the other, a word each.
+
+    Attributes:
+        trees: T.
+        slots: nodes of all trees together.
+        dtype: of leaf values.
+        code: how rows are coded.
+        column_bits: width of the column field.
+    """
+
+    name: ClassVar[str] = "ranked"
+    trees: int
+    slots: int
+    dtype: str
+    code: RankCode
+    column_bits: int
+
+    @property
+    def row_code(self) -> RankCode:
+        """How rows are coded."""
+        return self.code
+
+    @property
+    def rank_bits(self) -> int:
+        """Width of the rank field."""
+        return 8 * np.dtype(self.code.dtype).itemsize
+
+    @property
+    def link_bit(self) -> int:
+        """Where the link begins."""
+        return self.rank_bits + self.column_bits
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: a feature has too many thresholds, or a child does not fit.
+        """
+        ranked = rank_tests(forest, cls.name)
+        order, links = links_in_level_order(forest)
+        needed = (ranked.code.columns - 1).bit_length()
+        rep = cls(forest.n_trees, forest.n_nodes, forest.sum_dtype, ranked.code, max(8, needed))
+        if links.max(initial=0) >> max(0, WORD - rep.link_bit):
+            rep = replace(rep, column_bits=needed)  # not a whole byte, which x86 takes out at once
+        rest = "ranks and columns leave; use represent_as('packed')"
+        check_children(cls.name, forest, links >> 1, WORD - rep.link_bit - 1, rest)
+        words = links << rep.link_bit | ranked.column << rep.rank_bits | ranked.rank
+        arrays: dict[str, Array] = {
+            "offset": forest.tree_offset[:-1].astype(np.int64),
+            "depth": forest.depths,
+            "nodes": words[order].astype(np.uint32),
+            "leaf_value": forest.leaf_value[order, 0],
+            "leaf_id": forest.node_id[order],
+        }
+        return rep, arrays | ranked.arrays
+
+    def value_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return offsets, depths, nodes, leaf values, and what rows are coded with."""
+        return (*self._buffers(), BufferSpec("leaf_value", self.dtype, (self.slots,)))
+
+    def id_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return the same with the source number of every leaf in the place of its value."""
+        return (*self._buffers(), BufferSpec("leaf_id", "int32", (self.slots,)))
+
+    def _buffers(self) -> tuple[BufferSpec, ...]:
+        return (
+            BufferSpec("offset", "int64", (self.trees,)),
+            BufferSpec("depth", "int32", (self.trees,)),
+            BufferSpec("nodes", "uint32", (self.slots,)),
+            *self.code.buffers(),
+        )
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> RankedTree:
+        """Load where the tree begins and how deep it is."""
+        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
+        hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
+        return RankedTree(self, buffers, first, hops)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show the fields of a word under the places of their bits."""
+        word, at, flag = arrays["nodes"].astype(np.int64), self.rank_bits, self.link_bit
+        columns = {
+            **place_columns(arrays["offset"], self.slots),
+            f"left child {WORD - 1}-{flag + 1}": word >> (flag + 1),
+            f"inner {flag}": word >> flag & 1,
+            f"column {flag - 1}-{at}": word >> at & ((1 << self.column_bits) - 1),
+            f"rank {at - 1}-0": word & ((1 << at) - 1),
+        }
+        return {"nodes": columns}
+
+
+@dataclass(frozen=True)
+class RankedTree(TreeAccess):
+    """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
+
+    rep: RankedRepresentation
+    buffers: Buffers
+    first: Expr
+    hops: Expr
+    root: Expr = tirx.IntImm("int64", 0)
+    stays: ClassVar[bool] = True
+
+    def _word(self, node: Expr) -> Expr:
+        return tirx.BufferLoad(self.buffers["nodes"], [self.first + node])
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load the node; a leaf tests column 0."""
+        word = hold("word", self._word(node))
+        column = tirx.shift_right(word, _u32(self.rep.rank_bits))
+        column = column & _u32((1 << self.rep.column_bits) - 1)
+        rank = (word & _u32((1 << self.rep.rank_bits) - 1)).astype(self.rep.code.dtype)
+        return NodeTest(rank, column.astype("int64"), None)
+
+    def child(self, node: Expr, goes_left: Expr) -> Expr:
+        """The left child, or the slot behind it; a leaf itself."""
+        link = tirx.shift_right(self._word(node), _u32(self.rep.link_bit))
+        return follow(link.astype("int64"), goes_left)
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Ask for the flag."""
+        return tirx.EQ(self._word(node) & _u32(1 << self.rep.link_bit), _u32(0))
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Values by slot."""
+        return tirx.BufferLoad(self.buffers["leaf_value"], [self.first + node])
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        return tirx.BufferLoad(self.buffers["leaf_id"], [self.first + node])
+
+    def heads(self) -> list[Expr]:
+        """The first nodes of the tree, 16 to a cache line."""
+        return [self._word(tirx.IntImm("int64", node)) for node in (0, 16)]
+
+
+def _u32(value: int) -> Expr:
+    return tirx.IntImm("uint32", value)
