@@ -158,7 +158,7 @@ RANDOM = [drawn_schedule(seed, (ONE, THREE)[seed % 2], 7) for seed in range(RAND
 
 
 def check_mirror(sch: Schedule) -> None:
-    for output in ("margin", "value", "per_tree", "apply"):
+    for output in ("predict", "per_tree", "apply"):
         nest = nest_in_tvm(sch, output)
         # TVM runs all of a number of parts, also those that few rows leave empty
         in_parts = any(isinstance(loop.step, Share) for loop in sch.loops())

@@ -442,7 +442,7 @@ SCHEDULES = {
 
 
 def scheduled(
-    sch: Schedule, output: str = "margin", comparison: str = "<"
+    sch: Schedule, output: str = "predict", comparison: str = "<"
 ) -> tuple[tvm.IRModule, Any]:
     """Return the scheduled function and its pipeline."""
     forest = arrange_by_round(FOREST)
@@ -453,7 +453,7 @@ def scheduled(
     return tir.mod, pipeline(rep, comparison, sch, forms, None)
 
 
-def lowered_up_to(sch: Schedule, name: str, output: str = "margin") -> tuple[tvm.IRModule, Any]:
+def lowered_up_to(sch: Schedule, name: str, output: str = "predict") -> tuple[tvm.IRModule, Any]:
     """Return what a pass of the pipeline is given, and the pass."""
     mod, steps = scheduled(sch, output)
     for step in steps.passes:
@@ -477,7 +477,7 @@ def walks(mod: tvm.IRModule) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", ["margin", "per_tree", "apply"])
+@pytest.mark.parametrize("output", ["predict", "per_tree", "apply"])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_walk_operator_survives_the_pipeline(name: str, output: str) -> None:
     mod, steps = scheduled(SCHEDULES[name], output)
@@ -511,7 +511,7 @@ def test_a_function_without_walks_is_left_alone() -> None:
 
 @pytest.mark.parametrize(("comparison", "kind"), [("<", tirx.LT), ("<=", tirx.LE)])
 def test_a_walk_compares_as_the_model_does(comparison: str, kind: type) -> None:
-    mod, steps = scheduled(SCHEDULES["new"], "margin", comparison)
+    mod, steps = scheduled(SCHEDULES["new"], "predict", comparison)
     lowered = steps(mod)
     other = tirx.LE if kind is tirx.LT else tirx.LT
     assert (count(lowered, kind), count(lowered, other)) == (1, 0)

@@ -154,7 +154,7 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     rep, arrays = pack(forest)
     sch = schedule(forest)
     forms = walk_forms(sch, forest)
-    tir = s_tir.Schedule(emit_canonical(forest, rep, "margin"))
+    tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
     replay(tir, sch, forms)
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)

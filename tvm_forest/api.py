@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import frontends
 from .forest import Forest
 from .forest_passes.leaf_hits import peel_depths
-from .forest_passes.ordering import arrange_by_round
+from .forest_passes.plain import plain
 from .profile import Profile
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
@@ -91,7 +91,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         ScheduleError: a rewrite needs a profile.
         InputError: the profile is of another model.
     """
-    return rewrite_forest(arrange_by_round(_forest(model, profile)), schedule)
+    return rewrite_forest(plain(_forest(model, profile)), schedule)
 
 
 def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) -> Schedule:

@@ -80,7 +80,7 @@ def describe(forest: Forest) -> dict[str, str]:
     span = f"{depths.min()} to {depths.max()}, mean {depths.mean():.1f}" if depths.size else "-"
     return {
         "model": forest.source,
-        "features": f"{forest.n_features}, of which {used} are tested",
+        "features": f"{forest.row_width}, of which {used} are tested",
         "outputs": str(forest.n_outputs),
         "rounds": str(forest.n_rounds),
         "trees": str(forest.n_trees),
@@ -155,12 +155,12 @@ def _read_csv(path: Path, where: str, forest: Forest) -> Array:
         lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
     if lines and not any(_is_number(field) for field in lines[0][1]):
         _check_header(lines.pop(0)[1], where, forest)
-    rows = np.empty((len(lines), forest.n_features), np.float64)
+    rows = np.empty((len(lines), forest.row_width), np.float64)
     for i, (number, line) in enumerate(lines):
-        if len(line) != forest.n_features:
+        if len(line) != forest.row_width:
             raise InputError(
                 f"{where}: line {number} has {len(line)} fields, the model has "
-                f"{forest.n_features} features"
+                f"{forest.row_width} features"
             )
         wrong = next((x for x in line if x.strip() and not _is_number(x)), None)
         if wrong is not None:

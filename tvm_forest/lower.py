@@ -2,7 +2,7 @@
 
 takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 
-    Forest --arrange, rewrite--> Forest --pack--> Representation + arrays
+    Forest --plain, rewrite--> Forest --pack--> Representation + arrays
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest that was asked for
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
@@ -19,7 +19,8 @@ from tvm import s_tir, tirx
 
 from .errors import BuildError, ScheduleError, UnsupportedModel
 from .forest import Array, Forest
-from .forest_passes.ordering import arrange_by_round, take_trees
+from .forest_passes.ordering import take_trees
+from .forest_passes.plain import plain
 from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
@@ -29,6 +30,8 @@ from .target import Target
 from .targets import cpu
 from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical
+
+FUNCTIONS: tuple[Output, ...] = ("predict", "per_tree", "apply")
 
 PARALLEL = "_parallel"
 """Suffix of the functions that use threads; those without it run on the caller's thread."""
@@ -65,7 +68,7 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
 
     Args:
         forest: the model.
-        sch: how to evaluate it; made for `arrange_by_round(forest)`.
+        sch: how to evaluate it; made for `plain(forest)`.
         target: the machine.
         exact: refuse a schedule that adds leaves in another order than the model.
 
@@ -103,10 +106,10 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     Raises:
         ScheduleError, BuildError: see `build`.
     """
+    forest = plain(forest)
     _check_forest(forest)
-    arranged = arrange_by_round(forest)
-    _check_schedule(arranged, sch, exact)
-    rewritten = rewrite(arranged, sch)
+    _check_schedule(forest, sch, exact)
+    rewritten = rewrite(forest, sch)
     if tree is not None:
         rewritten = take_trees(rewritten, np.array([tree]))
     return Packed(rewritten, *_layout(rewritten, sch).pack(rewritten))
@@ -119,14 +122,14 @@ def _lower(
     forest, rep, arrays = pack(forest, sch, exact)
     machine = cpu.tvm_target(target)
     abilities = cpu.abilities(machine)
-    before, after, arguments = {}, {}, {}
+    before, after, arguments = {}, {}, dict[str, list[Array]]()
     forms = walk_forms(sch, forest)
-    for name, output in _functions(forest).items():
+    for name in FUNCTIONS:
         # 2. what is to be computed, and from what
-        specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
+        specs = rep.id_buffers() if name == "apply" else rep.value_buffers()
         base = [forest.base_score.astype(forest.sum_dtype)] if name == "predict" else []
         arguments[name] = [*(arrays[spec.name] for spec in specs), *base]
-        canonical = emit_canonical(forest, rep, output)
+        canonical = emit_canonical(forest, rep, name)
         before[name] = canonical["main"]
         for suffix, variant in _variants(sch).items():
             # 3. how it is to be computed
@@ -150,12 +153,6 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
     return layout
 
 
-def _functions(forest: Forest) -> dict[str, Output]:
-    """The compiled functions, by name; `predict` writes margins and, if they differ, values."""
-    predict: Output = "margin" if forest.link == "identity" else "value"
-    return {"predict": predict, "per_tree": "per_tree", "apply": "apply"}
-
-
 def _variants(sch: Schedule) -> dict[str, Schedule]:
     """A schedule with parallel loops has a twin without, for small batches and one thread."""
     if not any(loop.parallel for loop in sch.loops()):
@@ -176,12 +173,6 @@ def _schedule(mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]) -> t
 def _check_forest(forest: Forest) -> None:
     """Refuse by name what a Forest can say and the code generators cannot do yet."""
     refused = {
-        "categories": bool(forest.categories),
-        "leaf_value": forest.leaf_value.shape[1] != 1,
-        "base_first": not forest.base_first,
-        "aggregate": forest.aggregate != "sum",
-        "link_scale": forest.link_scale != 1,
-        "link": forest.link in ("log1p_exp", "signed_square"),
         "n_features": forest.n_features == 0,
         "threshold": forest.threshold.dtype != forest.leaf_value.dtype,
     }

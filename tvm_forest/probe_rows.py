@@ -19,7 +19,9 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     """Return rows whose values lie on thresholds, right beside them, or are special numbers.
 
-    One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats.
+    One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats, the
+    bound of what LightGBM takes for zero, the model's own number for a missing value. Features of
+    categories get those in the model's sets, others, and numbers that are no category.
 
     Args:
         forest: model whose thresholds are used.
@@ -30,10 +32,14 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     dtype = np.dtype(forest.row_dtype)
     info = np.finfo(dtype)
     special = np.array([*SPECIAL, info.tiny / 4, -info.tiny / 4, info.max, info.min], dtype)
-    rows = np.empty((n, forest.n_features), dtype)
-    for feature, thresholds in enumerate(_thresholds(forest)):
+    zero = _with_neighbours(np.array([1e-35, -1e-35], dtype)) if forest.zero_missing else ()
+    own = () if forest.missing is None else (forest.missing,)
+    special = np.array([*special, *zero, *own], dtype)
+    rows = np.empty((n, forest.row_width), dtype)
+    categories = _categories(forest)
+    for feature, thresholds in enumerate(_thresholds(forest)[: forest.row_width]):
         near = _with_neighbours(thresholds.astype(dtype)) if thresholds.size else special
-        rows[:, feature] = rng.choice(near, n)
+        rows[:, feature] = rng.choice(categories.get(feature, near).astype(dtype), n)
     wild = np.less(rng.random(rows.shape), 0.25)
     rows[wild] = rng.choice(special, int(wild.sum()))
     return rows
@@ -52,8 +58,13 @@ def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) ->
         missing: share of values, 0 to 1, that are NaN.
     """
     rng = np.random.default_rng(seed)
-    rows = np.empty((n, forest.n_features), forest.row_dtype)
-    for feature, thresholds in enumerate(_thresholds(forest)):
+    rows = np.empty((n, forest.row_width), forest.row_dtype)
+    categories = _categories(forest)
+    for feature, thresholds in enumerate(_thresholds(forest)[: forest.row_width]):
+        if feature in categories:
+            codes = categories[feature]
+            rows[:, feature] = rng.choice(codes[(codes >= 0) & (codes == np.floor(codes))], n)
+            continue
         finite = thresholds[np.isfinite(thresholds)]
         points = np.concatenate([finite[:1] - 1, finite, finite[-1:] + 1])
         if finite.size == 0:
@@ -70,6 +81,23 @@ def _thresholds(forest: Forest) -> list[Array]:
     tests = forest.tests
     bounds = np.searchsorted(tests[:, 0], np.arange(forest.n_features + 1))
     return [tests[bounds[f] : bounds[f + 1], 1] for f in range(forest.n_features)]
+
+
+def _categories(forest: Forest) -> dict[int, Array]:
+    """Numbers to try for each feature of categories: known ones, unknown ones, and others."""
+    pools: dict[int, set[float]] = {}
+    for feature, codes in _sets(forest):
+        pools.setdefault(feature, set()).update(map(float, codes))
+    odd = {-1.0, -0.5, 0.0, 0.5, 2.0**24 - 1, 2.0**24, 1e9}
+    return {
+        feature: np.array(sorted(pool | {max(pool, default=0.0) + 1} | odd))
+        for feature, pool in pools.items()
+    }
+
+
+def _sets(forest: Forest) -> list[tuple[int, tuple[int, ...]]]:
+    asked = [(int(forest.feature[node]), codes) for node, codes in forest.categories.items()]
+    return [*asked, *forest.derived, *forest.known_categories.items()]
 
 
 def _with_neighbours(values: Array) -> Array:

@@ -37,10 +37,10 @@ def to_rows(rows: Any, forest: Forest) -> Array:
     array = rows if isinstance(rows, np.ndarray) else _from_object(rows)
     if isinstance(array, np.ma.MaskedArray):
         raise InputError(f"{WHERE}: a masked array; use rows.filled(numpy.nan)")
-    if array.ndim != 2 or array.shape[1] != forest.n_features:
+    if array.ndim != 2 or array.shape[1] != forest.row_width:
         hint = "; for one row use rows.reshape(1, -1)" if array.ndim == 1 else ""
         raise InputError(
-            f"{WHERE}: rows must have shape (R, {forest.n_features}), got {array.shape}{hint}"
+            f"{WHERE}: rows must have shape (R, {forest.row_width}), got {array.shape}{hint}"
         )
     if array.dtype.kind not in NUMBERS:
         raise InputError(
@@ -92,15 +92,15 @@ def _from_object(rows: Any) -> Array:
 def _from_frame(frame: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     """Columns in the order of the frame, each converted on its own."""
     names = [str(name) for name in frame.columns]
-    if len(names) != forest.n_features:
-        raise InputError(f"{WHERE}: expected {forest.n_features} columns, got {len(names)}")
+    if len(names) != forest.row_width:
+        raise InputError(f"{WHERE}: expected {forest.row_width} columns, got {len(names)}")
     if forest.feature_names is not None and tuple(names) != forest.feature_names:
         at = next(i for i, name in enumerate(names) if name != forest.feature_names[i])
         raise InputError(
             f"{WHERE}: column {at} is '{names[at]}', the model has '{forest.feature_names[at]}' "
             "there; use frame[predictor.forest.feature_names]"
         )
-    array = np.empty((len(frame), forest.n_features), dtype)
+    array = np.empty((len(frame), forest.row_width), dtype)
     for i, name in enumerate(names):
         column = frame.iloc[:, i]
         try:

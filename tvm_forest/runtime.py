@@ -23,6 +23,7 @@ from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
 from .target import Target
+from .tir_gen.canonical import result_names
 
 WALKS_WORTH_A_THREAD = 10_000
 """Rows times trees from which all cores are used by default: 96 rows of `airline` or `higgs` (100
@@ -72,8 +73,8 @@ class Predictor:
         suffixes = ("", "_parallel") if parallel else ("",)
         self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
         self._block = _rows_of_one_thread(parallel)
-        order = np.argsort(forest.tree_id[forest.tree_id >= 0], kind="stable")
-        self._columns = np.flatnonzero(forest.tree_id >= 0)[order]
+        self._results = result_names(forest)
+        self._columns = _columns_of_trees(forest)
 
     # -- public -----------------------------------------------------------------------------------
 
@@ -137,19 +138,20 @@ class Predictor:
         Raises:
             InputError: rows or n_jobs of the wrong kind.
         """
-        ids = self._leaves("apply", "int32", rows, n_jobs)
+        ids = self._leaves("apply", "int32", rows, n_jobs)[:, :, 0]
         return ids.astype(self.forest.leaf_id_dtype)
 
     def predict_per_tree(self, rows: Any, n_jobs: int | None = None) -> Array:
         """Return the leaf value that every tree adds to the margin.
 
         Returns:
-            (R, T), in the source model's order of trees.
+            (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
 
         Raises:
             InputError: rows or n_jobs of the wrong kind.
         """
-        return self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs)
+        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs)
+        return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
         """Return how far a margin may be from the source model's, to be compared with |difference|.
@@ -164,9 +166,10 @@ class Predictor:
         Raises:
             InputError: rows of the wrong kind.
         """
-        leaves = np.abs(self.predict_per_tree(rows).astype(np.float64))
+        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, None).astype(np.float64)
+        leaves = np.abs(leaves.reshape(len(leaves), -1))
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
-        np.add.at(total.T, self.forest.tree_class[self._columns], leaves.T)
+        np.add.at(total.T, self.forest.tree_class[self._columns.ravel()], leaves.T)
         unit = np.finfo(self.forest.sum_dtype).eps / 2
         return (
             0 * total if self.schedule.keeps_order else 2 * (len(self._columns) + 1) * unit * total
@@ -174,25 +177,26 @@ class Predictor:
 
     def __repr__(self) -> str:
         forest = self.forest
-        size = f"{len(self._columns)} trees, {forest.n_features} features"
+        size = f"{len(self._columns)} trees, {forest.row_width} features"
         return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
 
     # -- calls ------------------------------------------------------------------------------------
 
     def _sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
-        rows = to_rows(rows, self.forest)
-        margin = np.empty((len(rows), self.forest.n_outputs), self.forest.sum_dtype)
-        outputs = [margin] if self.forest.link == "identity" else [margin, np.empty_like(margin)]
-        self._call("predict", rows, outputs, n_jobs)
-        return margin, outputs[-1]
+        rows = self.forest.prepared(to_rows(rows, self.forest))
+        shape, dtype = (len(rows), self.forest.n_outputs), self.forest.sum_dtype
+        results = {name: np.empty(shape, dtype) for name in self._results}
+        self._call("predict", rows, list(results.values()), n_jobs)
+        return results["margin"], results.get("value", results["margin"])
 
     def _leaves(self, name: str, dtype: str, rows: Any, n_jobs: int | None) -> Array:
-        rows = to_rows(rows, self.forest)
+        """Return (R, T, W), what the leaves of each tree of the source model say."""
+        rows = self.forest.prepared(to_rows(rows, self.forest))
         leaves = np.empty((len(rows), self.forest.n_trees), dtype)
         self._call(name, rows, [leaves], n_jobs)
-        whole = np.array_equal(self._columns, np.arange(self.forest.n_trees))
-        return leaves if whole else leaves[:, self._columns]
+        whole = np.array_equal(self._columns[:, 0], np.arange(self.forest.n_trees))
+        return leaves[:, :, None] if whole else leaves[:, self._columns]
 
     def _call(self, name: str, rows: Array, outputs: list[Array], n_jobs: int | None) -> None:
         threads = self._threads(len(rows), self.n_jobs if n_jobs is None else n_jobs)
@@ -210,6 +214,14 @@ class Predictor:
             return self.target.cores if large and n_rows > self._block else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
+
+
+def _columns_of_trees(forest: Forest) -> Array:
+    """Return (T, W), the compiled trees that stand for each tree of the source model."""
+    known = np.flatnonzero(forest.tree_id >= 0)
+    order = known[np.argsort(forest.tree_id[known], kind="stable")]
+    trees = len(np.unique(forest.tree_id[known]))
+    return order.reshape(trees, -1) if trees else order.reshape(0, 1)
 
 
 def _rows_of_one_thread(parallel: list[Loop]) -> int:

@@ -200,10 +200,9 @@ class Forest:
 
     @cached_property
     def trees_of_class(self) -> Array:
-        """Int64 (C,), trees that add to each output."""
-        shared = np.count_nonzero(self.tree_class < 0)
-        own = self.tree_class[self.tree_class >= 0]
-        return np.bincount(own, minlength=self.n_outputs) + shared
+        """Int64 (C,), trees of the source model that add to each output."""
+        known = self.tree_class[self.tree_id >= 0]
+        return np.bincount(known[known >= 0], minlength=self.n_outputs) + np.sum(known < 0)
 
     # -- invariants -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..forest import Forest
-from ..forest_passes.ordering import arrange_by_round
+from ..forest_passes.plain import plain
 from ..schedule import Schedule
 from ..target import Target
 
@@ -32,7 +32,7 @@ def _array_slots(forest: Forest) -> float:
 
 def new_schedule(forest: Forest) -> Schedule:
     """Return the schedule without directives for a model: one row at a time, tree by tree."""
-    arranged = arrange_by_round(forest)
+    arranged = plain(forest)
     rounds = arranged.depths.reshape(-1, arranged.n_outputs).max(axis=1)
     depths = tuple(int(depth) for depth in rounds)
     return Schedule(arranged.n_trees, arranged.n_outputs, depths=depths)

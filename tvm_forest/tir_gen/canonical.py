@@ -25,10 +25,20 @@ from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
 from . import ops
-from .links import emit_link
+from .links import emit_finish
 from .representation import BufferSpec, Expr, Representation
 
-Output = Literal["margin", "value", "per_tree", "apply"]
+Output = Literal["predict", "per_tree", "apply"]
+
+
+def result_names(forest: Forest) -> tuple[str, ...]:
+    """Name the buffers that "predict" writes: sums of leaves, margins, values.
+
+    The sums are the margins unless they are divided, or the base score is added to them at last;
+    the margins are the values if the link is the identity.
+    """
+    sums = () if forest.base_first and forest.aggregate != "average" else ("sum",)
+    return (*sums, "margin", *(() if forest.link == "identity" else ("value",)))
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -37,14 +47,15 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
     Args:
         forest: trees stand in the order `round * C + class`.
         rep: how the model lies in memory.
-        output: "margin" (rows, model ..., base, margin); "value" (rows, model ..., base, margin,
-            value); "per_tree" or "apply" (rows, model ..., leaf).
+        output: "predict" (rows, model ..., base, results ..., see `result_names`); "per_tree" or
+            "apply" (rows, model ..., leaf).
 
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # no `class` loop if C = 1
             with T.sblock("walk"):
                 with T.init(): margin[r, c] = base[c]
                 margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
+        ...                                                 # what `links.emit_finish` emits
     """
     n = tirx.Var("n", "int64")
     specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
@@ -60,11 +71,9 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         else:
             base = _parameter("base", (forest.n_outputs,), forest.sum_dtype)
             shape = (n, forest.n_outputs)
-            margin = _parameter("margin", shape, forest.sum_dtype)
-            value = _parameter("value", shape, forest.sum_dtype) if output == "value" else None
-            _emit_sums(walks, base, margin)
-            if value is not None:
-                emit_link(forest, n, margin, value)
+            results = {x: _parameter(x, shape, forest.sum_dtype) for x in result_names(forest)}
+            _emit_sums(walks, base, next(iter(results.values())))
+            emit_finish(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})
 
 
@@ -124,15 +133,29 @@ class Walks:
         return tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *anchors)
 
 
+JOIN = {"min": tirx.min, "max": tirx.max}
+"""What is done with two leaf values; by default they are added."""
+
+
 def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
+    forest = walks.forest
+    join = JOIN.get(forest.aggregate, lambda a, b: a + b)
     with walks.loops() as loops, tb.sblock("walk"):
         r, c, tree = walks.axes(loops, tb.axis.reduce)
         tb.reads(*walks.reads(r), base[c])
         tb.writes(margin[r, c])
         with tb.init():
-            tb.buffer_store(margin, base[c], [r, c])
-        value = walks.walk(ops.WALK, walks.forest.sum_dtype, r, tree)
-        tb.buffer_store(margin, margin[r, c] + value, [r, c])
+            tb.buffer_store(margin, _start(forest, base[c]), [r, c])
+        value = walks.walk(ops.WALK, forest.sum_dtype, r, tree)
+        tb.buffer_store(margin, join(margin[r, c], value), [r, c])
+
+
+def _start(forest: Forest, base: Any) -> Any:
+    """What a sum begins with."""
+    if forest.aggregate in JOIN:
+        end = tirx.infinity(forest.sum_dtype)
+        return end if forest.aggregate == "min" else -end
+    return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
 
 
 def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:

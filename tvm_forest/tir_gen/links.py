@@ -1,4 +1,4 @@
-"""Link functions: margins of a row become its values.
+"""What comes after the sums: margins of a row, and its values.
 
 takes: buffers of the function under construction; gives: a block "finish" in it.
 
@@ -20,37 +20,72 @@ SIGMOID_CLIP = 88.7
 """XGBoost keeps `exp(-margin)` finite in float32 by this bound."""
 
 
-def emit_link(forest: Forest, n: Any, margin: Any, value: Any) -> None:
-    """Append the block that writes value[r, :] from margin[r, :].
+def emit_finish(forest: Forest, n: Any, base: Any, results: dict[str, Any]) -> None:
+    """Append the block that makes margins of sums and values of margins, where they differ.
+
+    Args:
+        forest: says what is to be done.
+        n: number of rows.
+        base: buffer of the base scores.
+        results: the buffers "sum", "margin" and "value" that there are, by name.
 
     Emits:
         for batch in T.serial(n):
             with T.sblock("finish"):
+                margin[r, :] = sum[r, :] / trees + base[:]
                 value[r, :] = link(margin[r, :])
     """
-    classes = forest.n_outputs
+    if len(results) == 1:
+        return
+    classes, (first, *written) = forest.n_outputs, results.values()
     with tb.serial(tirx.IntImm("int64", 0), n) as batch:
         IRBuilder.name("batch", batch)
         with tb.sblock("finish"):
             r = tb.axis.spatial(n, batch)
             IRBuilder.name("r", r)
-            tb.reads(margin[r, 0:classes])
-            tb.writes(value[r, 0:classes])
-            if forest.link == "softmax":
-                _emit_softmax(classes, r, margin, value)
-                return
-            with tb.serial(0, classes) as c:
-                linked = _elementwise(forest.link, margin[r, c], forest.sum_dtype)
-                tb.buffer_store(value, linked, [r, c])
+            tb.reads(first[r, 0:classes], base[0:classes])
+            tb.writes(*(buffer[r, 0:classes] for buffer in written))
+            if "sum" in results:
+                _emit_margins(forest, r, base, first, results["margin"])
+            if "value" in results:
+                _emit_values(forest, r, results["margin"], results["value"])
 
 
-def _elementwise(link: str, x: Any, dtype: str) -> Any:
+def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) -> None:
+    """Divide, and add what comes last. Classes without a tree have a base score only."""
+    dtype, trees = forest.sum_dtype, forest.trees_of_class
+    for c in range(forest.n_outputs):
+        value = total[r, c]
+        if forest.aggregate == "average":
+            value = value / tirx.FloatImm(dtype, float(max(1, trees[c])))
+        if not forest.base_first:
+            value = value + base[c]
+        tb.buffer_store(margin, value, [r, c])
+
+
+def _emit_values(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+    if forest.link == "softmax":
+        _emit_softmax(forest.n_outputs, r, margin, value)
+        return
+    with tb.serial(0, forest.n_outputs) as c:
+        tb.buffer_store(value, _elementwise(forest, margin[r, c]), [r, c])
+
+
+def _elementwise(forest: Forest, x: Any) -> Any:
+    dtype, link = forest.sum_dtype, forest.link
     one = tirx.FloatImm(dtype, 1.0)
     if link == "sigmoid":
-        power = tirx.exp(tirx.min(-x, tirx.FloatImm(dtype, SIGMOID_CLIP)))
+        scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
+        bound = tirx.FloatImm(dtype, SIGMOID_CLIP)
+        power = tirx.exp(tirx.min(-scaled, bound) if dtype == "float32" else -scaled)
         return one / (power + one)
     if link == "exp":
         return tirx.exp(x)
+    if link == "log1p_exp":
+        return tirx.log1p(tirx.exp(x))
+    if link == "signed_square":
+        zero = tirx.FloatImm(dtype, 0.0)
+        return tirx.Select(x < zero, -x * x, x * x)
     if link == "step":
         return tirx.Cast(dtype, x > tirx.FloatImm(dtype, 0.0))
     raise AssertionError(f"no link named {link!r}")

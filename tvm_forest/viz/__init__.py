@@ -17,7 +17,8 @@ from .. import frontends
 from ..errors import InputError
 from ..forest import Array, Forest
 from ..forest_passes.leaf_hits import node_hits
-from ..forest_passes.ordering import arrange_by_round, take_trees
+from ..forest_passes.ordering import take_trees
+from ..forest_passes.plain import plain
 from ..profile import Profile
 from ..schedule import Schedule
 from .picture import LETTER, LINE, SIZE, Picture
@@ -169,7 +170,7 @@ def _pack(model: Any, sch: Schedule, profile: Profile | None, tree: int | None =
 
     forest = _load(model, profile)
     if tree is not None:
-        _check_tree("layout", tree, arrange_by_round(forest).n_trees)
+        _check_tree("layout", tree, plain(forest).n_trees)
     return pack(forest, sch, tree=tree)
 
 
