@@ -88,7 +88,11 @@ class Decide:
         return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
 
     def _bits(self, value: Any, test: NodeTest) -> Any:
-        left = self._compare("olt" if self.comparison == "<" else "ole", value, test.threshold)
+        threshold = test.threshold
+        if value.ty.dtype != threshold.ty.dtype:  # TIR would make them alike by itself
+            wide = f"float64x{tvm.DataType(value.ty.dtype).lanes}"
+            value, threshold = value.astype(wide), threshold.astype(wide)
+        left = self._compare("olt" if self.comparison == "<" else "ole", value, threshold)
         if test.default_left is None:
             return left
         return left | (self._compare("uno", value, value) & test.default_left)

@@ -14,8 +14,9 @@ from .directive import directive, find_loop, refuse
 
 HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
 LAYOUTS = ("array", "packed", "reorg", "sparse")
-"""What a search tries without tiles, and TILED with them; every file `tir_gen/rep_<name>.py` is a layout."""
+"""What a search tries without tiles; every file `tir_gen/rep_<name>.py` is a layout."""
 TILED = ("array", "sparse")
+"""What a search tries with tiles."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
