@@ -210,7 +210,7 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
 
 
 def _walked(by: str, hops: int) -> dict[str, Any]:
-    """How the walks of a piece are done: in a straight line, or peeled; very deep ones in a loop."""
+    """How the walks of a piece are done: in a straight line or peeled; very deep ones in a loop."""
     if by == "depth":
         return {"hops": hops if hops <= MOST_HOPS else None}
     return {"peel": (min(hops, MOST_HOPS), True) if hops else None}

@@ -259,8 +259,8 @@ def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
         forest: trees stand in the order `round * C + class`.
 
     Raises:
-        ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a peel asks for
-            the likely hops and the forest has no leaf profile.
+        ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
+            peel asks for the likely hops and the forest has no leaf profile.
     """
     return {leaf.name: _walk_form(sch, leaf, forest) for leaf in sch.leaves()}
 
