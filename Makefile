@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 15000
 
-.PHONY: demo test tiny lint format size golden language bench bench-schedules bench-tiling clean
+.PHONY: demo test tiny lint format size golden language bench bench-layouts bench-schedules bench-tiling clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -40,6 +40,9 @@ language: $(INSTALLED)  ## every directive on real models: equal, or how far fro
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/first_figure.py
+
+bench-layouts: $(INSTALLED)  ## size, time to build and speed of every layout and tile size
+	$(BIN)/python benchmarks/layouts.py --out build/layouts.json
 
 bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plot in build/
 	$(BIN)/pip install --quiet --editable '.[plot]'

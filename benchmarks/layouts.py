@@ -55,7 +55,7 @@ def tiled(layout: str, size: int, how: str = "uniform") -> Callable[[Schedule], 
 
 
 LAYOUTS: dict[str, Callable[[Schedule], Schedule]] = {
-    **{name: scalar(name) for name in ("array", "reorg", "packed", "sparse")},
+    **{name: scalar(name) for name in ("array", "reorg", "packed", "ranked", "sparse")},
     **{f"array, tiles of {k}": tiled("array", k) for k in (2, 3, 4, 8)},
     **{f"sparse, tiles of {k}": tiled("sparse", k) for k in (2, 3, 4, 8)},
     "sparse, optimal tiles of 8": tiled("sparse", 8, "optimal"),

@@ -29,7 +29,6 @@ from tvm_forest.errors import (
     ScheduleError,
     UnsupportedModel,
 )
-from tvm_forest.forest import CategoryRule
 
 NAMES = ("age", "height", "weight")
 TREES = [Split(0, 0.5, -1.0, 2.0), Split(1, -0.25, 0.5, Split(2, 1.5, 0.25, 4.0), True), 0.125]
@@ -248,18 +247,6 @@ BAD_INPUTS = [
         "for t1 in (0, 2, 1)",
     ),
     # models that only the reference can predict
-    _model(
-        "categories",
-        replace(FOREST, categories={0: (1,)}, category_rule=CategoryRule("right")),
-        "'categories'",
-    ),
-    _model("base score last", replace(FOREST, base_first=False), "'base_first'", "False"),
-    _model("an average", replace(FOREST, aggregate="average"), "'aggregate'", "average"),
-    _model(
-        "vector leaves",
-        replace(FOREST, leaf_value=np.zeros((FOREST.n_nodes, 2), np.float32)),
-        "'leaf_value'",
-    ),
     _model(
         "thresholds finer than leaves",
         replace(FOREST, threshold=FOREST.threshold.astype(np.float64)),

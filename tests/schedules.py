@@ -1,15 +1,18 @@
 """Random schedules, and what every schedule must compute.
 
 A random schedule is a few steps drawn from the directives' own `choices` and from `further_moves`,
-which are legal too but which no search would try.
+which are legal too but which no search would try. With a forest, its model is rewritten as well:
+then some schedules cannot be built, and `refusal` says which.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import permutations
+from dataclasses import replace
+from itertools import chain, permutations, product
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,10 @@ import pytest
 
 import tvm_forest
 from forests import Split, forest_of
-from tvm_forest.errors import ScheduleError
+from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest_passes.ordering import arrange_by_round
+from tvm_forest.forest_passes.tiling import WAYS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
@@ -28,6 +33,12 @@ SHAPING = (
     *("simdize", "simdize", "atomic_reduce", "vector_reduce", "vector_reduce"),
 )
 """Words that are drawn more often: the others need many kinds of loops to meet."""
+
+LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse", "sparse_peeled")
+REWRITES = ("tile_nodes", "pad_trees", "sort_trees")
+DEPTHS = ("depth", "likely")
+PROFILED = ("likely", "probability", "hybrid", "optimal", "sparse_peeled")
+GATES = (None, None, (0.05, 0.9), (1.0, 0.0), (0.3, 0.5))
 
 MOST_HOPS = 60
 """Hops in the code of a function, above which a step is not taken."""
@@ -51,7 +62,8 @@ def further_moves(sch: Schedule, shallowest: int = 0) -> Iterator[tuple[str, dic
             chain = [loop.name, loop.children[0].name, loop.children[0].children[0].name]
             yield from (("reorder", {"indices": list(p)}) for p in permutations(chain))
         if loop.kind == "tree":
-            yield "split_by_depth", {"index": loop.name}
+            yield from (("split_by_depth", {"index": loop.name, "by": by}) for by in DEPTHS)
+            yield "peel_walk", {"index": loop.name, "hops": "likely"}
             yield "unroll_walk", {"index": loop.name, "hops": max(sch.depths or (0,))}
         yield "peel_walk", {"index": loop.name, "hops": 3}
         if shallowest:
@@ -62,26 +74,43 @@ def further_moves(sch: Schedule, shallowest: int = 0) -> Iterator[tuple[str, dic
             yield from (("interleave", {"index": loop.name, "factor": k}) for k in (3, 5))
 
 
-def moves(sch: Schedule, shallowest: int = 0) -> dict[str, list[dict[str, Any]]]:
+def model_moves(sch: Schedule, forest: Forest) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield rewrites of the model, all layouts, and the depths that the model has by then."""
+    for size, how, gate in product((2, 3, 4, 5, 8), WAYS, GATES):
+        uniform = how == "uniform"
+        yield "tile_nodes", {"size": size, "how": how, "gate": None if uniform else gate}
+    yield from (("pad_trees", {"to": to}) for to in ("tree", "forest"))
+    yield from (("sort_trees", {"by": by}) for by in DEPTHS)
+    yield from (("represent_as", {"name": name}) for name in LAYOUTS)
+    if sch.hops is None:
+        with contextlib.suppress(ForestError):
+            yield "know_depths", tvm_forest.with_depths(sch, forest).steps[-1].arguments
+
+
+def moves(sch: Schedule, forest: Forest | None = None) -> dict[str, list[dict[str, Any]]]:
     """Return the argument dicts that may be tried, by directive."""
     found = {name: list(DIRECTIVES[name].choices(sch)) for name in CPU_WORDS}
-    for name, arguments in further_moves(sch, shallowest):
+    shallowest = 0 if forest is None else int(arrange_by_round(forest).shallowest.min())
+    ours = further_moves(sch, shallowest)
+    for name, arguments in ours if forest is None else chain(ours, model_moves(sch, forest)):
         found[name].append(arguments)
     return {name: choices for name, choices in found.items() if choices}
 
 
 def drawn_schedule(
-    seed: int, start: Schedule, most: int = 8, shallowest: int = 0, least: int = 1
+    seed: int, start: Schedule, most: int = 8, forest: Forest | None = None, least: int = 1
 ) -> Schedule:
     """Take steps until so many are accepted, each drawn from the moves of a drawn directive."""
     rng = random.Random(seed)
     sch, wanted = start, rng.randint(least, most)
     if wanted > 2 and rng.random() < 0.3:
         sch = _rows_inside(start, rng.choice((4, 8, 16)))
+    if wanted > 2 and forest is not None and rng.random() < 0.5:
+        sch = _in_tiles(sch, forest, rng)
     for _ in range(4 * wanted):
-        if len(sch.steps) == wanted:
+        if len(sch.steps) >= wanted:
             break
-        choices = moves(sch, shallowest)
+        choices = moves(sch, forest)
         name = rng.choice([*sorted(choices), *(word for word in SHAPING if word in choices)])
         try:
             new = DIRECTIVES[name].apply(sch, rng.choice(choices[name]))
@@ -102,7 +131,7 @@ def _hops_of_leaf(sch: Schedule, leaf: Any) -> int:
     for loop in sch.path(leaf.name):
         copies *= (loop.count or 1) if loop.unroll else 1
         said = loop.peel[0] if loop.peel else loop.hops
-        hops = max(sch.depths or (0,)) if said == "depth" else said or hops
+        hops = max(sch.depths or (0,)) if said in DEPTHS else said or hops
     return copies * (hops + 1)
 
 
@@ -112,6 +141,40 @@ def _rows_inside(sch: Schedule, size: int) -> Schedule:
         return sch
     others = sch.names()[1:]
     return sch.tile("batch", "b0", "b1", size).reorder("b0", *others, "b1")
+
+
+def _in_tiles(sch: Schedule, forest: Forest, rng: random.Random) -> Schedule:
+    """Tile the nodes, and mostly choose a layout that can hold tiles."""
+    tiles = [x for name, x in model_moves(sch, forest) if name == "tile_nodes"]
+    new = sch.tile_nodes(**rng.choice(tiles))
+    return new.represent_as(rng.choice((*LAYOUTS, *2 * ("array", "sparse", "sparse_peeled"))))
+
+
+def refusal(forest: Forest, sch: Schedule) -> str:
+    """Return whether `build` "must" or "may" refuse a drawn schedule; "" if it takes it.
+
+    It may if a profile is missing, or if trees are moved or cut anew under straight lines.
+    """
+    sizes = [step.arguments["size"] for step in sch.rewrites if step.do == "tile_nodes"]
+    tiled = any(size > 1 for size in sizes)
+    unfit = ("packed", "reorg") if tiled else ("sparse_peeled",)
+    if sch.representation in unfit:
+        return "must"
+    words = [step.do for step in sch.steps]
+    if forest.hits is None and any(word in sch.to_json() for word in PROFILED):
+        return "may"
+    lined = [i for i, word in enumerate(words) if word in ("unroll_walk", "split_by_depth")]
+    lined += [i for i, step in enumerate(sch.steps) if step.arguments.get("check") is False]
+    return "may" if any(word in REWRITES for word in words[min(lined, default=99) :]) else ""
+
+
+def seen_forest(seed: int) -> Forest:
+    """Draw a small forest, four of five with the hits of hard rows."""
+    forest = odd_forest(seed)
+    if seed % 5 == 0:
+        return forest
+    ends = forest.reference_nodes(hard_rows(forest, 60, seed)).ravel()
+    return replace(forest, hits=np.bincount(ends, minlength=forest.n_nodes).astype(np.int64))
 
 
 def odd_forest(seed: int) -> Forest:

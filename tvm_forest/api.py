@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import frontends
+from .errors import InputError
 from .forest import Forest
 from .forest_passes.leaf_hits import peel_depths
 from .forest_passes.plain import plain
 from .profile import Profile
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
+from .schedule_prims.model import check_fit
 from .search import heuristic
 from .target import Target, parse_target
 
@@ -88,10 +90,12 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         profile: see `build`.
 
     Raises:
-        ScheduleError: a rewrite needs a profile.
+        ScheduleError: a rewrite needs a profile, or the schedule is of another model.
         InputError: the profile is of another model.
     """
-    return rewrite_forest(plain(_forest(model, profile)), schedule)
+    forest = plain(_forest(model, profile))
+    check_fit("rewrite", forest, schedule)
+    return rewrite_forest(forest, schedule)
 
 
 def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) -> Schedule:
@@ -114,7 +118,14 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
 def _forest(model: Any, profile: Profile | None = None) -> Forest:
     """Load a model, and give it the hits of a profile."""
     forest = load(model)
-    return forest if profile is None else profile.onto(forest)
+    if profile is None:
+        return forest
+    if not isinstance(profile, Profile):
+        raise InputError(
+            f"build: argument 'profile': expected a Profile, got {type(profile).__name__}; make "
+            "one with tvm_forest.profile(model, rows)"
+        )
+    return profile.onto(forest)
 
 
 def lower(

@@ -25,6 +25,7 @@ from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
+from .schedule_prims.model import check_fit
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import cpu
@@ -196,22 +197,16 @@ def _check_device(sch: Schedule) -> None:
 
 
 def _check_schedule(forest: Forest, sch: Schedule, exact: bool) -> None:
-    if not isinstance(sch, Schedule):
-        raise ScheduleError(
-            f"build: argument 'schedule': expected a Schedule, got {type(sch).__name__}; "
-            "make one with tvm_forest.new_schedule(model)"
-        )
-    size = (forest.n_trees, forest.n_outputs)
-    if (sch.trees, sch.classes) != size:
-        raise ScheduleError(
-            f"build: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
-            f"the model has {size[0]} and {size[1]}; make one with "
-            f"tvm_forest.new_schedule(model)\n{sch}"
-        )
+    check_fit("build", forest, sch)
     if sch.batch is not None:
         raise ScheduleError(
             f"build: argument 'schedule': made for batches of {sch.batch} rows, but code is made "
             f"for any number; leave 'batch' out\n{sch}"
+        )
+    if forest.aggregate in ("min", "max") and not sch.keeps_order:
+        raise ScheduleError(
+            f"build: argument 'schedule': it adds up parts of the forest, but the model takes the "
+            f"{forest.aggregate} of its leaves; run rows in parallel, not trees\n{sch}"
         )
     if exact and not sch.keeps_order:
         raise ScheduleError(

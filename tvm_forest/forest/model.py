@@ -276,7 +276,7 @@ class Forest:
     # -- reference --------------------------------------------------------------------------------
 
     def prepared(self, rows: Array) -> Array:
-        """Return rows as walks read them: NaN, and nothing else, is missing; derived columns follow.
+        """Return rows as walks read them: only NaN is missing, and derived columns follow.
 
         Args:
             rows: (R, row_width) in `row_dtype`; left as they are.

@@ -2,9 +2,9 @@
 
 takes: Forest, rows as users pass them; gives: rows as walks read them.
 
-Values that the source library takes for missing become NaN. Memberships in sets of categories become
-columns behind the others: 0 where the row goes left, 1 where it goes right, NaN where the value is
-missing.
+Values that the source library takes for missing become NaN. Memberships in sets of categories
+become columns behind the others: 0 where the row goes left, 1 where it goes right, NaN where the
+value is missing.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from ..forest import LEAF, Array, Forest
 from .leaf_hits import need_hits, peel_depths
 
 NULL_TREE = -1
+NEUTRAL = {"min": np.inf, "max": -np.inf}
+"""Leaf of a tree that changes nothing, where leaves are not added."""
 
 
 def take_trees(forest: Forest, order: Array) -> Forest:
@@ -22,8 +24,8 @@ def take_trees(forest: Forest, order: Array) -> Forest:
 
     Args:
         forest: source of the trees.
-        order: int (T',), tree numbers; NULL_TREE stands for a single leaf of value -0.0, which
-            leaves every sum as it is, to the bit (+0.0 would turn a sum of -0.0 into +0.0).
+        order: int (T',), tree numbers; NULL_TREE stands for a single leaf that changes nothing: of
+            value -0.0 where leaves are added, for +0.0 would turn a sum of -0.0 into +0.0.
     """
     forest = _with_null_tree(forest)
     order = np.where(order == NULL_TREE, forest.n_trees - 1, order)
@@ -110,7 +112,7 @@ def _with_null_tree(forest: Forest) -> Forest:
         left=grown(forest.left, LEAF),
         right=grown(forest.right, LEAF),
         default_left=grown(forest.default_left, False),
-        leaf_value=grown(forest.leaf_value, -0.0),
+        leaf_value=grown(forest.leaf_value, NEUTRAL.get(forest.aggregate, -0.0)),
         node_id=grown(forest.node_id, 0),
         tile=grown(forest.tile, 0),
         hits=grown(forest.hits, 0),

@@ -61,6 +61,9 @@ def pad_trees(forest: Forest, to: str = "tree") -> Forest:
     goal = (
         forest.depths if to == "tree" else np.full_like(forest.depths, forest.depths.max(initial=0))
     )
+    if np.all(forest.shallowest == goal):
+        return forest
+    forest = fill_tiles(forest)  # nothing may stand below a tile that is not full
     missing = np.where(forest.is_leaf, goal[forest.node_tree] - forest.hop_depth, 0)
     _check_growth(forest, missing)
     growth = _Growth(forest)
@@ -68,7 +71,7 @@ def pad_trees(forest: Forest, to: str = "tree") -> Forest:
         short = np.flatnonzero((growth.left < 0) & (missing[growth.source] > hops))
         growth.split(short, short)
         growth.fill(short, np.ones(len(short), np.int64))
-    return growth.forest() if missing.any() else forest
+    return growth.forest()
 
 
 def _check_growth(forest: Forest, missing: Array) -> None:

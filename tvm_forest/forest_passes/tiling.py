@@ -10,7 +10,6 @@ Definitions are those of Treebeard's drafts on tiling and on probability tiling.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -89,7 +88,7 @@ def _fits(tiled: Forest) -> bool:
 
 def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
     """Return what is wrong with the arguments of `tile_nodes`, or None."""
-    is_number = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+    is_number = isinstance(size, int) and not isinstance(size, bool)
     if not is_number or not 1 <= size <= MOST_NODES:
         what = f"argument 'size': expected 1 to {MOST_NODES} nodes, got {size!r}"
         return f"{what}; 8 is the widest, 1 means no tiles"
@@ -101,7 +100,7 @@ def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
         what = f"argument 'gate': {gate!r} chooses trees for another tiling than 'uniform'"
         return f"{what}; leave it out or use one of {', '.join(WAYS[1:])}"
     is_pair = isinstance(gate, tuple | list) and len(gate) == 2
-    if not is_pair or not all(isinstance(x, numbers.Real) and 0 <= x <= 1 for x in gate):
+    if not is_pair or not all(type(x) in (int, float) and 0 <= x <= 1 for x in gate):
         what = f"argument 'gate': {gate!r} is no pair of shares from 0 to 1"
         return f"{what}; give (leaves, rows) such as {DEFAULT_GATE}"
     return None

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from ..tir_gen.representation import NodeTest, TreeAccess
@@ -81,7 +82,11 @@ class Decide:
         return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
 
     def _bits(self, vectors: Vectors, value: Any, test: NodeTest) -> Any:
-        left = vectors.bits("olt" if self.comparison == "<" else "ole", value, test.threshold)
+        threshold = test.threshold
+        if value.ty.dtype != threshold.ty.dtype:  # TIR would make them alike by itself
+            wide = f"float64x{tvm.DataType(value.ty.dtype).lanes}"
+            value, threshold = value.astype(wide), threshold.astype(wide)
+        left = vectors.bits("olt" if self.comparison == "<" else "ole", value, threshold)
         if test.default_left is None:
             return left
         return left | (vectors.bits("uno", value, value) & test.default_left)

@@ -79,6 +79,7 @@ class RegisteredDirective:
         except TypeError as error:
             raise refuse(sch, self.name, str(error)) from None
         new = self.rewrite(*bound.args, **bound.kwargs)
+        arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         problem = new.problem()
         if problem is not None:
             raise refuse(sch, self.name, f"{problem}; leave this step out")

@@ -18,6 +18,7 @@ from typing import Any
 from ..nest import Guard, Loop
 from ..schedule import Schedule
 from .directive import check_new_name, directive, find_loop, refuse
+from .walks import MOST_HOPS
 
 MOST_COPIES = 64
 
@@ -181,12 +182,16 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     if depths is None:
         what = "argument 'index': the depths of the trees are not known"
         advice = "begin with new_schedule(model), or use tvm_forest.with_depths(schedule, model)"
+        if by == "likely":
+            what = "argument 'by': the hops to the likely leaves are not known"
+            advice = "use tvm_forest.with_depths(schedule, model, profile)"
         raise refuse(sch, "split_by_depth", f"{what}; {advice}", index)
     if loop.kind != "tree" or loop.special:
         what = f"argument 'index': '{index}' is no plain tree index; give a loop over trees"
         raise refuse(sch, "split_by_depth", what, index)
-    if loop.peel is not None:
-        what = f"argument 'index': '{index}' is already peeled; leave one of them out"
+    if loop.peel is not None or (by == "likely" and loop.hops is not None):
+        done = "peeled" if loop.hops is None else "fully unrolled"
+        what = f"argument 'index': '{index}' is already {done}; leave one of them out"
         raise refuse(sch, "split_by_depth", what, index)
     runs = [(depth, len(list(run))) for depth, run in groupby(_iteration_depths(sch, loop, depths))]
     if len(runs) > MOST_COPIES:
@@ -205,10 +210,10 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
 
 
 def _walked(by: str, hops: int) -> dict[str, Any]:
-    """How the walks of a piece are done: in a straight line, or peeled."""
+    """How the walks of a piece are done: in a straight line or peeled; very deep ones in a loop."""
     if by == "depth":
-        return {"hops": hops}
-    return {"peel": (hops, True) if hops else None}
+        return {"hops": hops if hops <= MOST_HOPS else None}
+    return {"peel": (min(hops, MOST_HOPS), True) if hops else None}
 
 
 def _iteration_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:

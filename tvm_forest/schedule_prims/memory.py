@@ -14,8 +14,9 @@ from .directive import directive, find_loop, refuse
 
 HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
-"""What a search tries without tiles, and TILED with them; there may be more, see `tir_gen`."""
+"""What a search tries without tiles; there may be more, see `tir_gen`."""
 TILED = ("array", "sparse")
+"""What a search tries with tiles."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..errors import ScheduleError
 from ..forest import Forest
 from ..forest_passes import ordering, padding, tiling
 from ..schedule import DIRECTIVES, Schedule, Step
@@ -39,6 +40,26 @@ def rewrite(forest: Forest, sch: Schedule) -> Forest:
         assert hook is not None, f"{step.do} is no rewrite of the model"
         forest = hook(forest, **step.arguments)
     return forest
+
+
+def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
+    """Refuse what is no schedule, or the schedule of another model.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if not isinstance(sch, Schedule):
+        raise ScheduleError(
+            f"{where}: argument 'schedule': expected a Schedule, got {type(sch).__name__}; "
+            "make one with tvm_forest.new_schedule(model)"
+        )
+    size = (forest.n_trees, forest.n_outputs)
+    if (sch.trees, sch.classes) != size:
+        raise ScheduleError(
+            f"{where}: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
+            f"the model has {size[0]} and {size[1]}; make one with "
+            f"tvm_forest.new_schedule(model)\n{sch}"
+        )
 
 
 def _noted(sch: Schedule, do: str, **arguments: Any) -> Schedule:
@@ -171,7 +192,7 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
     rounds = -(-sch.trees // sch.classes)
     for name, numbers in (("depths", depths), ("likely", likely)):
         fine = isinstance(numbers, list | tuple) and len(numbers) == rounds
-        fine = fine and all(isinstance(x, int) and 0 <= x < MOST_HOPS for x in numbers or ())
+        fine = fine and all(type(x) is int and 0 <= x < MOST_HOPS for x in numbers or ())
         if not fine and (name, numbers) != ("likely", None):
             what = f"argument '{name}': not one depth for each of the {rounds} rounds of trees"
             raise refuse(sch, "know_depths", f"{what}; use tvm_forest.with_depths(schedule, model)")

@@ -61,10 +61,12 @@ def treebeard_tree_at_a_time(sch: Schedule, cores: int = 2, walks: int = 8) -> S
     """Walk trees of one depth in one loop, in straight lines, `walks` rows together (E9).
 
     Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
-    change of depth, so the trees should be sorted by it. Keeps the order of additions.
+    change of depth, so the trees should be sorted by it. Keeps the order of additions. Treebeard
+    itself begins with `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`, which
+    does not.
 
     Args:
-        sch: schedule without directives, with known depths.
+        sch: schedule with known depths, without directives about loops.
         cores: parts of the batch, one for each core.
         walks: rows that walk together; 1 for one after the other.
     """

@@ -259,8 +259,8 @@ def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
         forest: trees stand in the order `round * C + class`.
 
     Raises:
-        ScheduleError: a straight line is too short, an unchecked peel too long, or a peel asks for
-            the likely hops and the forest has no leaf profile.
+        ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
+            peel asks for the likely hops and the forest has no leaf profile.
     """
     return {leaf.name: _walk_form(sch, leaf, forest) for leaf in sch.leaves()}
 
@@ -282,6 +282,13 @@ def _walk_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
             what = (
                 f"argument 'hops': {hops} is less than the depth {deep.max()} of tree {worst} in "
                 f"'{mark.name}'; use at least {deep.max()}, or 'depth'"
+            )
+            raise refuse(sch, "unroll_walk", what, mark.name)
+        if hops > MOST_HOPS:
+            worst = int(trees[np.argmax(deep)])
+            what = (
+                f"argument 'hops': tree {worst} is {hops} deep, a straight line takes at most "
+                f"{MOST_HOPS} hops; walk these trees in a loop"
             )
             raise refuse(sch, "unroll_walk", what, mark.name)
         return WalkForm("unroll", hops, even=same and hops == int(deep[0]))

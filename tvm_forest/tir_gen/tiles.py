@@ -156,7 +156,8 @@ class Record:
         at, shift = divmod(place, self.features_in_word)
         word = tirx.BufferLoad(tiles, [slot, self.lanes + at])
         shifted = tirx.shift_right(word, tirx.const(shift * self.feature_bits, self.word))
-        feature = shifted.astype("int64") & ((1 << self.feature_bits) - 1)
+        mask = tirx.IntImm("int64", (1 << self.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
+        feature = shifted.astype("int64") & mask
         left = None
         if self.any_default_left:
             left = (self._sides(buffers, slot) & (1 << place)) != 0
@@ -204,11 +205,11 @@ def check_bytes(layout: str, forest: Forest, bytes_of_tree: Array) -> None:
     Raises:
         BuildError: the layout needs more than MOST_BYTES.
     """
-    total = int(bytes_of_tree.sum())
+    total = float(bytes_of_tree.sum())
     if total > MOST_BYTES:
         worst = int(np.argmax(bytes_of_tree))
         raise BuildError(
             f"represent_as: layout {layout!r}: tree {worst} of {forest.depths[worst]} hops and "
-            f"{forest.n_trees - 1} others need {total} bytes, the limit is {MOST_BYTES}; use "
+            f"{forest.n_trees - 1} others need {total:.3g} bytes, the limit is {MOST_BYTES}; use "
             "represent_as('sparse')"
         )
