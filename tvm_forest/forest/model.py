@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,8 @@ class Forest:
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
         feature_names: names of the columns, or None.
+        pandas_categories: categories of the i-th categorical column of a frame, whose places in
+            this list are the codes that the model takes; none if it saw no such column.
         n_rounds: boosting rounds of the model.
         tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
             tile of its own. Leaves are alone in their tiles.
@@ -99,6 +102,7 @@ class Forest:
     labels: Array | None = None
     leaf_id_dtype: str = "int32"
     feature_names: tuple[str, ...] | None = None
+    pandas_categories: tuple[tuple[Any, ...], ...] = ()
     n_rounds: int = 0
     tile: Array | None = None
     tile_size: int = 1
@@ -191,6 +195,8 @@ class Forest:
                 continue
             value = getattr(self, entry.name)
             digest.update(entry.name.encode())
+            if isinstance(value, np.ndarray) and value.dtype.hasobject:  # labels may be anything
+                value = value.tolist()
             if isinstance(value, np.ndarray):
                 digest.update(str((value.dtype.str, value.shape)).encode())
                 digest.update(value.tobytes())

@@ -11,11 +11,12 @@ from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import xgboost
+from . import lightgbm, xgboost
 
-_LATER = ("lightgbm", "sklearn", "catboost", "treelite", "onnx")
+_LATER = ("sklearn", "catboost", "treelite", "onnx")
 _REMEDY = (
-    "give an XGBoost model file (JSON, UBJSON or binary), a Booster or a fitted XGB* estimator"
+    "give a model file of XGBoost (JSON, UBJSON or binary) or LightGBM (text), a Booster or a "
+    "fitted XGB* or LGBM* estimator"
 )
 
 
@@ -25,8 +26,10 @@ def load(model: Any) -> Forest:
     Args:
         model: path to an XGBoost file (JSON, UBJSON or the binary format of XGBoost 0.90 to 2.0,
             told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
-            `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`, or a `Forest`,
-            which is returned as it is. A file is taken as the `Booster` that it holds.
+            `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
+            of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
+            `LGBMRanker`; or a `Forest`, which is returned as it is. A file is taken as the
+            `Booster` that it holds.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -39,8 +42,14 @@ def load(model: Any) -> Forest:
     kind = xgboost.kind_of(model)
     if kind is not None:
         return xgboost.from_object(model, kind)
+    lightgbm_kind = lightgbm.kind_of(model)
+    if lightgbm_kind is not None:
+        return lightgbm.from_object(model, lightgbm_kind)
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
-    if any(cls.__module__.split(".")[0] in (*_LATER, "xgboost") for cls in type(model).__mro__):
+    if any(
+        cls.__module__.split(".")[0] in (*_LATER, "xgboost", "lightgbm")
+        for cls in type(model).__mro__
+    ):
         raise UnsupportedModel(
             f"load: argument 'model': an object of type {name} cannot be loaded yet; {_REMEDY}"
         )
@@ -58,6 +67,8 @@ def _load_file(path: Path) -> Forest:
     kind = xgboost.format_of(data)
     if kind is not None:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
+    if lightgbm.is_text(data):
+        return lightgbm.from_bytes(data, f"lightgbm {path}")
     later = _later_format(path, data)
     if later is not None:
         raise UnsupportedModel(
@@ -69,8 +80,6 @@ def _load_file(path: Path) -> Forest:
 
 
 def _later_format(path: Path, data: bytes) -> str | None:
-    if data.startswith(b"tree\n"):
-        return "a LightGBM model"
     if path.suffix.lower() == ".onnx":
         return "an ONNX model"
     return None
