@@ -45,6 +45,8 @@ class Forest:
         categories: per node, the set of categories that it asks for, for categorical nodes only.
         category_rule: what such a node does; needed if there is one.
         known_categories: per feature, the categories beside which all values are missing.
+        category_names: per feature, what a frame calls category 0, 1, 2, ...: the encoding that the
+            source library applies to frames; arrays hold the numbers.
         missing: a number that means missing, beside NaN.
         zero_missing: features whose values within 1e-35 of zero are missing.
         refuses: what rows may not hold, "nan" or "inf", for the source object refuses them.
@@ -83,6 +85,7 @@ class Forest:
     categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
     category_rule: CategoryRule | None = None
     known_categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    category_names: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
     missing: float | None = None
     zero_missing: tuple[int, ...] = ()
     refuses: tuple[str, ...] = ()
@@ -230,6 +233,8 @@ class Forest:
     def _rule_problem(self) -> str | None:
         if self.categories and self.category_rule is None:
             return "field 'category_rule' is missing, but a node asks for categories"
+        if any(not 0 <= feature < self.n_features for feature in self.category_names):
+            return f"field 'category_names' names a feature beyond the {self.n_features}"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
         return None
