@@ -343,5 +343,8 @@ def leaves(trained: Any, rows: Any) -> Any:
 
 
 def matrix_of(trained: xgb.Booster, rows: Any) -> xgb.DMatrix:
-    """A DMatrix of rows, under the names of the model's features."""
-    return xgb.DMatrix(rows, feature_names=trained.feature_names, nthread=1)
+    """A DMatrix of rows, under the names and types of the model's features."""
+    names, types = trained.feature_names, trained.feature_types
+    return xgb.DMatrix(
+        rows, feature_names=names, feature_types=types, enable_categorical=True, nthread=1
+    )

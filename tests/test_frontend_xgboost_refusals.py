@@ -1,6 +1,7 @@
 """What is no XGBoost model, or cannot be reproduced, gives one error with place and field."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from models import MODELS, data, labels, train
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
 from tvm_forest.forest import Forest
 from tvm_forest.frontends import load
+from xgboost_models import KINDS
 
 OLD = Path(__file__).parent / "data"
 OLD_FILES = sorted(path.name for path in OLD.glob("xgboost-*-*.*"))
@@ -18,7 +20,7 @@ OLD_FILES = sorted(path.name for path in OLD.glob("xgboost-*-*.*"))
 
 def edited(tmp_path, change, name="logistic"):
     """Write a model as JSON after `change` has been applied to its document."""
-    document = json.loads(MODELS[name]().save_raw("json"))
+    document = json.loads((MODELS | KINDS)[name]().save_raw("json"))
     change(document)
     path = tmp_path / "model.json"
     path.write_text(json.dumps(document))
@@ -105,22 +107,13 @@ REFUSALS = {
         lambda d: d["learner"]["objective"].update(name="reg:expectileerror"),
         "'objective': 'reg:expectileerror' is not among those known",
     ),
-    "two targets": (param(num_target="2"), "'num_target': 2 targets; train one model per target"),
-    "categorical features": (
-        learner(feature_types=["float", "c"]),
-        "'feature_types': feature 1 is categorical",
+    "targets of classes": (
+        param(num_target="2", num_class="3"),
+        "'num_target': 2 targets of 3 classes; train one model per target",
     ),
-    "categories in the model": (
-        lambda d: gb(d)["cats"]["enc"].append({"offsets": [0]}),
-        "'cats': the model encodes categories itself",
-    ),
-    "a categorical split": (
-        lambda d: gb(d)["trees"][3].update(categories_nodes=[0]),
-        "'categories_nodes': tree 3 has a categorical split",
-    ),
-    "leaves that are vectors": (
-        lambda d: gb(d)["trees"][1]["tree_param"].update(size_leaf_vector="3"),
-        "'size_leaf_vector': the leaves of tree 1 are vectors",
+    "weights without DART": (
+        lambda d: d["learner"]["gradient_booster"].update(weight_drop=[1.0] * 12),
+        "'weight_drop': trees with weights in 'gbtree' are of a later XGBoost",
     ),
     "a tiny base score before 3.2": (
         lambda d: (param(base_score="[1E-9]")(d), d.update(version=[3, 0, 0])),
@@ -143,6 +136,108 @@ def test_what_cannot_be_reproduced_is_refused_by_field(tmp_path, capfd, part):
         load(edited(tmp_path, change))
     assert message in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+def tree_part(field, change):
+    return lambda document: change(gb(document)["trees"][2][field])
+
+
+def encoding(**fields):
+    return lambda document: gb(document)["cats"]["enc"][0].update(fields)
+
+
+KIND_DAMAGES = {
+    "a set too few": (
+        "categories_in_sets",
+        tree_part("categories_sizes", list.pop),
+        "8 segments, 7 sizes",
+    ),
+    "a set that is too large": (
+        "categories_in_sets",
+        tree_part("categories_sizes", lambda sizes: sizes.__setitem__(0, 10**9)),
+        "'categories_segments': tree 2 has a segment beyond its",
+    ),
+    "a set that begins beyond the end": (
+        "categories_in_sets",
+        tree_part("categories_segments", lambda begin: begin.__setitem__(0, 2**62)),
+        "'categories_segments': tree 2 has a segment beyond its",
+    ),
+    "a negative category": (
+        "categories_in_sets",
+        tree_part("categories", lambda codes: codes.__setitem__(0, -3)),
+        "'categories': tree 2 has category -3, expected 0 to 16777215",
+    ),
+    "a category in words": (
+        "categories_in_sets",
+        tree_part("categories", lambda codes: codes.__setitem__(0, "a")),
+        "'categories': expected a list of integers",
+    ),
+    "a category beyond all integers": (
+        "categories_in_sets",
+        tree_part("categories", lambda codes: codes.__setitem__(0, 2**70)),
+        "'categories': expected a list of integers",
+    ),
+    "a categorical node without a set": (
+        "categories_in_sets",
+        tree_part("categories_nodes", lambda nodes: nodes.__setitem__(0, 999)),
+        "Could not find record for the categorical split",
+    ),
+    "names of too few features": (
+        "named_categories",
+        lambda d: gb(d)["cats"]["enc"].pop(),
+        "'enc': expected the categories of 6 features",
+    ),
+    "names without values": (
+        "named_categories",
+        lambda d: gb(d)["cats"]["enc"][0].pop("values"),
+        "'values': missing in 'enc'",
+    ),
+    "names that end beyond the text": (
+        "named_categories",
+        encoding(offsets=[0, 5]),
+        "'offsets': expected bounds of",
+    ),
+    "a vector too short": (
+        "vectors",
+        tree_part("leaf_weights", list.pop),
+        "'leaf_weights': tree 2 has no 3 values for each of its",
+    ),
+    "a vector that is not there": (
+        "vectors",
+        tree_part("right_children", lambda right: right.__setitem__(-1, 10**6)),
+        "'right_children': a leaf of tree 2 has no vector",
+    ),
+    "vectors of two sizes": (
+        "vectors",
+        tree_part("tree_param", lambda tree: tree.update(size_leaf_vector="10000000")),
+        "'size_leaf_vector': leaves of [3, 10000000] values for 3 outputs",
+    ),
+    "a weight too few": (
+        "dart",
+        lambda d: d["learner"]["gradient_booster"]["weight_drop"].pop(),
+        "'weight_drop': expected 12 numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", KIND_DAMAGES)
+def test_damaged_categories_vectors_and_weights_are_refused(tmp_path, capfd, damage):
+    name, change, message = KIND_DAMAGES[damage]
+    with pytest.raises(ModelFormatError) as error:
+        load(edited(tmp_path, change, name))
+    assert message in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_vectors_and_categories_of_old_versions_are_refused(tmp_path):
+    def without_vectors(document):
+        for each in gb(document)["trees"]:
+            del each["leaf_weights"]
+
+    with pytest.raises(UnsupportedModel, match="'leaf_weights': tree 0 keeps its vectors as XGB"):
+        load(edited(tmp_path, without_vectors, "vectors"))
+    with pytest.raises(UnsupportedModel, match="'version': unknown categories .* got XGBoost 1.6"):
+        load(edited(tmp_path, lambda d: d.update(version=[1, 6, 2]), "categories_in_sets"))
 
 
 BINARY_DAMAGES = {
@@ -170,53 +265,24 @@ def test_a_linear_booster_is_refused():
         load(train("reg:squarederror", data()[1], booster="gblinear"))
 
 
-def test_real_categories_targets_and_vector_leaves_are_refused():
-    rows, target = data()
-    types = ["c"] + ["float"] * 5
-    codes = np.column_stack([labels(3), rows[:, 1:]])
-    matrix = xgb.DMatrix(codes, target, feature_types=types, enable_categorical=True)
-    with pytest.raises(UnsupportedModel, match="'feature_types': feature 0 is categorical"):
-        load(xgb.train({"max_depth": 2}, matrix, 1))
-    pair = np.column_stack([target, target])
-    with pytest.raises(UnsupportedModel, match="'num_target': 2 targets"):
-        load(xgb.XGBRegressor(n_estimators=1).fit(rows, pair))
-    with pytest.raises(UnsupportedModel, match="the leaves of tree 0 are vectors"):
-        options = {"multi_strategy": "multi_output_tree", "tree_method": "hist"}
-        load(xgb.XGBClassifier(n_estimators=1, **options).fit(rows, labels(3)))
+def test_a_dart_estimator_of_an_unknown_version_is_refused(monkeypatch):
+    from tvm_forest.frontends import xgboost as frontend
 
-
-def test_categorical_splits_and_vector_leaves_do_not_pass_the_reader_of_treelite():
-    import treelite
-
-    from tvm_forest.frontends.from_treelite import node_arrays
-
-    codes = np.column_stack([labels(3), data()[0][:, 1:]])
-    types = ["c"] + ["float"] * 5
-    matrix = xgb.DMatrix(codes, labels(3), feature_types=types, enable_categorical=True)
-    model = treelite.frontend.from_xgboost(xgb.train({"max_depth": 2}, matrix, 1))
-    with pytest.raises(
-        UnsupportedModel, match="here: field 'split_type': tree 0 has a categorical"
-    ):
-        node_arrays(model, "here", 1)
-    options = {"multi_strategy": "multi_output_tree", "tree_method": "hist", "n_estimators": 1}
-    vectors = xgb.XGBClassifier(**options).fit(data()[0], labels(3)).get_booster()
-    with pytest.raises(UnsupportedModel, match="here: field 'leaf_vector_shape': leaves hold"):
-        node_arrays(treelite.frontend.from_xgboost(vectors), "here", 1)
-
-
-def test_an_estimator_with_its_own_missing_value_is_refused():
-    model = xgb.XGBRegressor(n_estimators=1, missing=-999.0).fit(*data())
-    with pytest.raises(
-        UnsupportedModel, match="XGBRegressor: field 'missing': expected nan, got -9"
-    ):
+    model = KINDS["estimator_dart"]()
+    read = frontend.read_header
+    later = lambda *arguments: replace(read(*arguments), version=(3, 3, 0))  # noqa: E731
+    monkeypatch.setattr(frontend, "read_header", later)
+    with pytest.raises(UnsupportedModel, match="'booster': 'dart' estimators of XGBoost 3.3.0"):
         load(model)
+    assert load(model.get_booster()).n_trees == 10
 
 
-def test_a_dart_estimator_is_refused_for_it_rounds_differently():
-    model = xgb.XGBRegressor(n_estimators=3, booster="dart", rate_drop=0.5).fit(*data())
-    with pytest.raises(UnsupportedModel, match="field 'booster': 'dart' .* give model.get_booster"):
+def test_a_classifier_of_flags_is_refused_for_it_predicts_no_class():
+    flags = np.column_stack([labels(2), 1 - labels(2), labels(2)])
+    model = xgb.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(data()[0], flags)
+    with pytest.raises(UnsupportedModel, match="with 3 outputs predicts no class; give model.get"):
         load(model)
-    assert load(model.get_booster()).n_trees == 3
+    assert load(model.get_booster()).n_outputs == 3
 
 
 def test_a_classifier_of_two_classes_with_two_outputs_is_refused():
@@ -335,3 +401,20 @@ def test_a_file_with_wrong_bytes_gives_a_forest_or_one_error(tmp_path, capfd, na
         except (ModelFormatError, UnsupportedModel) as error:
             assert "\n" not in str(error)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["categories_in_sets", "named_categories_dart", "vectors"])
+@pytest.mark.parametrize("form", ["json", "ubj"])
+def test_wrong_bytes_among_categories_and_vectors_give_a_forest_or_one_error(tmp_path, name, form):
+    whole = KINDS[name]().save_raw(form)
+    rng = np.random.default_rng(len(whole))
+    path = tmp_path / "wrong"
+    for _ in range(40):
+        wrong = bytearray(whole)
+        for place in rng.integers(0, len(whole), 2):
+            wrong[place] = rng.integers(256)
+        path.write_bytes(wrong)
+        try:
+            assert isinstance(load(path), Forest)
+        except (ModelFormatError, UnsupportedModel) as error:
+            assert "\n" not in str(error)

@@ -48,6 +48,8 @@ class Forest:
         derived: (feature, set of categories) of the last columns, which are made of the others: 0
             where the rule sends a row to the left, 1 where to the right.
         known_categories: per feature, the categories beside which all values are missing.
+        category_names: per feature, what a frame calls category 0, 1, 2, ...: the encoding that the
+            source library applies to frames; arrays hold the numbers.
         missing: a number that means missing, beside NaN.
         zero_missing: features whose values within 1e-35 of zero are missing.
         refuses: what rows may not hold, "nan" or "inf", for the source object refuses them.
@@ -89,6 +91,7 @@ class Forest:
     category_rule: CategoryRule | None = None
     derived: tuple[tuple[int, tuple[int, ...]], ...] = ()
     known_categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    category_names: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
     missing: float | None = None
     zero_missing: tuple[int, ...] = ()
     refuses: tuple[str, ...] = ()
@@ -238,6 +241,8 @@ class Forest:
     def _rule_problem(self) -> str | None:
         if (self.categories or self.derived) and self.category_rule is None:
             return "field 'category_rule' is missing, but a node asks for categories"
+        if any(not 0 <= feature < self.n_features for feature in self.category_names):
+            return f"field 'category_names' names a feature beyond the {self.n_features}"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
         return None

@@ -1,6 +1,6 @@
 """Node arrays of a forest, from the trees that treelite has read.
 
-takes: treelite.Model; gives: the node arrays of a Forest, by name.
+takes: treelite.Model; gives: the node arrays of a Forest, by name, and its sets of categories.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..forest import LEAF, Array
-from .refusals import unsupported
+from .refusals import damaged
 
 # The dtypes matter for a model without trees only.
 _FIELDS = {
@@ -20,15 +20,18 @@ _FIELDS = {
     "default_left": np.uint8,
     "threshold": np.float32,
     "leaf_value": np.float32,
+    "node_type": np.int8,
 }
+_CATEGORICAL = 2
 
 
 def node_arrays(
     model: Any, where: str, n_trees: int, node_ids: list[Array] | None = None
-) -> dict[str, Array]:
-    """Return `tree_offset` and the arrays over all nodes that `Forest` takes.
+) -> dict[str, Any]:
+    """Return `tree_offset`, the arrays over all nodes and the `categories` that `Forest` takes.
 
-    Nodes that no path reaches are left out. XGBoost keeps such nodes where it pruned.
+    Nodes that no path reaches are left out. XGBoost keeps such nodes where it pruned. Whether rows
+    in a set of categories go left or right is for the caller to know.
 
     Args:
         model: treelite.Model.
@@ -36,12 +39,12 @@ def node_arrays(
         n_trees: number of trees to take, from the first one.
         node_ids: for each tree the numbers of its nodes in the source model, if these are not
             0, 1, 2, ...
+
+    Raises:
+        ModelFormatError: a leaf holds another number of values than the model says.
     """
-    if model.get_header_accessor().get_field("leaf_vector_shape").prod() != 1:
-        raise unsupported(
-            where, "leaf_vector_shape", "leaves hold vectors", "train one tree per output"
-        )
-    columns, sizes = _columns(model, where, n_trees)
+    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
+    columns, sizes = _columns(trees)
     offset = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     start = np.repeat(offset[:-1], sizes)
     if node_ids is None:
@@ -49,36 +52,66 @@ def node_arrays(
     else:
         numbers = np.concatenate([*node_ids[:n_trees], np.zeros(0, np.int64)])
     is_leaf = columns["cleft"] == LEAF
+    width = int(model.get_header_accessor().get_field("leaf_vector_shape").prod())
+    leaf_value = columns["leaf_value"][:, None]
+    if width > 1 and trees:
+        leaf_value = _vectors(trees, is_leaf, width, where)
     nodes = {
         "feature": np.where(is_leaf, LEAF, columns["split_index"]).astype(np.int32),
         "threshold": columns["threshold"],
         "left": columns["cleft"],
         "right": np.where(is_leaf, LEAF, columns["cright"]).astype(np.int32),
         "default_left": columns["default_left"].astype(bool) & ~is_leaf,
-        "leaf_value": np.where(is_leaf, columns["leaf_value"], 0)[:, None].astype(
-            columns["leaf_value"].dtype
-        ),
+        "leaf_value": np.where(is_leaf[:, None], leaf_value, 0).astype(leaf_value.dtype),
         "node_id": numbers.astype(np.int32),
     }
-    return _without_orphans({"tree_offset": offset, **nodes})
+    is_categorical = columns["node_type"] == _CATEGORICAL
+    if not is_categorical.any():
+        return _without_orphans({"tree_offset": offset, **nodes})
+    codes, begin, end = _joined(trees, "category_list")
+    nodes |= {"codes_begin": np.where(is_categorical, begin, -1), "codes_end": end}
+    arrays = _without_orphans({"tree_offset": offset, **nodes})
+    begin, end = arrays.pop("codes_begin"), arrays.pop("codes_end")
+    return {**arrays, "categories": _sets(codes, begin, end)}
 
 
-def _columns(model: Any, where: str, n_trees: int) -> tuple[dict[str, Array], Array]:
+def _columns(trees: list[Any]) -> tuple[dict[str, Array], Array]:
     """Each field over all trees, and the number of nodes of each tree."""
-    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
-    for number, tree in enumerate(trees):
-        if tree.get_field("has_categorical_split")[0]:
-            raise unsupported(
-                where,
-                "split_type",
-                f"tree {number} has a categorical split",
-                "encode categories as numbers before training",
-            )
     parts = {name: [tree.get_field(name) for tree in trees] for name in _FIELDS}
     columns = {
         name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype in _FIELDS.items()
     }
     return columns, np.array([len(part) for part in parts["cleft"]], np.int64)
+
+
+def _joined(trees: list[Any], name: str) -> tuple[Array, Array, Array]:
+    """The lists that nodes have, one after the other, and where that of each node lies in them."""
+    lists, bounds, base = [], [], 0
+    for tree in trees:
+        begin, end = tree.get_field(f"{name}_begin"), tree.get_field(f"{name}_end")
+        bounds.append(np.stack([begin, end]).astype(np.int64) + base)
+        lists.append(tree.get_field(name))
+        base += len(lists[-1])
+    begin, end = np.concatenate(bounds, axis=1)
+    return np.concatenate(lists), begin, end
+
+
+def _vectors(trees: list[Any], is_leaf: Array, width: int, where: str) -> Array:
+    """Leaf values (N, W) where leaves hold vectors."""
+    values, begin, end = _joined(trees, "leaf_vector")
+    wrong = is_leaf & (end - begin != width)
+    if wrong.any():
+        size = (end - begin)[np.argmax(wrong)]
+        raise damaged(where, "leaf_vector", f"a leaf holds {size} values, expected {width}")
+    found = np.zeros((len(is_leaf), width), values.dtype)
+    found[is_leaf] = values[begin[is_leaf, None] + np.arange(width)]
+    return found
+
+
+def _sets(codes: Array, begin: Array, end: Array) -> dict[int, tuple[int, ...]]:
+    """The set of every categorical node, which are those that have a beginning."""
+    nodes = np.flatnonzero(begin >= 0)
+    return {int(node): tuple(codes[begin[node] : end[node]].tolist()) for node in nodes}
 
 
 def _without_orphans(arrays: dict[str, Array]) -> dict[str, Array]:

@@ -44,11 +44,19 @@ def loads(data: bytes, skip: frozenset[str] = frozenset()) -> Any:
     return value
 
 
+def places(data: bytes, key: str) -> list[tuple[int, int]]:
+    """Return where the values of a key begin and end in a document that `loads` can read."""
+    reader = _Reader(data, frozenset(), key)
+    reader.value(reader.marker(), 0)
+    return reader.places
+
+
 class _Reader:
     """A position in a document."""
 
-    def __init__(self, data: bytes, skip: frozenset[str]) -> None:
+    def __init__(self, data: bytes, skip: frozenset[str], wanted: str | None = None) -> None:
         self.data, self.skip, self.at = data, skip, 0
+        self.wanted, self.places = wanted, list[tuple[int, int]]()
 
     def marker(self) -> int:
         """Step over one type marker."""
@@ -133,11 +141,14 @@ class _Reader:
         found: dict[str, Any] = {}
         for _ in self.entries(kind, count, ord("}")):
             key = self.text()
+            begin = self.at
             marker = self.marker() if kind is None else kind
             if marker == ord("[") and key in self.skip:
                 found[key] = self.array(depth + 1, skipped=True)
             else:
                 found[key] = self.value(marker, depth + 1)
+            if key == self.wanted:
+                self.places.append((begin, self.at))
         return found
 
     def entries(self, kind: int | None, count: int | None, end: int) -> Iterator[None]:

@@ -17,7 +17,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -25,10 +25,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ForestError, ModelFormatError
-from ..forest import Array, Forest, LabelRule, Link
+from ..forest import Array, CategoryRule, Forest, LabelRule, Link
 from .from_treelite import node_arrays
 from .refusals import damaged, unsupported
-from .xgboost_header import Format, Header, even_rounds, is_binary, read_header
+from .xgboost_header import Format, Header, dotted, even_rounds, is_binary, read_header
+from .xgboost_trees import without_names, without_weights
 
 Base = Literal["identity", "logit", "log"]
 Labels = tuple[LabelRule, Array | None]
@@ -121,10 +122,11 @@ def from_object(model: Any, kind: Kind) -> Forest:
     labels, n_trees = _booster_labels(header, np.float32), header.n_trees
     if kind == "XGBClassifier":
         labels = _classifier_labels(model, header)
-    if kind != "Booster":
-        _check_estimator(model, header)
-        n_trees = _best_trees(model, booster, header)
-    return _forest(data, form, header, n_trees, labels)
+    if kind == "Booster":
+        return _forest(data, form, header, n_trees, labels)
+    n_trees = _best_trees(model, booster, header)
+    forest = _forest(data, form, header, n_trees, labels, in_place=True)
+    return replace(forest, missing=_missing(model))
 
 
 def _raw(booster: Any) -> bytes:
@@ -135,16 +137,11 @@ def _raw(booster: Any) -> bytes:
         return bytes(booster.save_raw())
 
 
-def _check_estimator(model: Any, header: Header) -> None:
+def _missing(model: Any) -> float | None:
+    """The number that an estimator takes for missing, beside nan."""
     missing = getattr(model, "missing", None)
-    if missing is not None and not math.isnan(missing):
-        what = f"expected nan, got {missing}"
-        remedy = "replace such values by nan before training and predicting"
-        raise unsupported(header.where, "missing", what, remedy)
-    if header.booster == "dart":
-        # (leaf + base - base) * weight in place of leaf * weight, measured with XGBoost 3.2
-        what = "'dart' estimators round differently from their own Booster"
-        raise unsupported(header.where, "booster", what, "give model.get_booster()")
+    with np.errstate(over="ignore"):
+        return None if missing is None or math.isnan(missing) else float(np.float32(missing))
 
 
 def _best_trees(model: Any, booster: Any, header: Header) -> int:
@@ -179,8 +176,9 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
     if header.n_outputs == 1:
         return "half", np.arange(2, dtype=np.int64)
     if model.n_classes_ == 2:
-        what = f"a classifier of 2 classes with {header.n_outputs} outputs predicts no labels"
-        raise unsupported(header.where, "num_class", what, "use objective='binary:logistic'")
+        what = f"a classifier of 2 classes with {header.n_outputs} outputs predicts no class"
+        remedy = "give model.get_booster(), which predicts probabilities"
+        raise unsupported(header.where, "num_class", what, remedy)
     return "argmax_probability", np.arange(header.n_outputs, dtype=np.int64)
 
 
@@ -198,12 +196,9 @@ def _base_margin(header: Header, objective: _Objective) -> Array:
         elif objective.base == "log":
             score = _log_base(score, header)
         elif header.objective == "binary:logitraw" and header.version < (2,):
-            raise unsupported(
-                header.where,
-                "base_score",
-                f"binary:logitraw of XGBoost {_dotted(header)} means another number since 2.0",
-                "train again with XGBoost 2.0 or newer",
-            )
+            what = f"binary:logitraw of XGBoost {dotted(header.version)} means another number"
+            remedy = "train again with XGBoost 2.0 or newer"
+            raise unsupported(header.where, "base_score", f"{what} since 2.0", remedy)
     return np.broadcast_to(score, header.n_outputs).astype(np.float32)
 
 
@@ -213,7 +208,9 @@ def _logit(score: Array, header: Header) -> Array:
         raise damaged(header.where, "base_score", f"expected 0 to 1, got {_plain(score)}")
     bounded = np.clip(score, low, high)
     if header.version < (3, 2) and np.any(bounded != score):
-        what = f"{_plain(score)} from XGBoost {_dotted(header)} means another number since 3.2"
+        what = (
+            f"{_plain(score)} from XGBoost {dotted(header.version)} means another number since 3.2"
+        )
         remedy = f"train with a base_score between {low} and {high}"
         raise unsupported(header.where, "base_score", what, remedy)
     return -_logf(np.float32(1) / bounded - np.float32(1))
@@ -246,30 +243,42 @@ def _plain(score: Array) -> str:
     return ", ".join(str(value) for value in score)
 
 
-def _dotted(header: Header) -> str:
-    return ".".join(str(part) for part in header.version)
-
-
 # -- trees ----------------------------------------------------------------------------------------
 
 
-def _forest(data: bytes, kind: Format, header: Header, n_trees: int, labels: Labels) -> Forest:
+def _forest(
+    data: bytes,
+    kind: Format,
+    header: Header,
+    n_trees: int,
+    labels: Labels,
+    in_place: bool = False,
+) -> Forest:
+    """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise."""
     objective = _OBJECTIVES.get(header.objective)
     if objective is None:
         what = f"'{header.objective:.40}' is not among those known ({', '.join(_OBJECTIVES)})"
         raise unsupported(header.where, "objective", what, "train with one of these")
     base_score = _base_margin(header, objective)
-    arrays = node_arrays(
-        _treelite(data, kind, header.where), header.where, n_trees, header.node_ids
-    )
+    if header.category_names:
+        data = without_names(data, kind)
+    weights = _weights_in_place(header) if in_place else None
+    if weights is not None:
+        data = without_weights(data, header.n_trees)  # an object saves itself as UBJSON
+    model = _treelite(data, kind, header.where)
+    arrays = node_arrays(model, header.where, n_trees, header.node_ids)
+    if weights is not None:
+        arrays["leaf_value"] = _dart_in_place(arrays, weights, base_score[header.tree_class])
     ends = header.round_ends or _even_rounds(header, 1)
     try:
         return Forest(
-            **arrays,  # type: ignore[arg-type]
+            **arrays,
             tree_class=header.tree_class[:n_trees].astype(np.int32),
             tree_id=np.arange(n_trees, dtype=np.int32),
             base_score=base_score,
             n_features=header.n_features,
+            category_rule=CategoryRule("right") if arrays.get("categories") else None,
+            category_names=header.category_names,
             comparison="<",
             row_dtype="float32",
             link=objective.link,
@@ -282,6 +291,24 @@ def _forest(data: bytes, kind: Format, header: Header, n_trees: int, labels: Lab
         )
     except ModelFormatError as error:
         raise ModelFormatError(f"{header.where}: field 'trees': {error}") from None
+
+
+def _weights_in_place(header: Header) -> Array | None:
+    """The weights of DART trees; None for other boosters."""
+    if header.booster == "dart" and not (3,) <= header.version < (3, 3):
+        what = f"'dart' estimators of XGBoost {dotted(header.version)} round in an unknown way"
+        raise unsupported(header.where, "booster", what, "give model.get_booster()")
+    return header.tree_weights
+
+
+def _dart_in_place(arrays: dict[str, Any], weights: Array, base: Array) -> Array:
+    """Leaf values (N, 1) as `inplace_predict` adds them, for weights and base scores of the trees.
+
+    XGBoost adds the base score to the leaf and takes it off again before it multiplies.
+    """
+    sizes = np.diff(arrays["tree_offset"])
+    base, weights = (np.repeat(each[: len(sizes)], sizes)[:, None] for each in (base, weights))
+    return (arrays["leaf_value"] + base - base) * weights
 
 
 def _treelite(data: bytes, kind: Format, where: str) -> Any:

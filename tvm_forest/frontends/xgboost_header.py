@@ -11,24 +11,22 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ..forest import Array
 from . import ubjson
+from .document import Node
 from .refusals import damaged, unsupported
+from .xgboost_trees import LEAF_ARRAYS, category_names, check_trees, check_vectors
 
 Format = Literal["json", "ubjson", "binary"]
 _NODE_ARRAYS = (
-    "base_weights default_left leaf_child_counts left_children loss_changes parents right_children "
-    "split_conditions split_indices split_type sum_hessian"
+    "base_weights default_left leaf_child_counts leaf_weights left_children loss_changes parents "
+    "right_children split_conditions split_indices split_type sum_hessian"
 ).split()
-# A quote inside of a JSON string has a backslash before it, so this matches keys only.
-_JSON_NODE_ARRAY = re.compile(
-    rb'(?<!\\)"(%s)"\s*:\s*\[[^][{}"]*\]' % "|".join(_NODE_ARRAYS).encode()
-)
 _MOST_CLASSES = 2**16  # of a model without trees
 _TRUNCATED = "the file is truncated or damaged: save the model again"
 
@@ -42,12 +40,14 @@ class Header:
         version: of the XGBoost that wrote the model; (0, 0) for one before 1.0.
         booster: "gbtree" or "dart".
         objective: name of the objective.
-        base_score: float32, one number or one per class, as written.
+        base_score: float32, one number or one per output, as written.
         n_features: number of features.
-        n_outputs: number of classes, 1 for anything but a multi-class model.
-        tree_class: int32 (T,), the class of each tree.
+        n_outputs: number of classes or targets, 1 for a model without them.
+        tree_class: int32 (T,), the output of each tree; -1 if its leaves hold vectors.
         round_ends: number of trees after each boosting round; None where the model does not tell.
         feature_names: names of the columns, or None.
+        category_names: per feature, what a frame calls category 0, 1, 2, ...
+        tree_weights: float32 (T,), what DART multiplies the leaves of each tree with, else None.
         node_ids: numbers of the nodes of each tree where treelite counts anew, else None.
     """
 
@@ -61,15 +61,17 @@ class Header:
     tree_class: Array
     round_ends: tuple[int, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    category_names: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
+    tree_weights: Array | None = None
     node_ids: list[Array] | None = None
 
     def __post_init__(self) -> None:
         classes = self.tree_class
-        if classes.size and (classes.min() < 0 or classes.max() >= self.n_outputs):
-            wrong = int(np.argmax((classes < 0) | (classes >= self.n_outputs)))
+        if classes.size and (classes.min() < -1 or classes.max() >= self.n_outputs):
+            wrong = int(np.argmax((classes < -1) | (classes >= self.n_outputs)))
             what = f"tree {wrong} is of class {classes[wrong]} of {self.n_outputs}"
             raise damaged(self.where, "tree_info", what)
-        if self.n_outputs > (self.n_trees or _MOST_CLASSES):
+        if self.n_outputs > (_MOST_CLASSES if self.has_vectors else self.n_trees or _MOST_CLASSES):
             what = f"{self.n_outputs} classes for {self.n_trees} trees"
             raise damaged(self.where, "num_class", what)
         if self.base_score.size not in (1, self.n_outputs):
@@ -81,115 +83,81 @@ class Header:
         """T."""
         return len(self.tree_class)
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether leaves hold vectors."""
+        return bool(np.any(self.tree_class < 0))
+
 
 def read_header(data: bytes, kind: Format, where: str) -> Header:
     """Read the header of a model and refuse what cannot be compiled."""
     if kind == "binary":
         return _from_binary(data, where)
+    header = _from_document(_document(data, kind, where, _NODE_ARRAYS))
+    if header.has_vectors:
+        arrays = [name for name in _NODE_ARRAYS if name not in LEAF_ARRAYS]
+        _, model = _booster(_document(data, kind, where, arrays).child("learner"))
+        check_vectors(model.child("trees"), header.n_outputs)
+    return header
+
+
+def _document(data: bytes, kind: Format, where: str, skip: list[str]) -> Node:
+    """Read a document, but for the arrays over nodes that are to be skipped."""
     try:
         if kind == "json":
-            document = json.loads(_JSON_NODE_ARRAY.sub(rb'"\1":null', data))
+            # A quote inside of a string has a backslash before it, so this matches keys only.
+            names = "|".join(skip).encode()
+            arrays = rb'(?<!\\)"(%s)"\s*:\s*\[[^][{}"]*\]' % names
+            document = json.loads(re.sub(arrays, rb'"\1":null', data))
         else:
-            document = ubjson.loads(data, frozenset(_NODE_ARRAYS))
+            document = ubjson.loads(data, frozenset(skip))
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", error)  # positions do not hold in a shortened document
         raise damaged(
             where, "document", f"not valid {kind.upper()}: {reason}", _TRUNCATED
         ) from None
-    return _from_document(_Node(document, where, "document"))
-
-
-@dataclass(frozen=True)
-class _Node:
-    """A value of the document together with its name, for messages."""
-
-    value: Any
-    where: str
-    name: str
-
-    def wrong(self, expected: str) -> Exception:
-        return damaged(self.where, self.name, f"expected {expected}, got {self.value!r:.80}")
-
-    def child(self, name: str) -> _Node:
-        """Return a member of an object, which must be there."""
-        if not isinstance(self.value, dict):
-            raise self.wrong("an object")
-        if name not in self.value:
-            raise damaged(
-                self.where, name, f"missing in '{self.name}'", "this is no complete XGBoost model"
-            )
-        return _Node(self.value[name], self.where, name)
-
-    def get(self, name: str, default: Any) -> _Node:
-        """Return a member of an object, or a default."""
-        if isinstance(self.value, dict) and name not in self.value:
-            return _Node(default, self.where, name)
-        return self.child(name)
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            raise self.wrong("text")
-        return self.value
-
-    def integer(self, least: int = 0) -> int:
-        try:
-            number = int(self.value)
-        except (TypeError, ValueError):
-            raise self.wrong("an integer") from None
-        if not least <= number < 2**31 or isinstance(self.value, float):
-            raise self.wrong(f"an integer of at least {least}")
-        return number
-
-    def integers(self) -> list[int]:
-        if not isinstance(self.value, list) or not all(type(v) is int for v in self.value):
-            raise self.wrong("a list of integers")
-        return self.value
-
-    def texts(self) -> list[str]:
-        if not isinstance(self.value, list) or not all(isinstance(v, str) for v in self.value):
-            raise self.wrong("a list of texts")
-        return self.value
-
-    def numbers(self) -> Array:
-        """Float32 of a number, or of text with one number or with a vector in brackets."""
-        try:
-            if isinstance(self.value, str):
-                value = np.array(self.value.strip().strip("[]").split(","), np.float32)
-            else:
-                value = np.array(self.value, np.float32).reshape(-1)
-        except (TypeError, ValueError):
-            raise self.wrong("numbers") from None
-        return value
+    return Node(document, where, "document")
 
 
 # -- JSON and UBJSON ------------------------------------------------------------------------------
 
 
-def _from_document(root: _Node) -> Header:
+def _from_document(root: Node) -> Header:
     learner = root.child("learner")
-    booster = learner.child("gradient_booster")
-    name = booster.child("name").text()
-    _check_booster(root.where, name)
-    model = (booster.child("gbtree") if name == "dart" else booster).child("model")
+    name, model = _booster(learner)
+    version = tuple(root.get("version", []).integers()) or (1, 0)
     param = learner.child("learner_model_param")
     n_features = param.child("num_feature").integer()
-    n_outputs = max(param.get("num_class", 0).integer(), 1)
-    _check_scalar(root.where, param.get("num_target", 1).integer())
-    _check_no_categories(learner, model)
+    n_outputs = _n_outputs(root.where, *(param.get("num_" + n, 0) for n in ("class", "target")))
     tree_class = np.array(model.child("tree_info").integers(), np.int64)
-    _check_trees(model.child("trees"), len(tree_class))
+    if np.any(tree_class < 0):
+        raise model.child("tree_info").wrong("no negative numbers")
+    has_vectors, has_categories = check_trees(model.child("trees"), len(tree_class), n_outputs)
+    if has_categories and version < (1, 7):
+        what = f"unknown categories mean another thing since 1.7, got XGBoost {dotted(version)}"
+        raise unsupported(root.where, "version", what, "train again with XGBoost 1.7 or newer")
     return Header(
         where=root.where,
-        version=tuple(root.get("version", []).integers()) or (1, 0),
+        version=version,
         booster=name,
         objective=learner.child("objective").child("name").text(),
         base_score=param.child("base_score").numbers(),
         n_features=n_features,
         n_outputs=n_outputs,
-        tree_class=tree_class,
-        round_ends=_round_ends(model, len(tree_class), n_outputs),
+        tree_class=np.full_like(tree_class, -1) if has_vectors else tree_class,
+        round_ends=_round_ends(model, len(tree_class), 1 if has_vectors else n_outputs),
         feature_names=_feature_names(learner, n_features),
+        category_names=category_names(model.get("cats", {}), n_features),
+        tree_weights=_tree_weights(learner, name, len(tree_class)),
     )
+
+
+def _booster(learner: Node) -> tuple[str, Node]:
+    """Return the name of the booster and its trees with what belongs to them."""
+    booster = learner.child("gradient_booster")
+    name = booster.child("name").text()
+    _check_booster(booster.where, name)
+    return name, (booster.child("gbtree") if name == "dart" else booster).child("model")
 
 
 def _check_booster(where: str, name: str) -> None:
@@ -198,40 +166,29 @@ def _check_booster(where: str, name: str) -> None:
         raise unsupported(where, "booster", what, "only trees can be compiled")
 
 
-def _check_scalar(where: str, n_targets: int) -> None:
-    if n_targets > 1:
-        what = f"{n_targets} targets"
+def _n_outputs(where: str, n_classes: Node, n_targets: Node) -> int:
+    classes, targets = max(n_classes.integer(), 1), max(n_targets.integer(), 1)
+    if classes > 1 and targets > 1:
+        what = f"{targets} targets of {classes} classes"
         raise unsupported(where, "num_target", what, "train one model per target")
+    return max(classes, targets)
 
 
-def _check_no_categories(learner: _Node, model: _Node) -> None:
-    remedy = "encode categories as numbers before training"
-    types = learner.get("feature_types", []).texts()
-    if "c" in types:
-        what = f"feature {types.index('c')} is categorical"
-        raise unsupported(learner.where, "feature_types", what, remedy)
-    if model.get("cats", {}).get("enc", []).value:
-        raise unsupported(learner.where, "cats", "the model encodes categories itself", remedy)
+def _tree_weights(learner: Node, name: str, n_trees: int) -> Array | None:
+    booster = learner.child("gradient_booster")
+    if name == "dart":
+        weights = booster.child("weight_drop").numbers()
+        if len(weights) != n_trees:
+            raise booster.child("weight_drop").wrong(f"{n_trees} numbers")
+        return weights
+    for place in (booster, booster.child("model")):
+        if place.get("weight_drop", []).value:
+            what = "trees with weights in 'gbtree' are of a later XGBoost"
+            raise unsupported(learner.where, "weight_drop", what, "train with XGBoost 3.2 or older")
+    return None
 
 
-def _check_trees(trees: _Node, n_trees: int) -> None:
-    """Refuse trees that treelite would read wrongly or crash upon."""
-    if not isinstance(trees.value, list) or len(trees.value) != n_trees:
-        raise trees.wrong(f"a list of {n_trees} trees, as in 'tree_info'")
-    for number, tree in enumerate(trees.value):
-        if not isinstance(tree, dict) or not isinstance(tree.get("tree_param"), dict):
-            raise damaged(trees.where, "trees", f"tree {number} has no 'tree_param'")
-        if tree.get("categories_nodes"):
-            what = f"tree {number} has a categorical split"
-            remedy = "encode categories as numbers before training"
-            raise unsupported(trees.where, "categories_nodes", what, remedy)
-        if tree["tree_param"].get("size_leaf_vector", "0") not in ("0", "1"):
-            what = f"the leaves of tree {number} are vectors"
-            remedy = "train with multi_strategy='one_output_per_tree'"
-            raise unsupported(trees.where, "size_leaf_vector", what, remedy)
-
-
-def _round_ends(model: _Node, n_trees: int, n_outputs: int) -> tuple[int, ...] | None:
+def _round_ends(model: Node, n_trees: int, n_outputs: int) -> tuple[int, ...] | None:
     bounds = model.get("iteration_indptr", []).integers()
     if bounds:
         if bounds[0] != 0 or bounds[-1] != n_trees or np.any(np.diff(bounds) < 0):
@@ -241,12 +198,17 @@ def _round_ends(model: _Node, n_trees: int, n_outputs: int) -> tuple[int, ...] |
     return even_rounds(n_trees, parallel * n_outputs) if parallel else None
 
 
+def dotted(version: tuple[int, ...]) -> str:
+    """Return a version as people write it."""
+    return ".".join(str(part) for part in version)
+
+
 def even_rounds(n_trees: int, size: int) -> tuple[int, ...]:
     """Return the number of trees after each boosting round of `size` trees."""
     return tuple(range(size, n_trees + 1, size))
 
 
-def _feature_names(learner: _Node, n_features: int) -> tuple[str, ...] | None:
+def _feature_names(learner: Node, n_features: int) -> tuple[str, ...] | None:
     names = learner.get("feature_names", []).texts()
     if len(names) not in (0, n_features):
         raise damaged(
@@ -310,7 +272,9 @@ def _from_binary(data: bytes, where: str) -> Header:
     base_score, n_features, n_classes, _, _, *version, n_targets = cursor.unpack(_LEARNER)
     objective, booster = cursor.text(), cursor.text()
     _check_booster(where, booster)
-    _check_scalar(where, n_targets)
+    if n_targets > 1:
+        what = f"{n_targets} targets in the binary format"
+        raise unsupported(where, "num_target", what, "save the model as JSON or UBJSON")
     n_trees, parallel, *_ = cursor.unpack(_MODEL)
     if n_trees < 0 or not 0 <= n_features < 2**31 or n_classes < 0:
         what = f"{n_trees} trees, {n_features} features, {n_classes} classes"
