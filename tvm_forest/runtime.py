@@ -96,7 +96,7 @@ class Predictor:
         if labels is None or rule == "none":
             return _squeeze(value)
         if rule == "half":
-            return labels[(value[:, 0] > 0.5).astype(np.intp)]
+            return labels[(_squeeze(value) > 0.5).astype(np.intp)]
         return labels[np.argmax(margin if rule == "argmax_margin" else value, axis=1)]
 
     def predict_proba(self, rows: Any, n_jobs: int | None = None) -> Array:
