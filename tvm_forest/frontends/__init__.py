@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import xgboost
+from . import sklearn, xgboost
 
 _LATER = ("lightgbm", "sklearn", "catboost", "treelite", "onnx")
 _REMEDY = (
@@ -25,8 +25,9 @@ def load(model: Any) -> Forest:
     Args:
         model: path to an XGBoost file (JSON, UBJSON or the binary format of XGBoost 0.90 to 2.0,
             told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
-            `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`, or a `Forest`,
-            which is returned as it is. A file is taken as the `Booster` that it holds.
+            `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`, a fitted tree or
+            ensemble of trees of scikit-learn (see `frontends.sklearn`), or a `Forest`, which is
+            returned as it is. A file is taken as the `Booster` that it holds.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -39,6 +40,8 @@ def load(model: Any) -> Forest:
     kind = xgboost.kind_of(model)
     if kind is not None:
         return xgboost.from_object(model, kind)
+    if sklearn.is_ours(model):
+        return sklearn.from_object(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     if any(cls.__module__.split(".")[0] in (*_LATER, "xgboost") for cls in type(model).__mro__):
         raise UnsupportedModel(
