@@ -327,10 +327,12 @@ def test_a_model_before_training_is_refused(model):
 
 
 def test_objects_of_other_kinds_are_refused_by_name():
-    from sklearn.ensemble import RandomForestRegressor
+    class CatBoost:
+        pass
 
-    with pytest.raises(UnsupportedModel, match=r"sklearn\S*RandomForestRegressor cannot be loaded"):
-        load(RandomForestRegressor())
+    CatBoost.__module__ = "catboost.core"
+    with pytest.raises(UnsupportedModel, match=r"catboost\S*CatBoost cannot be loaded"):
+        load(CatBoost())
     for other in (3, None, data()[0], MODELS):
         with pytest.raises(ModelFormatError, match="argument 'model': got an object of type"):
             load(other)

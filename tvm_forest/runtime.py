@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 
 from .errors import InputError, UnsupportedModel
-from .forest import Array, Forest
+from .forest import Array, Forest, labelled
 from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
@@ -92,12 +92,9 @@ class Predictor:
             InputError: rows or n_jobs of the wrong kind.
         """
         margin, value = self._sums(rows, n_jobs)
-        rule, labels = self.forest.label_rule, self.forest.labels
-        if labels is None or rule == "none":
+        if self.forest.labels is None or self.forest.label_rule == "none":
             return _squeeze(value)
-        if rule == "half":
-            return labels[(_squeeze(value) > 0.5).astype(np.intp)]
-        return labels[np.argmax(margin if rule == "argmax_margin" else value, axis=1)]
+        return labelled(self.forest, margin, value)
 
     def predict_proba(self, rows: Any, n_jobs: int | None = None) -> Array:
         """Predict the probability of every class.
@@ -110,7 +107,7 @@ class Predictor:
             InputError: rows or n_jobs of the wrong kind.
         """
         link, rule = self.forest.link, self.forest.label_rule
-        if link not in ("sigmoid", "softmax") and rule != "half":
+        if link not in ("sigmoid", "softmax") and rule not in ("half", "argmax_probability"):
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"

@@ -4,7 +4,7 @@ takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle o
 """
 
 from .model import LEAF, Forest
-from .reference import apply_link
+from .reference import apply_link, labelled
 from .rules import (
     Aggregate,
     Array,
@@ -26,4 +26,5 @@ __all__ = [
     "Link",
     "Output",
     "apply_link",
+    "labelled",
 ]

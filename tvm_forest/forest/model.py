@@ -59,9 +59,11 @@ class Forest:
         aggregate: what is made of the leaf values of a class; "average" divides their sum by the
             number of trees of the class.
         link: what turns margins into values.
-        link_scale: what margins are multiplied with before a "sigmoid".
+        link_scale: what margins are multiplied with before a "sigmoid", or divided by before an
+            "isolation", which is `-(2 ** -margin)`.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
-            probability, or a probability above one half.
+            probability, a probability above one half, or a margin of `label_cut` or more.
+        label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
         feature_names: names of the columns, or None.
@@ -102,6 +104,7 @@ class Forest:
     link: Link = "identity"
     link_scale: float = 1.0
     label_rule: LabelRule = "none"
+    label_cut: float = 0.0
     labels: Array | None = None
     leaf_id_dtype: str = "int32"
     feature_names: tuple[str, ...] | None = None
@@ -198,8 +201,8 @@ class Forest:
                 continue
             value = getattr(self, entry.name)
             digest.update(entry.name.encode())
-            if isinstance(value, np.ndarray) and value.dtype.hasobject:  # labels may be anything
-                value = value.tolist()
+            if isinstance(value, np.ndarray) and value.dtype.hasobject:
+                value = value.tolist()  # labels, of which the bytes are pointers
             if isinstance(value, np.ndarray):
                 digest.update(str((value.dtype.str, value.shape)).encode())
                 digest.update(value.tobytes())

@@ -78,6 +78,19 @@ def aggregated(forest: Forest, leaves: Array) -> Array:
     return margin
 
 
+def labelled(forest: Forest, margin: Array, value: Array) -> Array:
+    """Return the labels, (R,) or (R, C), of margins and values (R, C), by the label rule of the forest."""
+    labels, rule = forest.labels, forest.label_rule
+    if labels is None or rule == "none":
+        raise ValueError("the forest gives no labels")
+    if rule == "half":
+        likely = value[:, 0] if value.shape[1] == 1 else value  # several: each is a yes or no
+        return labels[(likely > 0.5).astype(np.intp)]
+    if rule == "cut":
+        return labels[(margin[:, 0] >= forest.label_cut).astype(np.intp)]
+    return labels[np.argmax(margin if rule == "argmax_margin" else value, axis=1)]
+
+
 def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
     """Turn margins (R, C) into values of the same shape and dtype."""
     one = margin.dtype.type(1)
@@ -93,6 +106,8 @@ def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
         return np.log1p(np.exp(margin))
     if link == "signed_square":
         return np.sign(margin) * margin * margin
+    if link == "isolation":
+        return -(2 ** -(margin / margin.dtype.type(scale)))
     if link == "step":
         return (margin > 0).astype(margin.dtype)
     powers = np.exp(margin - margin.max(axis=1, keepdims=True))

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Comparison = Literal["<", "<="]
-Link = Literal["identity", "sigmoid", "exp", "softmax", "step", "log1p_exp", "signed_square"]
+Link = Literal[
+    "identity", "sigmoid", "exp", "softmax", "step", "log1p_exp", "signed_square", "isolation"
+]
 Aggregate = Literal["sum", "average", "min", "max"]
-LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half"]
+LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half", "cut"]
 Output = Literal["margin", "value", "apply", "per_tree"]
 
 ZERO = np.float32(1e-35)

@@ -11,12 +11,12 @@ from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import lightgbm, xgboost
+from . import lightgbm, sklearn, xgboost
 
 _LATER = ("sklearn", "catboost", "treelite", "onnx")
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary) or LightGBM (text), a Booster or a "
-    "fitted XGB* or LGBM* estimator"
+    "fitted estimator of XGBoost, LightGBM or scikit-learn"
 )
 
 
@@ -28,7 +28,8 @@ def load(model: Any) -> Forest:
             told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
             of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
-            `LGBMRanker`; or a `Forest`, which is returned as it is. A file is taken as the
+            `LGBMRanker`; a fitted tree or ensemble of trees of scikit-learn (see
+            `frontends.sklearn`); or a `Forest`, which is returned as it is. A file is taken as the
             `Booster` that it holds.
 
     Raises:
@@ -45,6 +46,8 @@ def load(model: Any) -> Forest:
     lightgbm_kind = lightgbm.kind_of(model)
     if lightgbm_kind is not None:
         return lightgbm.from_object(model, lightgbm_kind)
+    if sklearn.is_ours(model):
+        return sklearn.from_object(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     if any(
         cls.__module__.split(".")[0] in (*_LATER, "xgboost", "lightgbm")

@@ -86,6 +86,8 @@ def _elementwise(forest: Forest, x: Any) -> Any:
     if link == "signed_square":
         zero = tirx.FloatImm(dtype, 0.0)
         return tirx.Select(x < zero, -x * x, x * x)
+    if link == "isolation":
+        return -tirx.pow(tirx.FloatImm(dtype, 2.0), -(x / tirx.FloatImm(dtype, forest.link_scale)))
     if link == "step":
         return tirx.Cast(dtype, x > tirx.FloatImm(dtype, 0.0))
     raise AssertionError(f"no link named {link!r}")
