@@ -55,8 +55,10 @@ class Forest:
             number of trees of the class.
         link: what turns margins into values.
         link_scale: what margins are multiplied with before a "sigmoid".
+        value_dtype: dtype that margins are rounded to before the link, and that of the values; None
+            is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
-            probability, or a probability above one half.
+            probability, a probability above one half, or a margin above one half or zero.
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
         feature_names: names of the columns, or None.
@@ -92,6 +94,7 @@ class Forest:
     aggregate: Aggregate = "sum"
     link: Link = "identity"
     link_scale: float = 1.0
+    value_dtype: str | None = None
     label_rule: LabelRule = "none"
     labels: Array | None = None
     leaf_id_dtype: str = "int32"

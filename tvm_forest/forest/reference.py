@@ -27,7 +27,11 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
     margin = aggregated(forest, leaves)
-    return margin if output == "margin" else apply_link(forest.link, margin, forest.link_scale)
+    if output == "margin":
+        return margin
+    with np.errstate(over="ignore"):
+        margin = margin.astype(forest.value_dtype or forest.sum_dtype)
+    return apply_link(forest.link, margin, forest.link_scale)
 
 
 def cleaned(forest: Forest, rows: Array) -> Array:
@@ -101,6 +105,9 @@ def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         largest = margin.dtype.type(LARGEST_POWER[str(margin.dtype)])
         return one / (one + np.exp(np.minimum(power, largest)))
+    if link == "logistic":  # onnxruntime: never a power above zero
+        above = one / (one + np.exp(-np.abs(margin)))
+        return np.where(margin < 0, one - above, above)
     if link == "exp":
         return np.exp(margin)
     if link == "log1p_exp":

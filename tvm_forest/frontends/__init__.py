@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import xgboost
+from . import onnx, xgboost
 
-_LATER = ("lightgbm", "sklearn", "catboost", "treelite", "onnx")
+_LATER = ("lightgbm", "sklearn", "catboost", "treelite")
 _REMEDY = (
     "give an XGBoost model file (JSON, UBJSON or binary), a Booster or a fitted XGB* estimator"
 )
@@ -26,7 +26,8 @@ def load(model: Any) -> Forest:
         model: path to an XGBoost file (JSON, UBJSON or the binary format of XGBoost 0.90 to 2.0,
             told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`, or a `Forest`,
-            which is returned as it is. A file is taken as the `Booster` that it holds.
+            which is returned as it is. A file is taken as the `Booster` that it holds. An ONNX
+            model is a file, bytes or an `onnx.ModelProto`.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -36,6 +37,8 @@ def load(model: Any) -> Forest:
         return model
     if isinstance(model, str | os.PathLike):
         return _load_file(Path(os.fsdecode(model)))
+    if onnx.is_model(model) or (isinstance(model, bytes) and onnx.looks_like(model)):
+        return onnx.from_model(model, "onnx model")
     kind = xgboost.kind_of(model)
     if kind is not None:
         return xgboost.from_object(model, kind)
@@ -58,6 +61,8 @@ def _load_file(path: Path) -> Forest:
     kind = xgboost.format_of(data)
     if kind is not None:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
+    if path.suffix.lower() == ".onnx" or onnx.looks_like(data):
+        return onnx.from_model(data, f"onnx {path}")
     later = _later_format(path, data)
     if later is not None:
         raise UnsupportedModel(
@@ -71,6 +76,4 @@ def _load_file(path: Path) -> Forest:
 def _later_format(path: Path, data: bytes) -> str | None:
     if data.startswith(b"tree\n"):
         return "a LightGBM model"
-    if path.suffix.lower() == ".onnx":
-        return "an ONNX model"
     return None
