@@ -365,12 +365,6 @@ def test_a_foreign_file_is_refused(tmp_path, name):
     assert message in str(error.value)
 
 
-def test_files_of_later_kinds_are_refused_by_name(tmp_path):
-    (tmp_path / "a.onnx").write_bytes(b"\x08\x09\x12")
-    with pytest.raises(UnsupportedModel, match="is an ONNX model, which cannot be loaded yet"):
-        load(tmp_path / "a.onnx")
-
-
 @pytest.mark.parametrize("place", ["nowhere.json", "."])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, place):
     with pytest.raises(ModelFormatError, match=r"argument 'model': cannot read '.*' \("):

@@ -23,7 +23,7 @@ from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
 from .target import Target
-from .tir_gen.canonical import result_names
+from .tir_gen.canonical import result_dtype, result_names
 
 WALKS_WORTH_A_THREAD = 10_000
 """Rows times trees from which all cores are used by default: 96 rows of `airline` or `higgs` (100
@@ -73,7 +73,7 @@ class Predictor:
         suffixes = ("", "_parallel") if parallel else ("",)
         self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
         self._block = _rows_of_one_thread(parallel)
-        self._results = result_names(forest)
+        self._results = {name: result_dtype(forest, name) for name in result_names(forest)}
         self._columns = _columns_of_trees(forest)
 
     # -- public -----------------------------------------------------------------------------------
@@ -107,7 +107,10 @@ class Predictor:
             InputError: rows or n_jobs of the wrong kind.
         """
         link, rule = self.forest.link, self.forest.label_rule
-        if link not in ("sigmoid", "softmax") and rule not in ("half", "argmax_probability"):
+        if link not in ("sigmoid", "logistic", "softmax") and rule not in (
+            "half",
+            "argmax_probability",
+        ):
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
@@ -182,8 +185,8 @@ class Predictor:
     def _sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
         rows = self.forest.prepared(to_rows(rows, self.forest))
-        shape, dtype = (len(rows), self.forest.n_outputs), self.forest.sum_dtype
-        results = {name: np.empty(shape, dtype) for name in self._results}
+        shape = (len(rows), self.forest.n_outputs)
+        results = {name: np.empty(shape, dtype) for name, dtype in self._results.items()}
         self._call("predict", rows, list(results.values()), n_jobs)
         return results["margin"], results.get("value", results["margin"])
 

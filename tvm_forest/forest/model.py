@@ -61,6 +61,8 @@ class Forest:
         link: what turns margins into values.
         link_scale: what margins are multiplied with before a "sigmoid", or divided by before an
             "isolation", which is `-(2 ** -margin)`.
+        value_dtype: dtype that margins are rounded to before the link, and that of the values; None
+            is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
             probability, a probability above one half, or a margin of `label_cut` or more.
         label_cut: the smallest margin of the second label under the rule "cut".
@@ -103,6 +105,7 @@ class Forest:
     aggregate: Aggregate = "sum"
     link: Link = "identity"
     link_scale: float = 1.0
+    value_dtype: str | None = None
     label_rule: LabelRule = "none"
     label_cut: float = 0.0
     labels: Array | None = None

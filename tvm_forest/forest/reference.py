@@ -27,7 +27,11 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
     margin = aggregated(forest, leaves)
-    return margin if output == "margin" else apply_link(forest.link, margin, forest.link_scale)
+    if output == "margin":
+        return margin
+    with np.errstate(over="ignore"):
+        margin = margin.astype(forest.value_dtype or forest.sum_dtype)
+    return apply_link(forest.link, margin, forest.link_scale)
 
 
 def nodes(forest: Forest, rows: Array) -> Array:
@@ -79,7 +83,7 @@ def aggregated(forest: Forest, leaves: Array) -> Array:
 
 
 def labelled(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the labels, (R,) or (R, C), of margins and values (R, C), by the label rule of the forest."""
+    """Return the labels, (R,) or (R, C), of margins and values (R, C)."""
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
@@ -100,6 +104,9 @@ def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         largest = margin.dtype.type(LARGEST_POWER[str(margin.dtype)])
         return one / (one + np.exp(np.minimum(power, largest)))
+    if link == "logistic":  # onnxruntime: never a power above zero
+        above = one / (one + np.exp(-np.abs(margin)))
+        return np.where(margin < 0, one - above, above)
     if link == "exp":
         return np.exp(margin)
     if link == "log1p_exp":

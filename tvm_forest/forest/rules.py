@@ -14,7 +14,15 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Comparison = Literal["<", "<="]
 Link = Literal[
-    "identity", "sigmoid", "exp", "softmax", "step", "log1p_exp", "signed_square", "isolation"
+    "identity",
+    "sigmoid",
+    "logistic",
+    "exp",
+    "softmax",
+    "step",
+    "log1p_exp",
+    "signed_square",
+    "isolation",
 ]
 Aggregate = Literal["sum", "average", "min", "max"]
 LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half", "cut"]
@@ -34,17 +42,21 @@ class CategoryRule:
         members_go: where a row goes whose category is in the set; others go to the other side.
         negative_fractions: whether -0.5 is category 0; if not, it is none.
         fractions_missing: whether a value that is no whole number counts as missing.
+        fractions_none: whether a value that is no whole number is no category.
         highest: categories from this number on are none.
     """
 
     members_go: Literal["left", "right"]
     negative_fractions: bool = False
     fractions_missing: bool = False
+    fractions_none: bool = False
     highest: int = 1 << 24
 
     def codes(self, values: Array) -> Array:
         """Return the category of each value, int64; -1 for none, which NaN is as well."""
         with np.errstate(invalid="ignore"):
             none = ~(values > -1 if self.negative_fractions else values >= 0)
-        none |= ~(values < self.highest)
+            none |= ~(values < self.highest)
+            if self.fractions_none:
+                none |= values != np.trunc(values)
         return np.where(none, -1, np.where(none, 0, values).astype(np.int64))

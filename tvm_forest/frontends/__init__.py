@@ -11,12 +11,12 @@ from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import lightgbm, sklearn, xgboost
+from . import lightgbm, onnx, sklearn, xgboost
 
-_LATER = ("sklearn", "catboost", "treelite", "onnx")
+_LATER = ("catboost", "treelite")
 _REMEDY = (
-    "give a model file of XGBoost (JSON, UBJSON or binary) or LightGBM (text), a Booster or a "
-    "fitted estimator of XGBoost, LightGBM or scikit-learn"
+    "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text) or ONNX, a Booster or "
+    "a fitted estimator of XGBoost, LightGBM or scikit-learn"
 )
 
 
@@ -29,8 +29,8 @@ def load(model: Any) -> Forest:
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
             of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
             `LGBMRanker`; a fitted tree or ensemble of trees of scikit-learn (see
-            `frontends.sklearn`); or a `Forest`, which is returned as it is. A file is taken as the
-            `Booster` that it holds.
+            `frontends.sklearn`); an ONNX model as a file, bytes or `onnx.ModelProto`; or a
+            `Forest`, which is returned as it is. A file is taken as the `Booster` that it holds.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -40,6 +40,8 @@ def load(model: Any) -> Forest:
         return model
     if isinstance(model, str | os.PathLike):
         return _load_file(Path(os.fsdecode(model)))
+    if onnx.is_model(model) or (isinstance(model, bytes) and onnx.looks_like(model)):
+        return onnx.from_model(model, "onnx model")
     kind = xgboost.kind_of(model)
     if kind is not None:
         return xgboost.from_object(model, kind)
@@ -72,17 +74,8 @@ def _load_file(path: Path) -> Forest:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
     if lightgbm.is_text(data):
         return lightgbm.from_bytes(data, f"lightgbm {path}")
-    later = _later_format(path, data)
-    if later is not None:
-        raise UnsupportedModel(
-            f"load: argument 'model': '{path}' is {later}, which cannot be loaded yet; {_REMEDY}"
-        )
+    if path.suffix.lower() == ".onnx" or onnx.looks_like(data):
+        return onnx.from_model(data, f"onnx {path}")
     hint = "; unpickle it and give the object" if data[:1] == b"\x80" else f"; {_REMEDY}"
     looks = "is empty" if not data else f"is no model file (begins with {data[:8]!r})"
     raise ModelFormatError(f"load: argument 'model': '{path}' {looks}{hint}")
-
-
-def _later_format(path: Path, data: bytes) -> str | None:
-    if path.suffix.lower() == ".onnx":
-        return "an ONNX model"
-    return None

@@ -35,10 +35,16 @@ def result_names(forest: Forest) -> tuple[str, ...]:
     """Name the buffers that "predict" writes: sums of leaves, margins, values.
 
     The sums are the margins unless they are divided, or the base score is added to them at last;
-    the margins are the values if the link is the identity.
+    the margins are the values if the link is the identity and nothing is rounded.
     """
     sums = () if forest.base_first and forest.aggregate != "average" else ("sum",)
-    return (*sums, "margin", *(() if forest.link == "identity" else ("value",)))
+    linked = forest.link != "identity" or forest.value_dtype is not None
+    return (*sums, "margin", *(("value",) if linked else ()))
+
+
+def result_dtype(forest: Forest, name: str) -> str:
+    """Return the dtype of a buffer that "predict" writes."""
+    return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -71,7 +77,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         else:
             base = _parameter("base", (forest.n_outputs,), forest.sum_dtype)
             shape = (n, forest.n_outputs)
-            results = {x: _parameter(x, shape, forest.sum_dtype) for x in result_names(forest)}
+            names = result_names(forest)
+            results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_sums(walks, base, next(iter(results.values())))
             emit_finish(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})

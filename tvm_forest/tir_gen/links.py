@@ -68,17 +68,23 @@ def _emit_values(forest: Forest, r: Any, margin: Any, value: Any) -> None:
         _emit_softmax(forest.n_outputs, r, margin, value)
         return
     with tb.serial(0, forest.n_outputs) as c:
-        tb.buffer_store(value, _elementwise(forest, margin[r, c]), [r, c])
+        linked = _elementwise(forest, margin[r, c].astype(str(value.dtype)), str(value.dtype))
+        tb.buffer_store(value, linked, [r, c])
 
 
-def _elementwise(forest: Forest, x: Any) -> Any:
-    dtype, link = forest.sum_dtype, forest.link
-    one = tirx.FloatImm(dtype, 1.0)
+def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
+    """The link of a margin in the dtype of the values."""
+    link, one = forest.link, tirx.FloatImm(dtype, 1.0)
+    if link == "identity":
+        return x
     if link == "sigmoid":
         scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
         bound = tirx.FloatImm(dtype, SIGMOID_CLIP)
         power = tirx.exp(tirx.min(-scaled, bound) if dtype == "float32" else -scaled)
         return one / (power + one)
+    if link == "logistic":  # never a power above zero
+        above = one / (one + tirx.exp(-tirx.abs(x)))
+        return tirx.Select(x < tirx.FloatImm(dtype, 0.0), one - above, above)
     if link == "exp":
         return tirx.exp(x)
     if link == "log1p_exp":
@@ -95,17 +101,17 @@ def _elementwise(forest: Forest, x: Any) -> Any:
 
 def _emit_softmax(classes: int, r: Any, margin: Any, value: Any) -> None:
     """Exponentials of the distances to the largest margin, summed in float64."""
-    dtype = str(margin.dtype)
+    dtype = str(value.dtype)
     top = tb.sblock_alloc_buffer((1,), dtype, scope="global")
     total = tb.sblock_alloc_buffer((1,), "float64", scope="global")
     IRBuilder.name("top", top)
     IRBuilder.name("total", total)
-    tb.buffer_store(top, margin[r, 0], [0])
+    tb.buffer_store(top, margin[r, 0].astype(dtype), [0])
     with tb.serial(1, classes) as c:
-        tb.buffer_store(top, tirx.max(top[0], margin[r, c]), [0])
+        tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(dtype)), [0])
     tb.buffer_store(total, tirx.FloatImm("float64", 0.0), [0])
     with tb.serial(0, classes) as c:
-        tb.buffer_store(value, tirx.exp(margin[r, c] - top[0]), [r, c])
+        tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype) - top[0]), [r, c])
         tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
     with tb.serial(0, classes) as c:
         tb.buffer_store(value, value[r, c] / total[0].astype(dtype), [r, c])
