@@ -270,6 +270,7 @@ def _forest(data: bytes, kind: Format, header: Header, n_trees: int, labels: Lab
             tree_id=np.arange(n_trees, dtype=np.int32),
             base_score=base_score,
             n_features=header.n_features,
+            absent=math.nan,
             comparison="<",
             row_dtype="float32",
             link=objective.link,
