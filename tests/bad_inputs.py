@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.sparse
 import tvm
 
 import tvm_forest
@@ -160,8 +159,6 @@ BAD_INPUTS = [
     _rows("a list with None", [[1.0, None, 2.0]], TYPE + "object", CONVERT),
     _rows("a ragged list", [[1, 2, 3], [1, 2]], "a list cannot be read", "a numpy array of shape"),
     _rows("a masked array", np.ma.masked_invalid(ROWS), "masked array", "rows.filled(numpy.nan)"),
-    _rows("a sparse matrix", scipy.sparse.csr_matrix(ROWS), "sparse rows", "rows.toarray()"),
-    _rows("a sparse array", scipy.sparse.coo_array(ROWS), "sparse rows", "rows.toarray()"),
     _rows(
         "a tensor on a GPU", Tensor(ROWS, (2, 0)), "a Tensor cannot be read", "tensor on the CPU"
     ),
@@ -170,7 +167,7 @@ BAD_INPUTS = [
         "columns in another order",
         _frame()[["age", "weight", "height"]],
         "column 1 is 'weight', the model has 'height' there",
-        "use frame[predictor.forest.feature_names]",
+        "use rows[list(predictor.forest.feature_names)]",
     ),
     _rows("a column too few", _frame()[["age", "height"]], "expected 3 columns, got 2"),
     _rows("a column too many", _frame().assign(sex=1), "expected 3 columns, got 4"),
@@ -178,8 +175,9 @@ BAD_INPUTS = [
     _rows(
         "a categorical column",
         _frame(height=pd.Categorical(["a", "b"])),
-        "column 'height': dtype category",
-        "convert it to numbers first",
+        "column 'height' holds categories",
+        "the model stores no labels",
+        "convert it to the numbers that the model was trained on",
     ),
     _rows("an object column", _frame(age=pd.Series([1, "x"], dtype=object)), "column 'age': dtype"),
     _rows("a text column", _frame(weight=["1", "2"]), "column 'weight': dtype"),

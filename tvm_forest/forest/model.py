@@ -48,13 +48,17 @@ class Forest:
         derived: (feature, set of categories) of the last columns, which are made of the others: 0
             where the rule sends a row to the left, 1 where to the right.
         known_categories: per feature, the categories beside which all values are missing.
-        category_names: per feature, what a frame calls category 0, 1, 2, ...: the encoding that the
-            source library applies to frames; arrays hold the numbers.
         missing: a number that means missing, beside NaN.
+        category_names: per feature, the labels of its categories in the order of their codes, by
+            which columns of categories of a frame are numbered; others hold numbers.
         zero_missing: features whose values within 1e-35 of zero are missing.
-        refuses: what rows may not hold, "nan" or "inf", for the source object refuses them.
+        absent: what an entry is that a sparse matrix does not hold: NaN for XGBoost, else 0.
+        refuses: what rows may not hold, for the source object refuses it: "nan", "inf", or
+            "category", a label in a frame that is not among `category_names`; else that is NaN.
         comparison: what sends a value to the left.
         row_dtype: dtype that rows are cast to before they are compared.
+        other_dtype: dtype that arrays and lists of others than float32 and float64 are cast to
+            before that (LightGBM takes integers for float32, but not those of frames); or None.
         base_first: whether the sum starts from the base score.
         aggregate: what is made of the leaf values of a class; "average" divides their sum by the
             number of trees of the class.
@@ -95,12 +99,14 @@ class Forest:
     category_rule: CategoryRule | None = None
     derived: tuple[tuple[int, tuple[int, ...]], ...] = ()
     known_categories: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    category_names: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
     missing: float | None = None
+    category_names: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     zero_missing: tuple[int, ...] = ()
+    absent: float = 0.0
     refuses: tuple[str, ...] = ()
     comparison: Comparison = "<"
     row_dtype: str = "float32"
+    other_dtype: str | None = None
     base_first: bool = True
     aggregate: Aggregate = "sum"
     link: Link = "identity"
@@ -251,6 +257,8 @@ class Forest:
             return f"field 'category_names' names a feature beyond the {self.n_features}"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
+        if not {"nan", "inf", "category"}.issuperset(self.refuses):
+            return f"field 'refuses' is {self.refuses!r}, expected 'nan', 'inf' or 'category'"
         return None
 
     def _node_problem(self) -> str | None:

@@ -164,6 +164,7 @@ def _forest(text: Text) -> Forest:
             link_scale=objective.scale,
             feature_names=text.feature_names,
             pandas_categories=text.pandas_categories,
+            other_dtype="float32",
             n_rounds=n_trees // text.n_outputs,
             source=f"lightgbm {objective.name or 'custom'}",
         )

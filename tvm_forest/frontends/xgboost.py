@@ -279,6 +279,8 @@ def _forest(
             n_features=header.n_features,
             category_rule=CategoryRule("right") if arrays.get("categories") else None,
             category_names=header.category_names,
+            absent=math.nan,
+            refuses=("category",) if header.category_names else (),
             comparison="<",
             row_dtype="float32",
             link=objective.link,

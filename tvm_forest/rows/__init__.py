@@ -1,0 +1,86 @@
+"""What users pass as rows becomes an array that compiled code can read.
+
+takes: arrays, frames, sparse matrices, tensors, lists; gives: (R, F) numpy arrays, C order, in the
+model's dtype.
+
+No library but numpy is imported: objects of others are known by what they offer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..forest import Array, Forest
+from . import frames, sparse
+from .checks import check_numbers, check_shape, check_values, refusal
+
+
+def to_rows(rows: Any, forest: Forest) -> Array:
+    """Return rows as a C-ordered array of the model's row dtype; the input is never modified.
+
+    An array that has this form already is used as it is, without a copy. Numbers of other dtypes
+    are converted as the training library converts them; float64 beyond float32 becomes infinite.
+
+    Args:
+        rows: (R, F) numpy array of numbers, nested list, or any object with DLPack on the CPU;
+            frame of pandas or polars, table or record batch of pyarrow (see `frames.frame_rows`);
+            matrix or array of scipy.sparse (see `sparse.sparse_rows`).
+        forest: the model that the rows are for.
+
+    Raises:
+        InputError: wrong rank, width, dtype, column names or categories, not on the CPU, or a
+            value that the source object refuses.
+    """
+    dtype = np.dtype(forest.row_dtype)
+    plain = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
+    if plain and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
+        array = np.ascontiguousarray(rows)
+    else:
+        array = _converted(rows, forest, dtype)
+    if forest.refuses:
+        check_values(array, forest)
+    return array
+
+
+def writable_view(array: Array) -> Array:
+    """Return the same memory as an array marked writable, for TVM, which takes no other.
+
+    Compiled functions only read their rows.
+    """
+    if array.flags.writeable or not array.size:
+        return array
+    memory = memoryview((ctypes.c_char * array.nbytes).from_address(array.ctypes.data))
+    return np.ndarray(array.shape, array.dtype, memory)
+
+
+def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    if isinstance(rows, np.ma.MaskedArray):
+        raise refusal("a masked array; use rows.filled(numpy.nan)")
+    array = rows if isinstance(rows, np.ndarray) else _from_object(rows, forest, dtype)
+    check_shape(array.shape, forest)
+    check_numbers(array.dtype, dtype)
+    with np.errstate(all="ignore"):
+        if forest.other_dtype is not None and array.dtype not in (dtype, np.float32, np.float64):
+            array = array.astype(forest.other_dtype)
+        return np.ascontiguousarray(array, dtype)
+
+
+def _from_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    """Frames and sparse matrices, in the dtype of rows already; lists and tensors in their own."""
+    kind = frames.kind_of(rows)
+    if kind is not None:
+        return frames.frame_rows(rows, kind, forest, dtype)
+    if hasattr(rows, "tocsr"):
+        return sparse.sparse_rows(rows, forest, dtype)
+    try:
+        if hasattr(rows, "__dlpack__") and not np.isscalar(rows):
+            return np.from_dlpack(rows)
+        return np.asarray(rows)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise refusal(
+            f"a {type(rows).__name__} cannot be read ({error}); give a numpy array of "
+            "shape (R, F) or a tensor on the CPU"
+        ) from None

@@ -1,0 +1,65 @@
+"""What all kinds of rows must satisfy.
+
+takes: shapes, dtypes, values; gives: nothing, or InputError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Array, Forest
+
+NUMBERS = "fiub"
+_REMEDIES = {
+    "nan": "fill in or drop rows with missing values first",
+    "inf": "clip the values to the range of {dtype} first",
+}
+
+
+def refusal(text: str) -> InputError:
+    """Return the error that says what is wrong with the rows, and what to do."""
+    return InputError(f"predict: argument 'rows': {text}")
+
+
+def check_shape(shape: tuple[int, ...], forest: Forest) -> None:
+    """Raise InputError unless the shape is (R, row_width)."""
+    if len(shape) != 2 or shape[1] != forest.row_width:
+        hint = "; for one row use rows.reshape(1, -1)" if len(shape) == 1 else ""
+        raise refusal(f"rows must have shape (R, {forest.row_width}), got {shape}{hint}")
+
+
+def check_numbers(found: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+    """Raise InputError unless a dtype holds real numbers or bools; `dtype` is the model's."""
+    if found.kind not in NUMBERS:
+        raise refusal(
+            f"rows must hold numbers, got dtype {found}; convert them, e.g. with "
+            f"rows.astype('{dtype}')"
+        )
+
+
+def check_values(array: Array, forest: Forest) -> None:
+    """Raise InputError if rows hold what the source object refuses.
+
+    Args:
+        array: (R, row_width) in the row dtype, for a number may be infinite only there.
+        forest: its field `refuses` decides.
+    """
+    if np.isfinite(array).all():
+        return
+    for word, find in (("nan", np.isnan), ("inf", np.isinf)):
+        found = find(array) if word in forest.refuses else np.zeros(0, bool)
+        if found.any():
+            row, column = np.unravel_index(np.argmax(found), found.shape)
+            remedy = _REMEDIES[word].format(dtype=array.dtype)
+            raise refusal(
+                f"row {row}, column {column}{_name(forest, int(column))} is {array[row, column]} "
+                f"as {array.dtype}, which the model refuses; {remedy}"
+            )
+
+
+def _name(forest: Forest, column: int) -> str:
+    names = forest.feature_names
+    return "" if names is None else f" ('{names[column]}')"

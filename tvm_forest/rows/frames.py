@@ -1,0 +1,220 @@
+"""Rows of pandas, polars and pyarrow.
+
+takes: frames, tables, record batches; gives: (R, F) arrays.
+
+Each library gives its columns in one form, `Column`; the rest is common.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ..forest import Array, Forest
+from .checks import NUMBERS, refusal
+
+Kind = Literal["pandas", "polars", "pyarrow"]
+_NUMERIC = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
+
+
+class Column(NamedTuple):
+    """A column of a frame.
+
+    Attributes:
+        values: (R,) numbers, or places in `labels`.
+        gaps: bool (R,), where the value is missing; None for nowhere.
+        labels: what the values stand for in a column of categories; None among them is missing.
+    """
+
+    values: Array
+    gaps: Array | None = None
+    labels: Sequence[Any] | None = None
+
+
+def kind_of(rows: Any) -> Kind | None:
+    """Return whose frame this is, None if it is no frame.
+
+    Raises:
+        InputError: the frame of another library; numpy could read it, but without its names, and
+            so perhaps in another order.
+    """
+    library = type(rows).__module__.split(".")[0]
+    if library == "polars" and hasattr(rows, "collect"):
+        raise refusal("a lazy frame; use rows.collect()")
+    if not (hasattr(rows, "columns") or hasattr(rows, "column_names")):
+        return None
+    if hasattr(rows, "iloc"):
+        return "pandas"
+    if library == "polars":
+        return "polars"
+    if library == "pyarrow" and hasattr(rows, "schema"):
+        return "pyarrow"
+    raise refusal(f"a {library} frame is not supported yet; use rows.to_pandas()")
+
+
+def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    """Return the columns of a frame in its order, each converted on its own; nulls become NaN.
+
+    A column of categories (category, Categorical, Enum, dictionary) is recoded by label with
+    `forest.category_names`, or, column after column, with `forest.pandas_categories`. A label that
+    is not there becomes NaN, or is refused if the source object refuses it. Without stored names
+    such a column is refused: the codes of a frame depend on the labels that happen to be in it.
+
+    Args:
+        frame: of pandas or polars, or a table or record batch of pyarrow.
+        kind: see `kind_of`.
+        forest: the model; columns are checked by name if it has names.
+        dtype: of the result.
+
+    Raises:
+        InputError: wrong number, names or types of columns, or an unknown label.
+    """
+    names = [str(name) for name in (frame.schema.names if kind == "pyarrow" else frame.columns)]
+    _check_names(names, kind, forest)
+    if kind == "pandas" and _is_one_block(frame, forest):
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(frame.to_numpy(), dtype)
+    seen = 0  # columns of categories
+    array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
+    for i, name in enumerate(names):
+        try:
+            column = _COLUMN[kind](frame, i, dtype)
+        except (TypeError, ValueError) as error:
+            raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
+        known = forest.category_names.get(i)
+        if column.labels is not None and seen < len(forest.pandas_categories):
+            known = forest.pandas_categories[seen]
+        seen += column.labels is not None
+        with np.errstate(all="ignore"):
+            array[:, i] = _numbers(column, known, name, forest)
+        if column.gaps is not None:
+            array[column.gaps, i] = np.nan
+    if seen < len(forest.pandas_categories):
+        raise refusal(
+            f"the frame has {seen} columns of categories, the model was trained with "
+            f"{len(forest.pandas_categories)}; make the same columns categories"
+        )
+    return array
+
+
+def _check_names(names: list[str], kind: Kind, forest: Forest) -> None:
+    if len(names) != forest.row_width:
+        raise refusal(f"expected {forest.row_width} columns, got {len(names)}")
+    known = forest.feature_names
+    if known is not None and tuple(names) != known:
+        at = next(i for i, name in enumerate(names) if name != known[i])
+        order = "list(predictor.forest.feature_names)"
+        remedy = f"rows.select({order})" if kind != "pandas" else f"rows[{order}]"
+        raise refusal(
+            f"column {at} is '{names[at]}', the model has '{known[at]}' there; use {remedy}"
+        )
+
+
+def _numbers(column: Column, known: tuple[Any, ...] | None, name: str, forest: Forest) -> Array:
+    """Return the values of a column, for categories their places among the known ones."""
+    if column.labels is None and known is None:
+        return column.values
+    if known is None:
+        raise refusal(
+            f"column '{name}' holds categories, but the model stores no labels to number them by; "
+            "convert it to the numbers that the model was trained on"
+        )
+    if column.labels is None:
+        raise refusal(
+            f"column '{name}' holds numbers, but the model was trained on categories "
+            f"({_some(known)}); make it a column of categories, or give codes as a numpy array"
+        )
+    code = {label: float(code) for code, label in enumerate(known)}
+    # one more, NaN, for the place -1
+    codes = np.array([code.get(label, np.nan) for label in column.labels] + [np.nan])
+    values = codes[column.values]
+    if "category" in forest.refuses:
+        _check_labels(column, codes, name, known)
+    return values
+
+
+def _check_labels(column: Column, codes: Array, name: str, known: Sequence[Any]) -> None:
+    assert column.labels is not None
+    named = np.array([label is not None for label in column.labels] + [False])
+    wrong = (named & np.isnan(codes))[column.values]
+    if column.gaps is not None:
+        wrong &= ~column.gaps
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise refusal(
+            f"row {row}, column '{name}' is {column.labels[column.values[row]]!r}, a category "
+            f"that the model does not know (have: {_some(known)}); make it a missing value"
+        )
+
+
+def _some(labels: Sequence[Any]) -> str:
+    return ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
+
+
+# -- columns of each library ----------------------------------------------------------------------
+
+
+def _is_one_block(frame: Any, forest: Forest) -> bool:
+    """Tell whether all columns have the same plain dtype; mixed ones would be rounded twice."""
+    found = set(frame.dtypes)
+    plain = len(found) == 1 and all(isinstance(dtype, np.dtype) for dtype in found)
+    return plain and not _stores_labels(forest) and found.pop().kind in NUMBERS
+
+
+def _stores_labels(forest: Forest) -> bool:
+    return bool(forest.category_names or forest.pandas_categories)
+
+
+def _pandas_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+    column = frame.iloc[:, i]
+    if hasattr(column.dtype, "categories"):
+        return Column(column.cat.codes.to_numpy(), None, list(column.dtype.categories))
+    if getattr(column.dtype, "kind", "O") not in NUMBERS:
+        raise TypeError(f"dtype {column.dtype} holds no numbers")
+    with np.errstate(all="ignore"):
+        return Column(column.to_numpy(dtype=dtype, na_value=np.nan))
+
+
+def _polars_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+    column = frame.to_series(i)
+    gaps = column.is_null().to_numpy() if column.null_count() else None
+    if type(column.dtype).__name__ in ("Categorical", "Enum"):  # their codes may be any
+        present = column.drop_nulls().unique()
+        label = dict(zip(present.to_physical().to_list(), present.to_list(), strict=True))
+        physical = column.to_physical().fill_null(strategy="zero").to_numpy()
+        codes, places = np.unique(physical, return_inverse=True)
+        return Column(places, gaps, [label.get(int(code)) for code in codes])
+    kind = str(column.dtype)
+    _check_type(kind)
+    if gaps is not None:  # polars would make float64 of them
+        column = column.fill_null(False) if kind == "Boolean" else column.fill_null(strategy="zero")
+    return Column(column.to_numpy(), gaps)
+
+
+def _arrow_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+    column = frame.column(i)
+    if hasattr(column, "combine_chunks"):  # of a table; one dictionary for all of its chunks
+        column = column.combine_chunks()
+    gaps = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    labels = None
+    if hasattr(column, "dictionary"):
+        labels, column = column.dictionary.to_pylist(), column.indices
+    _check_type(str(column.type))
+    if gaps is not None:
+        column = column.fill_null(False if str(column.type) == "bool" else 0)
+    return Column(column.to_numpy(zero_copy_only=False), gaps, labels)
+
+
+def _check_type(name: str) -> None:
+    if not _NUMERIC.fullmatch(name.lower()):
+        raise TypeError(f"type {name} holds no numbers")
+
+
+_COLUMN: dict[Kind, Callable[[Any, int, np.dtype[Any]], Column]] = {
+    "pandas": _pandas_column,
+    "polars": _polars_column,
+    "pyarrow": _arrow_column,
+}
