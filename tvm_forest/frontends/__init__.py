@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..archive import is_archive
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import xgboost
@@ -58,6 +59,11 @@ def _load_file(path: Path) -> Forest:
     kind = xgboost.format_of(data)
     if kind is not None:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
+    if is_archive(data):
+        raise ModelFormatError(
+            f"load: argument 'model': '{path}' is a compiled predictor and no model; read it with "
+            "tvm_forest.load_predictor"
+        )
     later = _later_format(path, data)
     if later is not None:
         raise UnsupportedModel(
