@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tvm_forest"
 LEVELS = {
     "errors": 0,
     "forest": 1,
+    "archive": 1,
     "nest": 1,
     "target": 1,
     "frontends": 2,
@@ -31,6 +32,7 @@ LEVELS = {
     "targets": 6,
     "lower": 7,
     "search": 8,
+    "saving": 8,
     "relax": 9,
     "viz": 9,
     "api": 10,

@@ -1,4 +1,4 @@
-"""What users call: load, profile, new_schedule, rewrite, lower, build.
+"""What users call: load, profile, new_schedule, rewrite, lower, build, load_predictor.
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor.
 
@@ -7,6 +7,7 @@ The only room that picks defaults. TVM is imported when the first model is built
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from . import frontends
@@ -186,6 +187,7 @@ def build(
             of threads.
         BuildError: LLVM is missing, or the compiler fails.
     """
+    from . import saving  # noqa: F401  # gives Predictor its method save
     from .lower import build as compile_forest
     from .runtime import check_n_jobs
 
@@ -195,3 +197,25 @@ def build(
     predictor = compile_forest(forest, chosen, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
+
+
+def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor:
+    """Read a predictor that `Predictor.save` wrote; no training library is needed.
+
+    The stored code is used where it can run. With another version of TVM or of this package, or on
+    a CPU that lacks one of its instructions, the stored model is compiled anew. Load only files
+    that you trust: they hold machine code.
+
+    Args:
+        path: of the file.
+        model: see `load`; if given, a file of another model is refused. None for any.
+
+    Raises:
+        ModelFormatError: the file is missing, damaged, no saved predictor, of a newer version, or
+            of another model.
+        BuildError: it was built for a CPU named by "mcpu" that this machine cannot stand in for.
+        InputError: path is no path.
+    """
+    from .saving import load_predictor as load_file
+
+    return load_file(path, None if model is None else load(model).signature)

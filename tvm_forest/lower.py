@@ -78,14 +78,33 @@ def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> 
         BuildError: the layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    rewritten, lowered, arguments = _lower(forest, sch, target, exact)
+    return _compile(pack(forest, sch, exact), sch, target, forest.signature)
+
+
+def rebuild(forest: Forest, sch: Schedule, target: Target, signature: str) -> Predictor:
+    """Compile what `build` compiled, from the predictor's own forest.
+
+    Args:
+        forest: the model as the schedule rewrote it, `Predictor.forest`.
+        sch, target: see `build`.
+        signature: of the model as it was before.
+
+    Raises:
+        BuildError, InputError: see `build`.
+    """
+    packed = Packed(forest, *_layout(forest, sch).pack(forest))
+    return _compile(packed, sch, target, signature)
+
+
+def _compile(packed: Packed, sch: Schedule, target: Target, signature: str) -> Predictor:
+    lowered, arguments = _lower(packed, sch, target)
     _check_device(sch)
     machine = cpu.tvm_target(target)
     try:
         library = cpu.compile_module(lowered.after, machine)
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{sch}") from error
-    return Predictor(library, arguments, rewritten, sch, target)
+    return Predictor(library, arguments, packed.forest, sch, target, signature)
 
 
 def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
@@ -94,7 +113,7 @@ def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
     Raises:
         The same as `build`.
     """
-    return _lower(forest, sch, target, exact=False)[1]
+    return _lower(pack(forest, sch), sch, target)[0]
 
 
 def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = None) -> Packed:
@@ -116,11 +135,9 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     return Packed(rewritten, *_layout(rewritten, sch).pack(rewritten))
 
 
-def _lower(
-    forest: Forest, sch: Schedule, target: Target, exact: bool
-) -> tuple[Forest, Lowered, dict[str, list[Array]]]:
-    # 1. what the schedule asks of the model, and how that lies in memory
-    forest, rep, arrays = pack(forest, sch, exact)
+def _lower(packed: Packed, sch: Schedule, target: Target) -> tuple[Lowered, dict[str, list[Array]]]:
+    # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
+    forest, rep, arrays = packed
     machine = cpu.tvm_target(target)
     abilities = cpu.abilities(machine)
     before, after, arguments = {}, {}, dict[str, list[Array]]()
@@ -139,7 +156,7 @@ def _lower(
             mod = tirx.transform.BindTarget(machine)(scheduled)
             mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
             after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
-    return forest, Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
 
 
 def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # TVM would otherwise use half of the cores, and pin the calling thread to one of them.
 os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
@@ -42,7 +42,10 @@ class Predictor:
         forest: the model, with its trees in the order of the compiled code.
         schedule: how it is evaluated.
         target: what it is compiled for.
-        library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`.
+        library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
+            hold machine code only.
+        signature: `Forest.signature` of the model that was compiled.
+        arguments: for each function, the tensors between the rows and its outputs.
         model_bytes: size of the arrays that `predict` reads.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
@@ -55,18 +58,20 @@ class Predictor:
         forest: Forest,
         schedule: Schedule,
         target: Target,
+        signature: str,
     ) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`.
 
         `arguments` are the arrays that each function takes between the rows and its outputs.
         """
         self.forest, self.schedule, self.target, self.library = forest, schedule, target, library
+        self.signature = signature
         self.n_jobs: int | None = None
         tensors: dict[int, Any] = {}  # functions share arrays, and so they share tensors
         for array in (array for arrays in arguments.values() for array in arrays):
             tensors.setdefault(id(array), tvm.runtime.tensor(array))
         self.model_bytes = sum(array.nbytes for array in arguments["predict"])
-        self._arguments = {
+        self.arguments = {
             name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
         }
         parallel = [loop for loop in schedule.loops() if loop.parallel]
@@ -77,6 +82,10 @@ class Predictor:
         self._columns = _columns_of_trees(forest)
 
     # -- public -----------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:  # attached by saving
+
+        def save(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
 
     def predict(self, rows: Any, n_jobs: int | None = None) -> Array:
         """Predict what the source object's `predict` returns.
@@ -206,7 +215,7 @@ class Predictor:
         if parallel is not None:
             _set_threads(threads)
         function = parallel or self._functions[name]
-        function(writable_view(rows), *self._arguments[name], *outputs)
+        function(writable_view(rows), *self.arguments[name], *outputs)
 
     def _threads(self, n_rows: int, n_jobs: Any) -> int:
         if n_jobs is None:

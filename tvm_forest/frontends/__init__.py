@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..archive import is_archive
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, xgboost
@@ -74,6 +75,11 @@ def _load_file(path: Path) -> Forest:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
     if lightgbm.is_text(data):
         return lightgbm.from_bytes(data, f"lightgbm {path}")
+    if is_archive(data):
+        raise ModelFormatError(
+            f"load: argument 'model': '{path}' is a compiled predictor and no model; read it with "
+            "tvm_forest.load_predictor"
+        )
     if path.suffix.lower() == ".onnx" or onnx.looks_like(data):
         return onnx.from_model(data, f"onnx {path}")
     hint = "; unpickle it and give the object" if data[:1] == b"\x80" else f"; {_REMEDY}"

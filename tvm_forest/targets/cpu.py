@@ -76,8 +76,8 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
             f"one of: {', '.join(sorted(known))}"
         )
     system = codegen.llvm_get_system_cpu()
-    here = _instructions(tvm.target.Target({"kind": "llvm", "mcpu": system}))
-    wanted = _instructions(target)
+    here = instructions(tvm.target.Target({"kind": "llvm", "mcpu": system}))
+    wanted = instructions(target)
     if "64bit" in here - wanted:  # LLVM would end the process
         raise InputError(f"{WHERE}: the CPU {cpu!r} has no 64-bit mode; name a newer one")
     missing = sorted(wanted - here)
@@ -93,7 +93,7 @@ def abilities(target: tvm.target.Target) -> frozenset[str]:
     return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 
-def _instructions(target: tvm.target.Target) -> set[str]:
+def instructions(target: tvm.target.Target) -> set[str]:
     """Name the instructions and modes of a target."""
     return {ability for ability in abilities(target) if not ability.startswith(TUNING)}
 

@@ -1,0 +1,161 @@
+"""One file of named parts, which is whole or refused.
+
+takes: a manifest, bytes and arrays; gives: the bytes of a file, and back.
+
+The file is a zip archive without compression, so that common tools show what is inside. Its first
+member is the manifest, arrays are `.npy` members. The comment at its end is the SHA-256 of all
+bytes before, which covers the directory as well: a damaged file is never parsed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import uuid
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InputError, ModelFormatError
+
+MANIFEST = "tvm_forest.json"
+_NAME_AT = 30  # where the local header of a zip member has its name
+_DIGEST = 64
+
+
+class Archive(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        manifest: what JSON can say.
+        parts: bytes, and arrays under names that end in ".npy".
+    """
+
+    manifest: dict[str, Any]
+    parts: dict[str, Any]
+
+
+def is_archive(data: bytes) -> bool:
+    """Return whether the first bytes of a file look like those of an archive of ours."""
+    name = MANIFEST.encode()
+    return data[:4] == b"PK\x03\x04" and data[_NAME_AT : _NAME_AT + len(name)] == name
+
+
+def pack(archive: Archive) -> bytes:
+    """Return the bytes of a file; equal archives give equal bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as members:
+        text = json.dumps(archive.manifest, indent=1, default=_plain_number)
+        for name, part in {MANIFEST: text.encode(), **archive.parts}.items():
+            members.writestr(zipfile.ZipInfo(name), _npy(part) if name.endswith(".npy") else part)
+        members.comment = bytes(_DIGEST)
+    file.seek(-_DIGEST, io.SEEK_END)
+    file.write(_checksum(file.getbuffer()))
+    return file.getvalue()
+
+
+def unpack(data: bytes, where: str) -> Archive:
+    """Return what a file holds.
+
+    Args:
+        data: the whole file.
+        where: what to call it in messages.
+
+    Raises:
+        ModelFormatError: it is no archive of ours, or not as it was written.
+    """
+    if not is_archive(data):
+        looks = f"begins with {data[:8]!r}" if data else "is empty"
+        raise ModelFormatError(
+            f"{where}: no saved predictor, it {looks}; give what Predictor.save wrote, and use "
+            "tvm_forest.build for a model"
+        )
+    if _checksum(memoryview(data)) != data[-_DIGEST:]:
+        raise ModelFormatError(
+            f"{where}: the file is damaged, or its end is missing ({len(data)} bytes, and their "
+            "checksum is wrong); copy or save it again"
+        )
+    with zipfile.ZipFile(io.BytesIO(data)) as members:
+        parts = {name: _part(name, members.read(name)) for name in members.namelist()}
+    return Archive(json.loads(parts.pop(MANIFEST)), parts)
+
+
+def read_file(path: str | os.PathLike[str], where: str) -> bytes:
+    """Return the bytes of an archive; only the beginning if the file is something else.
+
+    Raises:
+        ModelFormatError: the file cannot be read.
+        InputError: the path is no path.
+    """
+    try:
+        with open(os.fsdecode(path), "rb") as file:
+            head = file.read(64)
+            if is_archive(head):
+                file.seek(0)
+                return file.read()
+            return head
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFormatError(
+            f"{where}: cannot be read ({reason}); give the path that Predictor.save was given"
+        ) from None
+    except TypeError:
+        raise InputError(f"{where}: a {type(path).__name__} is no path; give a str") from None
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that appears under its name once it is complete.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        target = Path(os.fsdecode(path))
+    except TypeError:
+        raise InputError(
+            f"save: argument 'path': a {type(path).__name__} is no path; give a str"
+        ) from None
+    draft = target.parent / f".{uuid.uuid4().hex}.draft"
+    try:
+        with open(draft, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"save: argument 'path': cannot write '{path}' ({reason}); name a file in a folder "
+            "that exists and can be written to"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            draft.unlink(missing_ok=True)
+
+
+def _checksum(data: memoryview) -> bytes:
+    return hashlib.sha256(data[:-_DIGEST]).hexdigest().encode()
+
+
+def _npy(array: npt.NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _part(name: str, data: bytes) -> Any:
+    if not name.endswith(".npy"):
+        return data
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON can say")

@@ -1,0 +1,72 @@
+"""A Forest as values for JSON and arrays.
+
+takes: Forest; gives: its fields, and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelFormatError, UnsupportedModel
+from .model import Forest
+from .rules import Array, CategoryRule
+
+_BY_NUMBER = ("categories", "category_names", "known_categories")
+_LABELS = (str, bool, int, float, type(None))
+
+
+def to_parts(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the fields that JSON can say, and the others, which are arrays.
+
+    Raises:
+        UnsupportedModel: the labels are Python objects that JSON cannot say.
+    """
+    values = {entry.name: getattr(forest, entry.name) for entry in fields(forest)}
+    if forest.labels is not None and forest.labels.dtype == object:
+        values["labels"] = _labels(forest.labels)
+    arrays = {k: values.pop(k) for k, v in list(values.items()) if isinstance(v, np.ndarray)}
+    values |= {name: list(values[name].items()) for name in _BY_NUMBER}
+    rule = forest.category_rule
+    return {**values, "category_rule": None if rule is None else asdict(rule)}, arrays
+
+
+def from_parts(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
+    """Return the forest of some fields.
+
+    Raises:
+        ModelFormatError: a field is unknown, missing or wrong.
+    """
+    given = {**{name: _tuples(value) for name, value in values.items()}, **arrays}
+    unknown = sorted(set(given) - {entry.name for entry in fields(Forest)})
+    if unknown:
+        raise ModelFormatError(
+            f"forest: field '{unknown[0]}' is unknown to this version of tvm_forest; update it, or "
+            "save the model again"
+        )
+    for name in _BY_NUMBER:
+        given[name] = dict(given.get(name, ()))
+    if values.get("category_rule") is not None:
+        given["category_rule"] = CategoryRule(**values["category_rule"])
+    if isinstance(given.get("labels"), tuple):
+        labels = np.empty(len(given["labels"]), object)
+        labels[:] = given["labels"]
+        given["labels"] = labels
+    return Forest(**given)
+
+
+def _labels(labels: Array) -> list[Any]:
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    odd = next((label for label in plain if not isinstance(label, _LABELS)), None)
+    if odd is not None:
+        raise UnsupportedModel(
+            f"save: field 'labels': {odd!r} of type {type(odd).__name__} cannot be stored; train "
+            "with labels that are texts or numbers"
+        )
+    return plain
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,101 @@
+"""Machine code as bytes.
+
+takes: a TVM executable; gives: MachineCode, and an executable again.
+
+Where a compiler is at hand that can link, the code is a shared library, which loads in less than a
+millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about half a second.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import tvm
+from tvm.support import cc
+
+from ..target import Target
+from . import cpu
+
+
+class MachineCode(NamedTuple):
+    """Code that can be stored.
+
+    Attributes:
+        form: "so", a shared library, or "ll", LLVM bitcode.
+        data: the code.
+        made_for: the TVM, system and instructions that it needs.
+    """
+
+    form: str
+    data: bytes
+    made_for: dict[str, Any]
+
+
+_known: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
+"""Code of the libraries that were stored or loaded: a shared library cannot be written again."""
+
+_writing = threading.Lock()
+"""LLVM ends the process if two threads write one module."""
+
+
+def of(library: tvm.runtime.Executable, target: Target) -> MachineCode:
+    """Return the code of a library that was compiled or loaded on this machine.
+
+    Args:
+        library: an executable.
+        target: what it was compiled for.
+    """
+    with _writing:
+        if library not in _known:
+            needs = {**_machine(), "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))}
+            with tempfile.TemporaryDirectory() as folder:
+                code = _linked(library, Path(folder)) or _bitcode(library, Path(folder))
+            _known[library] = MachineCode(*code, needs)
+        return _known[library]
+
+
+def runs_here(made_for: dict[str, Any]) -> bool:
+    """Return whether this machine and this TVM can run some code."""
+    needs = dict(made_for)
+    wanted = set(needs.pop("instructions"))
+    return needs == _machine() and wanted <= cpu.instructions(cpu.tvm_target(Target()))
+
+
+def load(code: MachineCode) -> tvm.runtime.Executable | None:
+    """Return an executable, or None if the system refuses, e.g. where no code may be loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"code.{code.form}")
+        try:
+            file.write_bytes(code.data)
+            library = tvm.runtime.Executable(tvm.runtime.load_module(str(file)))
+        except (OSError, RuntimeError, ValueError):
+            return None
+    _known[library] = code
+    return library
+
+
+def _linked(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
+    file = folder / "code.so"
+    try:
+        if cc.get_cc() is None:
+            return None
+        library.export_library(str(file), workspace_dir=str(folder))
+    except (OSError, RuntimeError, ValueError):  # a compiler that cannot link is none
+        return None
+    return "so", file.read_bytes()
+
+
+def _bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:
+    file = folder / "code.bc"
+    library.mod.write_to_file(str(file))
+    return "ll", file.read_bytes()  # TVM loads it under this name only
+
+
+def _machine() -> dict[str, Any]:
+    return {"tvm": tvm.__version__, "system": sys.platform, "machine": platform.machine()}
