@@ -33,8 +33,9 @@ def load(model: Any) -> Forest:
     """Read a model.
 
     Args:
-        model: path of an XGBoost model file (JSON, UBJSON or the old binary format), an
-            `xgboost.Booster`, `XGBClassifier`, `XGBRegressor` or the like, or a Forest.
+        model: path of a model file of XGBoost (JSON, UBJSON or the old binary format), LightGBM
+            (text) or ONNX; an `xgboost.Booster`, a `lightgbm.Booster`, an `onnx.ModelProto`; a
+            fitted estimator of XGBoost, LightGBM or scikit-learn; or a Forest.
 
     Returns:
         Forest: all that decides the bits of a prediction.

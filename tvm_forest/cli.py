@@ -39,11 +39,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="say what a model file holds")
-    info.add_argument("model", help="XGBoost model: JSON, UBJSON or the old binary format")
+    info.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     info.set_defaults(run=_info)
 
     predict = commands.add_parser("predict", help="predict rows of a file")
-    predict.add_argument("model", help="XGBoost model: JSON, UBJSON or the old binary format")
+    predict.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     predict.add_argument("rows", type=Path, help=".npy, or .csv of numbers with or without names")
     predict.add_argument("-o", "--output", type=Path, help=".npy or .csv; default: the terminal")
     predict.add_argument("--kind", choices=OUTPUTS, default="predict", help="what to predict")
