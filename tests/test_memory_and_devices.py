@@ -178,12 +178,36 @@ def test_caches_keep_every_bit(layout: str, words: list[tuple[str, str]]) -> Non
             assert np.array_equal(margin, forest.predict_reference(rows)[:, 0])
 
 
+def full_tree(depth: int, first: int = 0) -> Any:
+    """A tree that asks every node about a feature of its own."""
+    if depth == 0:
+        return 1.0
+    half = 2 ** (depth - 1)
+    return Split(first, 0.5, full_tree(depth - 1, first + 1), full_tree(depth - 1, first + half))
+
+
+def default_layout(*trees: Any) -> str:
+    return tvm_forest.default_schedule(forest_of(trees, n_features=1000)).representation
+
+
+def test_the_default_layout_ranks_where_coding_rows_costs_less_than_walking() -> None:
+    assert default_layout(*[Split(0, 0.5, 1.0, 2.0)] * 9) == "ranked"
+    assert default_layout(*[full_tree(4)] * 9) == "ranked"
+    assert default_layout(full_tree(8)) == "array"
+
+
 def test_the_default_layout_is_sparse_where_padding_would_explode() -> None:
-    chain: Any = 0.0
-    for threshold in range(30):
+    chain = full_tree(8)
+    for threshold in range(25):
         chain = Split(0, threshold, chain, 1.0)
-    assert tvm_forest.default_schedule(forest_of([chain])).representation == "sparse"
-    assert tvm_forest.default_schedule(forest_of([0.5, chain.left])).representation == "sparse"
-    assert (
-        tvm_forest.default_schedule(forest_of([Split(0, 0.5, 1.0, 2.0)])).representation == "array"
-    )
+    assert default_layout(chain) == "sparse"
+    assert default_layout(0.5, chain.left) == "sparse"
+
+
+def test_a_default_layout_holds_what_it_is_chosen_for() -> None:
+    for bits in (10, 14, 18):
+        many = [Split(f % 1000, float(f), 1.0, 2.0, f % 3 == 0) for f in range(2**bits // 64)]
+        forest = forest_of(many, n_features=1000)
+        rows = hard_rows(forest, 20)
+        margin = tvm_forest.build(forest).predict_margin(rows)
+        assert np.array_equal(margin, forest.predict_reference(rows)[:, 0])

@@ -1,0 +1,96 @@
+"""Models of every library, compiled: the reference to the bit, and what their library predicts.
+
+The frontends' own tests compare the reference with the libraries' margins and leaves; here compiled
+code is compared with the reference, and its final answers with those of the library.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lightgbm_models
+import sklearn_models
+import test_frontend_onnx as onnx_models
+import tvm_forest
+import xgboost_models
+from tvm_forest.forest import Forest, labelled
+from tvm_forest.probe_rows import hard_rows
+
+N = 200
+LINK_ULPS = 4
+"""Between our exponential function, the library's and numpy's."""
+
+pytestmark = pytest.mark.slow
+
+Case = tuple[Callable[[], Any], Callable[[Any, Forest], Any]]
+CASES: dict[str, Case] = {
+    **{
+        f"xgboost {name}": (make, lambda model, forest: xgboost_models.odd_rows(model, forest, N))
+        for name, make in xgboost_models.KINDS.items()
+    },
+    **{
+        f"lightgbm {name}": (make, lambda _, forest: hard_rows(forest, N))
+        for name, make in lightgbm_models.MODELS.items()
+    },
+    **{
+        f"sklearn {name}": (make, lambda model, forest: sklearn_models.probe_rows(model, forest, N))
+        for name, make in sklearn_models.MODELS.items()
+    },
+    **{
+        f"onnx {name}": (make, lambda _, forest: hard_rows(forest, N))
+        for name, make in onnx_models.MODELS.items()
+    },
+}
+
+
+def equal(found: Any, expected: Any, ulps: int) -> bool:
+    """Whether two arrays have one shape and dtype, and floats that are so close."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    if ulps == 0 or found.dtype.kind != "f":
+        return np.array_equal(found, expected, equal_nan=found.dtype.kind == "f")
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found - expected) / np.spacing(np.abs(expected))
+    return bool(np.all((apart <= ulps) | (found == expected) | np.isnan(found)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
+    make, rows_for = CASES[name]
+    model = make()
+    forest = tvm_forest.load(model)
+    rows = rows_for(model, forest)
+    predictor = tvm_forest.build(forest)
+    margin, value = forest.predict_reference(rows), forest.predict_reference(rows, "value")
+    assert equal(predictor.predict_margin(rows).reshape(margin.shape), margin, 0)
+    assert equal(predictor.apply(rows), forest.predict_reference(rows, "apply"), 0)
+    assert equal(predictor.predict_per_tree(rows), forest.predict_reference(rows, "per_tree"), 0)
+    found = predictor.predict(rows)
+    if forest.labels is not None:
+        assert equal(found, labelled(forest, margin, value), 0)
+    else:
+        ulps = 0 if forest.link == "identity" else LINK_ULPS
+        assert equal(found.reshape(value.shape), value, ulps)
+
+
+PREDICTING = [name for name in CASES if name.startswith(("lightgbm", "sklearn"))]
+
+
+@pytest.mark.parametrize("name", PREDICTING)
+def test_predict_is_that_of_the_library(name: str) -> None:
+    make, rows_for = CASES[name]
+    model = make()
+    forest = tvm_forest.load(model)
+    rows = rows_for(model, forest)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.asarray(model.predict(rows))
+    if forest.link == "isolation":
+        assert forest.labels is not None
+    found = tvm_forest.build(forest).predict(rows)
+    assert equal(found, expected, LINK_ULPS if expected.dtype.kind == "f" else 0)
