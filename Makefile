@@ -34,6 +34,7 @@ size:  ## the package stays small enough to be read
 golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
 	$(BIN)/python tests/viz_cases.py
+	$(BIN)/python tests/support_page.py
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

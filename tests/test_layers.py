@@ -35,13 +35,14 @@ LEVELS = {
     "saving": 8,
     "relax": 9,
     "viz": 9,
+    "verify": 9,
     "api": 10,
     "cli": 11,
     "__init__": 11,
 }
 TVM_ROOMS = {"tir_gen", "passes", "runtime", "targets", "lower", "relax"}
 TVM = {"tvm", "tvm_ffi"}
-TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn"}
+TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 DEMO = {"sklearn", "xgboost"}  # what the demo of cli may import, inside functions
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         new_schedule,
         profile,
         rewrite,
+        verify,
         with_depths,
     )
     from .errors import (
@@ -34,14 +35,17 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from .forest import Forest
+    from .frontends import SUPPORT
     from .profile import Profile
     from .runtime import Predictor
     from .schedule_prims import Schedule
     from .target import Target
+    from .verify import Report
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "SUPPORT": "frontends",
     "BuildError": "errors",
     "Forest": "forest",
     "ForestError": "errors",
@@ -49,6 +53,7 @@ _HOME = {
     "ModelFormatError": "errors",
     "Predictor": "saving",
     "Profile": "profile",
+    "Report": "verify",
     "Schedule": "schedule_prims",
     "ScheduleError": "errors",
     "Target": "target",
@@ -61,6 +66,7 @@ _HOME = {
     "new_schedule": "api",
     "profile": "api",
     "rewrite": "api",
+    "verify": "api",
     "with_depths": "api",
 }
 
@@ -72,6 +78,8 @@ __all__ = [
     "ModelFormatError",
     "Predictor",
     "Profile",
+    "Report",
+    "SUPPORT",
     "Schedule",
     "ScheduleError",
     "Target",
@@ -84,6 +92,7 @@ __all__ = [
     "new_schedule",
     "profile",
     "rewrite",
+    "verify",
     "with_depths",
 ]
 

@@ -1,6 +1,6 @@
-"""What users call: load, profile, new_schedule, rewrite, lower, build, load_predictor.
+"""What users call: load, profile, new_schedule, rewrite, lower, build, load_predictor, verify.
 
-takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor.
+takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
 The only room that picks defaults. TVM is imported when the first model is built.
 """
@@ -25,6 +25,7 @@ from .target import Target, parse_target
 if TYPE_CHECKING:
     from .lower import Lowered
     from .runtime import Predictor
+    from .verify import Report
 
 TargetLike = str | dict[str, Any] | Target
 
@@ -220,3 +221,38 @@ def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor
     from .saving import load_predictor as load_file
 
     return load_file(path, None if model is None else load(model).signature)
+
+
+def verify(
+    model: Any,
+    rows: Any = None,
+    *,
+    schedule: Schedule | None = None,
+    target: TargetLike = "llvm",
+    n_rows: int = 1000,
+) -> Report:
+    """Compile a model, and compare it with the reference walk and with its training library.
+
+    Args:
+        model: see `load`.
+        rows: (R, F) rows as `predict` takes them, or None. Rows made of the model's own thresholds
+            are always compared as well.
+        schedule: see `build`; it must keep the order of additions.
+        target: see `build`.
+        n_rows: number of rows to make.
+
+    Returns:
+        Report: `report.ok` tells whether margins are equal to the bit, labels are equal and values
+        are within the bound of their link; `print(report)` tells more. A library that is missing
+        is not compared, and `report.library` says so.
+
+    Raises:
+        InputError: rows or n_rows of the wrong kind.
+        ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
+    """
+    from .verify import verify as compare
+
+    if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 0:
+        raise InputError(f"verify: argument 'n_rows': expected 0 or more, got {n_rows!r}")
+    forest = load(model)
+    return compare(model, forest, build(forest, target, schedule), rows, n_rows)

@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info | predict | demo.
+"""The command line: tvm-forest info | predict | verify | demo.
 
 takes: arguments; gives: text on the terminal, files of predictions, an exit status.
 """
@@ -22,14 +22,17 @@ OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_t
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors of the package become one line and exit status 2."""
+    """Run one command; errors of the package become one line and exit status 2.
+
+    Status 1 is for a `verify` that has found a difference.
+    """
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        status: int | None = options.run(options)
     except ForestError as error:
         print(f"tvm-forest: {error}", file=sys.stderr)
         return 2
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="say what a model file holds")
-    info.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
+    info.add_argument("model", nargs="?", help="model file of XGBoost, LightGBM or ONNX")
+    info.add_argument("--support", action="store_true", help="say what is accepted and refused")
     info.set_defaults(run=_info)
 
     predict = commands.add_parser("predict", help="predict rows of a file")
@@ -50,6 +54,15 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
     predict.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
     predict.set_defaults(run=_predict)
+
+    verify = commands.add_parser(
+        "verify", help="compare with the training library; exit status 1 if different"
+    )
+    verify.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
+    verify.add_argument("rows", nargs="?", type=Path, help=".npy or .csv, see predict")
+    verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
+    verify.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
+    verify.set_defaults(run=_verify)
 
     demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     demo.set_defaults(run=_demo)
@@ -62,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
 def _info(options: argparse.Namespace) -> None:
     from . import api
 
+    if options.support:
+        return _print_support()
+    if options.model is None:
+        raise InputError("info: argument 'model': missing; give a model file, or --support")
     forest = api.load(options.model)
     _print_table(options.model, describe(forest))
     print()
@@ -105,6 +122,15 @@ def _print_table(title: str, entries: dict[str, str]) -> None:
     Console().print(table)
 
 
+def _print_support() -> None:
+    from .frontends import SUPPORT
+
+    widths = [max(map(len, column)) for column in zip(*(row[:4] for row in SUPPORT), strict=True)]
+    for row in SUPPORT:
+        parts = (text.ljust(width) for text, width in zip(row, widths, strict=False))
+        print("  ".join([*parts, row.note]).rstrip())
+
+
 # -- predict --------------------------------------------------------------------------------------
 
 
@@ -123,8 +149,8 @@ def _predict(options: argparse.Namespace) -> None:
         write_result(result, options.output)
 
 
-def read_rows(path: Path, forest: Forest) -> Any:
-    """Read rows from .npy or .csv.
+def read_rows(path: Path, forest: Forest, command: str = "predict") -> Any:
+    """Read rows from .npy or .csv; errors name the command.
 
     A first line of a .csv that holds no numbers names the columns; empty fields are missing values.
 
@@ -133,7 +159,7 @@ def read_rows(path: Path, forest: Forest) -> Any:
     """
     import numpy as np
 
-    where = f"predict: rows file '{path}'"
+    where = f"{command}: rows file '{path}'"
     if path.suffix not in (".npy", ".csv"):
         raise InputError(f"{where}: suffix {path.suffix!r} is unknown; use .npy or .csv")
     try:
@@ -223,6 +249,20 @@ def _check_suffix(path: Path) -> None:
         raise InputError(
             f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
         )
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from . import api
+
+    rows = None
+    if options.rows is not None:
+        rows = read_rows(options.rows, api.load(options.model), "verify")
+    report = api.verify(options.model, rows, target=options.target, n_rows=options.n_rows)
+    print(report)
+    return 0 if report.ok else 1
 
 
 # -- demo -----------------------------------------------------------------------------------------

@@ -28,6 +28,19 @@ Aggregate = Literal["sum", "average", "min", "max"]
 LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half", "cut"]
 Output = Literal["margin", "value", "apply", "per_tree"]
 
+LINK_ULPS: dict[Link, int] = {
+    "identity": 0,
+    "step": 0,
+    "signed_square": 0,
+    "sigmoid": 4,
+    "logistic": 4,  # of 1, for onnxruntime subtracts from 1
+    "exp": 2,
+    "softmax": 4,
+    "log1p_exp": 4,
+    "isolation": 2,
+}
+"""How far a value may be from the training library's, for the sake of another `exp`."""
+
 ZERO = np.float32(1e-35)
 """LightGBM takes what is not farther from zero for zero."""
 

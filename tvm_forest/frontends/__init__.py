@@ -13,12 +13,18 @@ from ..archive import is_archive
 from ..errors import ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, xgboost
+from .support import Support
 
 _LATER = ("catboost", "treelite")
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text) or ONNX, a Booster or "
     "a fitted estimator of XGBoost, LightGBM or scikit-learn"
 )
+
+SUPPORT: tuple[Support, ...] = tuple(
+    row for frontend in (xgboost, lightgbm, sklearn, onnx) for row in frontend.support()
+)
+"""What is accepted, exact or within a bound, and what is refused; from the tables that decide."""
 
 
 def load(model: Any) -> Forest:

@@ -16,8 +16,9 @@ import numpy as np
 from ..errors import ModelFormatError
 from ..forest import LEAF, Array, CategoryRule, Forest, Link
 from ..forest.rules import ZERO
-from .lightgbm_text import Text, read_text
+from .lightgbm_text import VERSIONS, Text, read_text
 from .refusals import damaged, unsupported
+from .support import Support, accepted, linked, refused
 
 Kind = Literal["Booster", "LGBMClassifier", "LGBMModel"]
 
@@ -55,6 +56,29 @@ _OPTIONS = {  # beside the name of an objective
 _CATEGORIES = CategoryRule("left", negative_fractions=True, highest=2**31)
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2  # bits of a decision type
 _NOTHING_MISSING, _ZERO_MISSING = 0, 1  # its bits above; 2 is NaN
+
+_REFUSED = {
+    "objective": "any other, and options that are not known",
+    "version": "files of other versions",
+    "is_linear": "linear models in leaves",
+    "decision_type": "zero is missing at some nodes of a feature, and not at others",
+    "average_output": "a random forest without trees",
+    "sigmoid": "a number in memory that the model's text rounds",
+    "pred_early_stop": "an estimator that leaves trees out row by row",
+    "classes_": "a number of classes that is not that of the outputs",
+}
+
+
+def support() -> list[Support]:
+    """Return what is accepted and refused."""
+    squared = Support("lightgbm", "option", "reg_sqrt", "exact")
+    return [
+        *accepted("lightgbm", "format", (f"text {version}" for version in VERSIONS)),
+        *accepted("lightgbm", "object", _KINDS, "and what derives from it"),
+        *linked("lightgbm", "objective", _LINKS),
+        squared,
+        *refused("lightgbm", _REFUSED),
+    ]
 
 
 def is_text(data: bytes) -> bool:

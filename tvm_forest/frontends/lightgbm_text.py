@@ -18,7 +18,7 @@ import numpy as np
 from ..forest import Array
 from .refusals import damaged, unsupported
 
-_VERSIONS = ("v2", "v3", "v4")
+VERSIONS = ("v2", "v3", "v4")
 _HEADER_KEYS = set(
     "version num_class num_tree_per_iteration max_feature_idx feature_names tree_sizes".split()
 )
@@ -124,8 +124,8 @@ def _header(head: str, where: str) -> dict[str, str]:
     missing = sorted(_HEADER_KEYS - header.keys())
     if missing:
         raise damaged(where, missing[0], "missing in the header", _TRUNCATED)
-    if header["version"] not in _VERSIONS:
-        what = f"expected one of {', '.join(_VERSIONS)}, got '{header['version']}'"
+    if header["version"] not in VERSIONS:
+        what = f"expected one of {', '.join(VERSIONS)}, got '{header['version']}'"
         raise unsupported(where, "version", what, "save the model with LightGBM 4")
     return header
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from ..errors import ModelFormatError
 from ..forest import LEAF, Aggregate, Array, CategoryRule, Forest, LabelRule, Link
-from .onnx_graph import TreeOp, read_tree_op
-from .onnx_trees import Votes, listed_nodes, node_arrays, split_nodes
+from .onnx_graph import OPERATORS, TreeOp, read_tree_op
+from .onnx_trees import MODES, Votes, listed_nodes, node_arrays, split_nodes
 from .refusals import damaged, unsupported
+from .support import Support, accepted, linked, refused
 
 _AGGREGATES: dict[str, Aggregate] = {
     "AVERAGE": "average",
@@ -32,6 +33,32 @@ _LINKS: dict[str, Link] = {"NONE": "identity", "SOFTMAX": "softmax", "LOGISTIC":
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _RAW = "export raw scores, with post_transform NONE"
 _MOST_LEAF_VALUES = 1 << 28
+_REFUSED = {
+    "post_transform": "any other; of a single target, and of all in opset 5",
+    "graph": "more or less than one tree operator",
+    "opset_import": "ai.onnx.ml beyond 5",
+    "input": "more than one, of another type, or no matrix",
+    "output": "no result of the tree operator",
+    "format": "the package onnx is not installed",
+    "classlabels": "less than two classes",
+    "class_ids": "two classes that both have a score",
+    "class_nodeids": "a weight of an inner node in a classifier",
+    "nodes_treeids": "nodes of a tree that lie apart",
+    "nodes_modes": "any other, or EQ and NEQ in so many places that trees grow fourfold",
+    "membership_values": "sets of other than whole numbers from 0 to 2^24 - 1",
+    "weights": "a row may get no weight for an output, and it matters; over 2^28 leaf values",
+}
+
+
+def support() -> list[Support]:
+    """Return what is accepted and refused."""
+    return [
+        *accepted("onnx", "operator", OPERATORS, "floats or doubles"),
+        *accepted("onnx", "mode", MODES),
+        *accepted("onnx", "aggregate", _AGGREGATES),
+        *linked("onnx", "post_transform", _LINKS),
+        *refused("onnx", _REFUSED),
+    ]
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ _ATTRIBUTES = {
     },
 }
 
+OPERATORS = tuple(_ATTRIBUTES)
+
 
 @dataclass(frozen=True)
 class TreeOp:

@@ -28,6 +28,7 @@ import numpy as np
 from ..errors import ModelFormatError
 from ..forest import LEAF, Array, CategoryRule, Forest, LabelRule, Link, apply_link
 from .refusals import damaged, unsupported
+from .support import Support, accepted, linked, refused
 
 _OLDEST = (1, 5)
 _RULE = CategoryRule(members_go="left", fractions_missing=True)
@@ -45,6 +46,28 @@ _INSIDE = {
     "GridSearchCV": "give its `best_estimator_`",
     "RandomizedSearchCV": "give its `best_estimator_`",
 }
+
+_REFUSED = {
+    "__class__": "any other estimator, and classes that derive from these",
+    "__version__": "scikit-learn before 1.5",
+    "n_outputs_": "classifiers of several outputs",
+    "classes_": "a single class",
+    "init": "gradient boosting that starts from another model",
+    "loss": "a link that is not known",
+    "categorical_features": "categories that are no whole numbers from 0 to 2^24 - 1",
+    "max_samples": "isolation forests of one row for each tree",
+}
+
+
+def support() -> list[Support]:
+    """Return what is accepted and refused."""
+    links: dict[str, Link] = {name: link for name, (link, _) in _LINKS.items()}
+    return [
+        *accepted("scikit-learn", "estimator", _LOADERS),
+        *linked("scikit-learn", "link of a loss", links),
+        *linked("scikit-learn", "score", {"IsolationForest.score_samples": "isolation"}),
+        *refused("scikit-learn", _REFUSED),
+    ]
 
 
 def is_ours(model: Any) -> bool:

@@ -28,7 +28,8 @@ from ..errors import ForestError, ModelFormatError
 from ..forest import Array, CategoryRule, Forest, LabelRule, Link
 from .from_treelite import node_arrays
 from .refusals import damaged, unsupported
-from .xgboost_header import Format, Header, dotted, even_rounds, is_binary, read_header
+from .support import Support, accepted, linked, refused
+from .xgboost_header import BOOSTERS, Format, Header, dotted, even_rounds, is_binary, read_header
 from .xgboost_trees import without_names, without_weights
 
 Base = Literal["identity", "logit", "log"]
@@ -77,6 +78,28 @@ _OBJECTIVES = {
     "rank:ndcg": _Objective(),
     "rank:map": _Objective(),
 }
+_REFUSED = {
+    "objective": "any other",
+    "booster": "gblinear; dart estimators of XGBoost before 3.0 or after 3.2",
+    "num_target": "several targets of several classes; several targets in the binary format",
+    "num_class": "an estimator of 2 classes with one output for each",
+    "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link",
+    "version": "categories of XGBoost before 1.7",
+    "leaf_weights": "vector leaves of XGBoost before 3.2",
+    "weight_drop": "weighted trees in gbtree, of XGBoost after 3.2",
+}
+
+
+def support() -> list[Support]:
+    """Return what is accepted and refused."""
+    return [
+        *accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
+        *accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
+        *accepted("xgboost", "object", _KINDS),
+        *accepted("xgboost", "booster", BOOSTERS),
+        *linked("xgboost", "objective", {name: o.link for name, o in _OBJECTIVES.items()}),
+        *refused("xgboost", _REFUSED),
+    ]
 
 
 def format_of(data: bytes) -> Format | None:

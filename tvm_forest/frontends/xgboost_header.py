@@ -23,6 +23,7 @@ from .refusals import damaged, unsupported
 from .xgboost_trees import LEAF_ARRAYS, category_names, check_trees, check_vectors
 
 Format = Literal["json", "ubjson", "binary"]
+BOOSTERS = ("gbtree", "dart")
 _NODE_ARRAYS = (
     "base_weights default_left leaf_child_counts leaf_weights left_children loss_changes parents "
     "right_children split_conditions split_indices split_type sum_hessian"
@@ -161,7 +162,7 @@ def _booster(learner: Node) -> tuple[str, Node]:
 
 
 def _check_booster(where: str, name: str) -> None:
-    if name not in ("gbtree", "dart"):
+    if name not in BOOSTERS:
         what = f"expected 'gbtree' or 'dart', got '{name:.40}'"
         raise unsupported(where, "booster", what, "only trees can be compiled")
 

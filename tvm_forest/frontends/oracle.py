@@ -1,0 +1,211 @@
+"""What the training library itself says about rows.
+
+takes: model as it was loaded, its Forest, rows; gives: Answers, or why there are none.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..forest import Array, Forest
+from . import onnx
+from .onnx_graph import read_tree_op
+from .onnx_trees import MODES
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a library predicts, for N of R rows.
+
+    Attributes:
+        library: name and version.
+        asked: bool (R,), rows that the library takes.
+        margin, value: (N, C), or None where the library does not tell them.
+        labels: (N,) or (N, C), or None.
+        leaves: gives the leaf numbers (T,) of one row, or None.
+        note: why rows are left out.
+    """
+
+    library: str
+    asked: Array
+    margin: Array | None = None
+    value: Array | None = None
+    labels: Array | None = None
+    leaves: Callable[[Array], Array | None] = lambda row: None
+    note: str = ""
+
+
+def ask(model: Any, forest: Forest, rows: Array) -> Answers | str:
+    """Let the training library predict.
+
+    Args:
+        model: what `load` has made the forest of.
+        forest: the model.
+        rows: (R, row_width) in the row dtype, without what `forest.refuses`.
+
+    Returns:
+        Answers: of one thread where threads change bits. A text says why there are none: a Forest
+        has no library, the library is not installed, or it fails.
+    """
+    library = forest.source.partition(" ")[0]
+    if isinstance(model, Forest) or library not in _ASK:
+        return "the model is a Forest, which no library knows"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _ASK[library](model, forest, rows)
+    except ImportError as error:
+        return f"the package '{error.name}' is not installed"
+    except Exception as error:  # libraries raise what they like
+        return f"{library} fails: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
+
+
+def _xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
+    import xgboost
+
+    if isinstance(model, str | os.PathLike):
+        model = xgboost.Booster({"nthread": 1}, model_file=os.fspath(model))
+    library, asked, note = f"xgboost {xgboost.__version__}", _every(rows), ""
+    by_classes = forest.source == "xgboost multi:softmax"  # gives labels, where others give values
+    if not isinstance(model, xgboost.Booster):
+        margin = _columns(model.predict(rows, output_margin=True))
+        if forest.labels is None:
+            return Answers(library, asked, margin, _columns(model.predict(rows)))
+        value = None if by_classes else _likely(model.predict_proba(rows), forest)
+        return Answers(library, asked, margin, value, model.predict(rows))
+    if '"name":"dart"' in model.save_config():  # rounds otherwise in place
+        asked, note = asked & ~np.isinf(rows).any(axis=1), "a DMatrix refuses infinities"
+        matrix = _matrix(model, rows[asked])
+        margin, value = (model.predict(matrix, output_margin=raw) for raw in (True, False))
+    else:
+        margin, value = (
+            model.inplace_predict(rows, predict_type=kind, validate_features=False)
+            for kind in ("margin", "value")
+        )
+
+    def leaves(row: Array) -> Array:
+        return model.predict(_matrix(model, row[None, :]), pred_leaf=True).ravel()
+
+    values, labels = (None, value) if by_classes else (_columns(value), None)
+    return Answers(library, asked, _columns(margin), values, labels, leaves, note)
+
+
+def _matrix(model: Any, rows: Array) -> Any:
+    import xgboost
+
+    names, types = model.feature_names, model.feature_types
+    return xgboost.DMatrix(rows, feature_names=names, feature_types=types, enable_categorical=True)
+
+
+def _lightgbm(model: Any, forest: Forest, rows: Array) -> Answers:
+    import lightgbm
+
+    if isinstance(model, str | os.PathLike):
+        model = lightgbm.Booster(model_file=os.fspath(model))
+    booster = model if isinstance(model, lightgbm.Booster) else model.booster_
+    margin = _columns(booster.predict(rows, raw_score=True))
+    return Answers(
+        f"lightgbm {lightgbm.__version__}",
+        _every(rows),
+        margin / forest.n_rounds if forest.aggregate == "average" else margin,
+        _columns(booster.predict(rows)),
+        None if forest.labels is None else model.predict(rows),
+        lambda row: np.ravel(booster.predict(row[None, :], pred_leaf=True)),
+    )
+
+
+def _sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
+    import sklearn
+
+    if "n_jobs" in model.get_params():  # more threads add in any order
+        model = copy.copy(model).set_params(n_jobs=1)
+    asked, note = _every(rows), ""
+    if getattr(model, "is_categorical_", None) is not None:
+        asked &= ~np.isinf(rows[:, model.is_categorical_]).any(axis=1)
+        note = "the encoder of categories refuses infinities"
+    rows = rows[asked]
+    labels = None if forest.labels is None else model.predict(rows)
+    if forest.link == "isolation":
+        margin, value = None, model.score_samples(rows)
+    else:
+        value = model.predict(rows) if labels is None else model.predict_proba(rows)
+        margin = value
+        if hasattr(model, "_loss"):  # boosting
+            margin = model._raw_predict(rows)
+    return Answers(
+        f"scikit-learn {sklearn.__version__}",
+        asked,
+        None if margin is None else _columns(margin),
+        _likely(value, forest),
+        labels,
+        lambda row: model.apply(row[None, :]).ravel() if hasattr(model, "apply") else None,
+        note,
+    )
+
+
+def _onnx(model: Any, forest: Forest, rows: Array) -> Answers:
+    """Onnxruntime, which cuts off fractions in sets and sends NaN at NEQ to the true branch."""
+    import onnxruntime
+
+    data: Any = model.SerializeToString() if onnx.is_model(model) else model
+    if not isinstance(data, bytes):
+        with open(data, "rb") as file:
+            data = file.read()
+    op, asked, note = read_tree_op(data, "onnx"), _every(rows), ""
+    modes = [f"BRANCH_{mode}".encode() for mode in MODES]
+    if op.kind == "TreeEnsemble":
+        used = {modes[code] for code in op.tensor("nodes_modes", "uint8")}
+    else:
+        used = set(op.texts("nodes_modes"))
+    if b"BRANCH_NEQ" in used:
+        asked, note = asked & ~np.isnan(rows).any(axis=1), "onnxruntime is wrong about NaN at NEQ"
+    if b"BRANCH_MEMBER" in used:
+        whole = np.isnan(rows) | (rows == np.trunc(rows))
+        asked, note = asked & whole.all(axis=1), f"{note}; ".lstrip("; ") + "fractions in sets"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [node.name for node in session.get_outputs()]
+    *labels, scores = session.run(names, {session.get_inputs()[0].name: rows[asked]})
+    if not isinstance(scores, np.ndarray):  # a ZipMap
+        scores = np.array([list(row.values()) for row in scores], np.float32)
+    value = _likely(scores, forest)
+    same = forest.link == "identity" and str(scores.dtype) == forest.sum_dtype
+    return Answers(
+        f"onnxruntime {onnxruntime.__version__}",
+        asked,
+        value if same else None,
+        value,
+        np.array(labels[0]) if labels else None,
+        note=note,
+    )
+
+
+def _every(rows: Array) -> Array:
+    return np.ones(len(rows), bool)
+
+
+def _columns(array: Any) -> Array:
+    array = np.asarray(array)
+    return array.reshape(len(array), -1)
+
+
+def _likely(value: Any, forest: Forest) -> Array:
+    """The last of two probabilities, where the forest has one output."""
+    value = _columns(value)
+    return value[:, -1:] if forest.n_outputs == 1 else value
+
+
+_ASK: dict[str, Callable[[Any, Forest, Array], Answers]] = {
+    "xgboost": _xgboost,
+    "lightgbm": _lightgbm,
+    "scikit-learn": _sklearn,
+    "onnx": _onnx,
+}

@@ -1,0 +1,54 @@
+"""The table of what is accepted and what is refused, a row at a time.
+
+takes: the tables of a frontend; gives: Support rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ..forest import Link
+from ..forest.rules import LINK_ULPS
+
+
+class Support(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        library: "xgboost", "lightgbm", "scikit-learn" or "onnx".
+        part: what the row is about, e.g. "objective", "estimator", "field".
+        name: of the part, as the library spells it.
+        how: "exact", to the bit; "within N ulp", for values that a link makes of exact margins; or
+            "refused".
+        note: what else to know; for what is refused, in which case.
+    """
+
+    library: str
+    part: str
+    name: str
+    how: str
+    note: str = ""
+
+
+def accepted(library: str, part: str, names: Iterable[str], note: str = "") -> list[Support]:
+    """Return rows of parts that change no bit."""
+    return [Support(library, part, name, "exact", note) for name in names]
+
+
+def linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
+    """Return rows of parts that choose a link, by which values may differ in the last places."""
+    return [
+        Support(library, part, name or "(the user's own)", *_how(link))
+        for name, link in links.items()
+    ]
+
+
+def refused(library: str, cases: Mapping[str, str]) -> list[Support]:
+    """Return rows of the fields that UnsupportedModel names, with the cases in which it does."""
+    return [Support(library, "field", name, "refused", case) for name, case in cases.items()]
+
+
+def _how(link: Link) -> tuple[str, str]:
+    ulps = LINK_ULPS[link]
+    return (f"within {ulps} ulp", f"margins are exact, values by {link}") if ulps else ("exact", "")
