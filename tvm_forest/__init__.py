@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         ScheduleError,
         UnsupportedModel,
     )
+    from .estimators import ForestClassifier as ForestClassifier
+    from .estimators import ForestRegressor as ForestRegressor
     from .forest import Forest
     from .profile import Profile
     from .runtime import Predictor
@@ -44,7 +46,9 @@ __version__ = "0.1.0"
 _HOME = {
     "BuildError": "errors",
     "Forest": "forest",
+    "ForestClassifier": "estimators",
     "ForestError": "errors",
+    "ForestRegressor": "estimators",
     "InputError": "errors",
     "ModelFormatError": "errors",
     "Predictor": "saving",
@@ -64,6 +68,7 @@ _HOME = {
     "with_depths": "api",
 }
 
+# Not the estimators: `import *` shall work without scikit-learn.
 __all__ = [
     "BuildError",
     "Forest",
