@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         ScheduleError,
         UnsupportedModel,
     )
+    from .estimators import ForestClassifier as ForestClassifier
+    from .estimators import ForestRegressor as ForestRegressor
     from .forest import Forest
     from .frontends import SUPPORT
     from .profile import Profile
@@ -48,7 +50,9 @@ _HOME = {
     "SUPPORT": "frontends",
     "BuildError": "errors",
     "Forest": "forest",
+    "ForestClassifier": "estimators",
     "ForestError": "errors",
+    "ForestRegressor": "estimators",
     "InputError": "errors",
     "ModelFormatError": "errors",
     "Predictor": "saving",
@@ -70,6 +74,7 @@ _HOME = {
     "with_depths": "api",
 }
 
+# Not the estimators: `import *` shall work without scikit-learn.
 __all__ = [
     "BuildError",
     "Forest",

@@ -32,6 +32,9 @@ trees of depth 8) take 65 us on one core of Zen 4, 45 to 52 us on two; fewer row
 MOST_THREADS = 1024
 """More are taken as so many; TVM fails to count 2**31."""
 
+Range = tuple[int, int] | None
+"""The first boosting round and the one after the last; None for all."""
+
 _pool = threading.local()
 
 
@@ -80,32 +83,38 @@ class Predictor:
         self._block = _rows_of_one_thread(parallel)
         self._results = {name: result_dtype(forest, name) for name in result_names(forest)}
         self._columns = _columns_of_trees(forest)
+        self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
 
     # -- public -----------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # attached by saving
+    if TYPE_CHECKING:  # attached by saving and by ranges
 
         def save(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
+        def rounds(self, begin: int = 0, end: int = 0) -> Predictor: ...  # noqa: D102
 
-    def predict(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Predict what the source object's `predict` returns.
 
         Args:
             rows: (R, F), see `rows.to_rows`; NaN is a missing value.
             n_jobs: threads, see the attribute.
+            iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
+                for all. See `rounds` for what that costs.
 
         Returns:
             (R,) or (R, C): values, probabilities, or labels where the source object gives labels.
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        margin, value = self._sums(rows, n_jobs)
+        margin, value = self._sums(rows, n_jobs, iteration_range)
         if self.forest.labels is None or self.forest.label_rule == "none":
             return _squeeze(value)
         return labelled(self.forest, margin, value)
 
-    def predict_proba(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def predict_proba(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Array:
         """Predict the probability of every class.
 
         Returns:
@@ -113,7 +122,7 @@ class Predictor:
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
-            InputError: rows or n_jobs of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
         link, rule = self.forest.link, self.forest.label_rule
         if link not in ("sigmoid", "logistic", "softmax") and rule not in (
@@ -124,42 +133,46 @@ class Predictor:
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
-        value = self._sums(rows, n_jobs)[1]
+        value = self._sums(rows, n_jobs, iteration_range)[1]
         return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
 
-    def predict_margin(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def predict_margin(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Array:
         """Predict raw scores, before the link.
 
         Returns:
             (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order.
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        return _squeeze(self._sums(rows, n_jobs)[0])
+        return _squeeze(self._sums(rows, n_jobs, iteration_range)[0])
 
-    def apply(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Return the number of the leaf that every row reaches in every tree.
 
         Returns:
             (R, T), numbers of the source model's nodes, in its order of trees.
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        ids = self._leaves("apply", "int32", rows, n_jobs)[:, :, 0]
+        ids = self._leaves("apply", "int32", rows, n_jobs, iteration_range)[:, :, 0]
         return ids.astype(self.forest.leaf_id_dtype)
 
-    def predict_per_tree(self, rows: Any, n_jobs: int | None = None) -> Array:
+    def predict_per_tree(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Array:
         """Return the leaf value that every tree adds to the margin.
 
         Returns:
             (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs)
+        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs, iteration_range)
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
@@ -191,21 +204,39 @@ class Predictor:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def _sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+    def _sums(
+        self, rows: Any, n_jobs: int | None, iteration_range: Range = None
+    ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
+        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
+            return part._sums(rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
         shape = (len(rows), self.forest.n_outputs)
         results = {name: np.empty(shape, dtype) for name, dtype in self._results.items()}
         self._call("predict", rows, list(results.values()), n_jobs)
         return results["margin"], results.get("value", results["margin"])
 
-    def _leaves(self, name: str, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+    def _leaves(
+        self, name: str, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
+    ) -> Array:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
+        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
+            return part._leaves(name, dtype, rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
         leaves = np.empty((len(rows), self.forest.n_trees), dtype)
         self._call(name, rows, [leaves], n_jobs)
         whole = np.array_equal(self._columns[:, 0], np.arange(self.forest.n_trees))
         return leaves[:, :, None] if whole else leaves[:, self._columns]
+
+    def _part(self, iteration_range: Any) -> Predictor:
+        try:
+            begin, end = iteration_range
+        except (TypeError, ValueError):
+            raise InputError(
+                f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the "
+                "first round and the one after the last, such as (0, 10)"
+            ) from None
+        return self.rounds(begin, end)
 
     def _call(self, name: str, rows: Array, outputs: list[Array], n_jobs: int | None) -> None:
         threads = self._threads(len(rows), self.n_jobs if n_jobs is None else n_jobs)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import archive
+from . import archive, ranges  # noqa: F401  # ranges gives Predictor its method rounds
 from .archive import Archive
 from .errors import ForestError, ModelFormatError
 from .forest.parts import from_parts, to_parts

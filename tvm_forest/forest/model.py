@@ -76,6 +76,8 @@ class Forest:
         pandas_categories: categories of the i-th categorical column of a frame, whose places in
             this list are the codes that the model takes; none if it saw no such column.
         n_rounds: boosting rounds of the model.
+        tree_round: int32 (T,), the boosting round of each tree, -1 for a tree without one; None if
+            a round is one tree of each class.
         tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
             tile of its own. Leaves are alone in their tiles.
         tile_size: most nodes of a tile.
@@ -119,6 +121,7 @@ class Forest:
     feature_names: tuple[str, ...] | None = None
     pandas_categories: tuple[tuple[Any, ...], ...] = ()
     n_rounds: int = 0
+    tree_round: Array | None = None
     tile: Array | None = None
     tile_size: int = 1
     hits: Array | None = None
@@ -242,6 +245,8 @@ class Forest:
                 return f"field '{name}' has {len(value)} entries for {nodes} nodes"
         if len(self.tree_class) != self.n_trees or len(self.tree_id) != self.n_trees:
             return f"fields 'tree_class' and 'tree_id' need {self.n_trees} entries"
+        if self.tree_round is not None and len(self.tree_round) != self.n_trees:
+            return f"field 'tree_round' has {len(self.tree_round)} entries for {self.n_trees} trees"
         if np.any(np.diff(self.tree_offset) < 1) or self.tree_offset[-1] != nodes:
             return "field 'tree_offset' does not cover the nodes in order"
         if self.n_outputs < 1 or np.any(self.tree_class >= self.n_outputs):

@@ -47,8 +47,41 @@ def take_trees(forest: Forest, order: Array) -> Forest:
         hits=None if forest.hits is None else forest.hits[nodes],
         tree_class=forest.tree_class[order],
         tree_id=forest.tree_id[order],
+        tree_round=None if forest.tree_round is None else forest.tree_round[order],
         categories={int(new): forest.categories[int(nodes[new])] for new in moved},
     )
+
+
+def rounds_of_trees(forest: Forest) -> Array:
+    """Return the round of each tree, (T,), -1 for trees that the source model does not have.
+
+    Where the model does not tell, the i-th tree of a class is of round i, in the source's order.
+    """
+    if forest.tree_round is not None:
+        return forest.tree_round
+    known = np.flatnonzero(forest.tree_id >= 0)
+    order = known[np.lexsort((forest.tree_id[known], forest.tree_class[known]))]
+    classes = forest.tree_class[order]
+    rounds = np.full(forest.n_trees, NULL_TREE)
+    rounds[order] = np.arange(len(order)) - np.searchsorted(classes, classes)
+    return rounds
+
+
+def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
+    """Return the forest of the rounds `begin` to `end - 1`, counted anew, without tiles.
+
+    The trees stand in the source model's order, whatever was done to the forest before.
+
+    Args:
+        forest: source of the trees; the base score stays.
+        begin, end: rounds, 0 <= begin < end.
+    """
+    rounds = rounds_of_trees(forest)
+    chosen = np.flatnonzero((rounds >= begin) & (rounds < end))
+    order = chosen[np.lexsort((forest.tree_class[chosen], forest.tree_id[chosen]))]
+    taken = take_trees(replace(forest, tile=None, tile_size=1), order)
+    counted = None if taken.tree_round is None else taken.tree_round - begin
+    return replace(taken, tree_round=counted, n_rounds=end - begin)
 
 
 def arrange_by_round(forest: Forest) -> Forest:
@@ -118,6 +151,7 @@ def _with_null_tree(forest: Forest) -> Forest:
         hits=grown(forest.hits, 0),
         tree_class=grown(forest.tree_class, 0),
         tree_id=grown(forest.tree_id, NULL_TREE),
+        tree_round=grown(forest.tree_round, NULL_TREE),
     )
 
 

@@ -312,6 +312,7 @@ def _forest(
             leaf_id_dtype="float32",
             feature_names=header.feature_names,
             n_rounds=int(np.searchsorted(ends, n_trees)) + 1 if n_trees else 0,
+            tree_round=np.searchsorted(ends, np.arange(n_trees), side="right").astype(np.int32),
             source=f"xgboost {header.objective}",
         )
     except ModelFormatError as error:

@@ -1,0 +1,166 @@
+"""Predictions of some boosting rounds, against the training libraries."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+from sklearn.ensemble import RandomForestClassifier
+
+import lightgbm_models
+import models
+import sklearn_models
+import tvm_forest
+import xgboost_models
+from tvm_forest import InputError, UnsupportedModel, ranges
+
+OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
+XGBOOST = ["logistic_with_base_score", "dart", "random_forest_classes", "vectors_of_a_forest"]
+XGBOOST += ["categories_forest", "estimator_forest_classes_early_stopped"]
+LIGHTGBM = [name for name in lightgbm_models.MODELS if not name.startswith("estimator")]
+
+
+@lru_cache
+def regression() -> tvm_forest.Predictor:
+    return tvm_forest.build(models.MODELS["regression"]())
+
+
+def rows_of(name: str, forest: Any, n: int = 60) -> Any:
+    if name in models.MODELS:
+        return np.nan_to_num(models.probe_rows(OF_XGBOOST[name](), forest, n), nan=np.nan)
+    return np.clip(xgboost_models.odd_rows(OF_XGBOOST[name](), forest, n), -1e30, 1e30)
+
+
+def xgboost_margin(trained: Any, rows: Any, span: tuple[int, int]) -> Any:
+    options = {"iteration_range": span, "output_margin": True}
+    if isinstance(trained, xgb.Booster):
+        return trained.predict(models.matrix_of(trained, rows), **options)
+    return trained.predict(rows, **options)
+
+
+def check_xgboost(name: str) -> None:
+    trained = OF_XGBOOST[name]()
+    predictor = tvm_forest.build(trained)
+    rows, last = rows_of(name, tvm_forest.load(trained)), predictor.forest.n_rounds
+    for span in {(0, 1), (last // 2, last)}:
+        found = predictor.predict_margin(rows, iteration_range=span)
+        np.testing.assert_array_equal(found, xgboost_margin(trained, rows, span), str(span))
+
+
+@pytest.mark.parametrize("name", XGBOOST)
+def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
+    check_xgboost(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"}))
+def test_margins_of_some_rounds_equal_xgboost_for_all_models(name: str) -> None:
+    check_xgboost(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIGHTGBM)
+def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
+    booster = lightgbm_models.MODELS[name]()
+    predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)
+    last = forest.n_rounds
+    rows = lightgbm_models.probe_rows(forest, 60)
+    for begin, end in {(0, 1), (last // 2, last)} if last else ():
+        wanted = booster.predict(rows, begin, end - begin, raw_score=True)
+        if forest.aggregate == "average":  # LightGBM divides after its raw scores
+            wanted = wanted / (end - begin)
+        found = predictor.predict_margin(rows, iteration_range=(begin, end))
+        np.testing.assert_array_equal(found, wanted, str((begin, end)))
+
+
+def test_values_labels_and_leaves_of_some_rounds_equal_xgboost() -> None:
+    trained = models.MODELS["estimator_classifier_classes"]()
+    predictor, rows = tvm_forest.build(trained), models.data()[0]
+    equal, span = np.testing.assert_array_equal, (2, 5)
+    labels = trained.predict(rows, iteration_range=span)
+    equal(predictor.predict(rows, iteration_range=span), labels)
+    equal(predictor.apply(rows, iteration_range=span), trained.apply(rows)[:, 8:20])
+    np.testing.assert_allclose(
+        predictor.predict_proba(rows, iteration_range=span),
+        trained.predict_proba(rows, iteration_range=span),
+        rtol=1e-6,
+    )
+    part = predictor.predict_per_tree(rows, iteration_range=span)
+    equal(part, predictor.predict_per_tree(rows)[:, 8:20])
+
+
+def test_a_round_of_a_random_forest_is_a_tree_and_averages_are_of_the_range() -> None:
+    rows = models.data()[0]
+    trained = RandomForestClassifier(5, n_jobs=1, random_state=0).fit(rows, models.labels(3))
+    predictor = tvm_forest.build(trained)
+    wanted = sum(tree.predict_proba(rows) for tree in trained.estimators_[1:4]) / 3
+    found = predictor.predict_proba(rows, iteration_range=(1, 4))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_rounds_are_found_again_in_what_a_schedule_rewrote() -> None:
+    trained = models.MODELS["random_forest_classes"]()
+    schedule = tvm_forest.new_schedule(trained).tile_nodes(4).pad_trees("tree").sort_trees()
+    predictor = tvm_forest.build(trained, schedule=schedule, exact=False)
+    rows = models.data()[0]
+    found = predictor.predict_margin(rows, iteration_range=(1, 2))
+    np.testing.assert_array_equal(found, xgboost_margin(trained, rows, (1, 2)))
+
+
+def test_rounds_of_rounds_are_counted_anew() -> None:
+    predictor = tvm_forest.build(models.MODELS["random_forest_classes"]())
+    part = predictor.rounds(1).rounds(1, 2)
+    assert part.forest.n_rounds == 1
+    rows = models.data()[0]
+    np.testing.assert_array_equal(part.predict(rows), predictor.predict(rows, None, (2, 3)))
+
+
+def test_a_range_is_compiled_once_and_the_whole_range_is_the_predictor_itself() -> None:
+    predictor = tvm_forest.build(models.MODELS["regression"]())
+    assert predictor.rounds(0, 3) is predictor.rounds(0, 3)
+    assert predictor.rounds() is predictor.rounds(0, predictor.forest.n_rounds) is predictor
+
+
+def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "MOST_PARTS", 2)
+    predictor = tvm_forest.build(models.MODELS["regression"]())
+    first, second = predictor.rounds(0, 1), predictor.rounds(0, 2)
+    assert predictor.rounds(0, 1) is first
+    predictor.rounds(0, 3)
+    assert predictor.rounds(0, 1) is first
+    assert predictor.rounds(0, 2) is not second
+
+
+def test_a_loaded_predictor_knows_its_rounds(tmp_path: Any) -> None:
+    predictor = tvm_forest.build(models.MODELS["random_forest_classes"]())
+    predictor.save(tmp_path / "a.tvmf")
+    again, rows = tvm_forest.load_predictor(tmp_path / "a.tvmf"), models.data()[0]
+    wanted = predictor.predict(rows, iteration_range=(1, 3))
+    np.testing.assert_array_equal(again.predict(rows, iteration_range=(1, 3)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("span", "message"),
+    [
+        ((0, 13), "no range of the 12 rounds"),
+        ((-1, 2), "no range"),
+        ((3, 3), "no range"),
+        ((12, 0), "no range"),
+        ((0.0, 2), "two whole numbers"),
+        ((True, 2), "two whole numbers"),
+        (3, "3 is no pair"),
+        ((1, 2, 3), "is no pair"),
+    ],
+)
+def test_what_is_no_range_is_an_input_error(span: Any, message: str) -> None:
+    predictor = regression()
+    with pytest.raises(InputError, match=f"argument 'iteration_range'.*{message}"):
+        predictor.predict(models.data()[0], iteration_range=span)
+
+
+def test_an_isolation_forest_has_no_scores_of_some_trees() -> None:
+    predictor = tvm_forest.build(sklearn_models.MODELS["isolation"]())
+    with pytest.raises(UnsupportedModel, match="isolation forest"):
+        predictor.rounds(0, 3)
+    assert predictor.rounds() is predictor

@@ -1,0 +1,283 @@
+"""Compiled forests as estimators of scikit-learn 1.6 and newer.
+
+takes: a trained model in any form, Schedule; gives: ForestClassifier, ForestRegressor.
+
+They predict and do not train: `fit` compiles the model that they were given. scikit-learn is
+imported here and nowhere else, when one of these classes is first used.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import validate_data
+
+from . import api
+from .errors import InputError, UnsupportedModel
+from .forest import Array, Forest
+from .runtime import Predictor
+from .schedule import Schedule
+
+_PROBABILITIES = ("sigmoid", "logistic", "softmax")
+
+_COLUMNS = """
+    check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
+    check_decision_proba_consistency check_dict_unchanged check_dont_overwrite_parameters
+    check_estimator_sparse_array check_estimator_sparse_matrix check_estimator_sparse_tag
+    check_estimators_dtypes check_estimators_fit_returns_self check_estimators_overwrite_params
+    check_estimators_pickle check_f_contiguous_array_estimator check_fit2d_1feature
+    check_fit2d_predict1d check_fit_check_is_fitted check_fit_idempotent check_fit_score_takes_y
+    check_methods_sample_order_invariance check_methods_subset_invariance
+    check_n_features_in_after_fitting check_pipeline_consistency
+    check_positive_only_tag_during_fit check_readonly_memmap_input
+    check_regressors_no_decision_function check_supervised_y_2d
+"""
+
+CHECKS_OF_TRAINING: dict[str, str] = {
+    **dict.fromkeys(
+        _COLUMNS.split(),
+        "it fits rows of its own, which have other columns than those that the model was trained "
+        "with; fit and predict refuse them",
+    ),
+    "check_classifiers_one_label": "it trains on one class; the classes are those of the model",
+    "check_classifiers_regression_target": "it wants an error for y, which fit does not look at",
+    "check_n_features_in": "it wants no n_features_in_ before fit; the model has it from the start",
+    "check_regressors_train": "it wants an error for y, which fit does not look at",
+    "check_requires_y_none": "it wants y or a certain error; fit does without y",
+}
+"""The checks of `sklearn.utils.estimator_checks` that do not apply to an estimator which does not
+train, and why. It passes all others."""
+
+
+class _ForestEstimator(BaseEstimator):
+    """What both estimators share; a compiled model is kept until a parameter changes."""
+
+    def __init__(
+        self,
+        model: Any = None,
+        schedule: Schedule | None = None,
+        target: api.TargetLike = "llvm",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.model = model
+        self.schedule = schedule
+        self.target = target
+        self.n_jobs = n_jobs
+
+    # -- the model --------------------------------------------------------------------------------
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Compile the model; nothing is trained.
+
+        Args:
+            X: (R, F) rows or None; their number and names of columns must be those of the model.
+            y: ignored.
+
+        Returns:
+            the estimator itself.
+
+        Raises:
+            InputError: no model was given.
+            ValueError: rows of another number or other names of columns.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+        """
+        if self.model is None:
+            name = type(self).__name__
+            raise InputError(
+                f"fit: argument 'model': None cannot be compiled, and {name} does not train; give "
+                f"a trained model, as in {name}(model=booster)"
+            )
+        self.__dict__.pop("_loaded", None)  # the model may have been trained on
+        self.__dict__.pop("_built", None)
+        if X is not None:
+            self._rows(X)
+        _ = self.predictor_
+        return self
+
+    @property
+    def forest_(self) -> Forest:
+        """The model that was read."""
+        if self.model is None:
+            name = type(self).__name__
+            raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
+        known = self.__dict__.get("_loaded")
+        if known is None or known[0] is not self.model:
+            known = self._loaded = (self.model, self._checked(api.load(self.model)))
+        forest: Forest = known[1]
+        return forest
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The compiled model; the first use compiles it."""
+        forest, wanted = self.forest_, (self.model, self.schedule, self.target)
+        known = self.__dict__.get("_built")
+        if known is None or any(a is not b for a, b in zip(known[0], wanted, strict=True)):
+            known = self._built = (wanted, api.build(forest, self.target, self.schedule))
+        predictor: Predictor = known[1]
+        return predictor
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of rows."""
+        return self._of_model("n_features_in_").row_width
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """Names of the columns, (F,) texts; only of a model that was trained with names."""
+        names = self._of_model("feature_names_in_").feature_names
+        if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
+            raise AttributeError("feature_names_in_: the model has no names of columns")
+        return np.array(names, object)
+
+    def _of_model(self, name: str) -> Forest:
+        if self.model is None:
+            raise AttributeError(f"{name}: argument 'model': None has no such attribute")
+        return self.forest_
+
+    def _checked(self, forest: Forest) -> Forest:
+        raise NotImplementedError
+
+    # -- predictions ------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Array:
+        """Predict what the model's `predict` returns; labels, for a classifier.
+
+        Args:
+            X: (R, F) array, list, frame or sparse matrix.
+
+        Raises:
+            NotFittedError: there is no model.
+            ValueError: rows of the wrong kind.
+        """
+        return self.predictor_.predict(self._rows(X), self.n_jobs)
+
+    def apply(self, X: Any) -> Array:
+        """Return the number of the leaf that every row reaches in every tree, (R, T)."""
+        return self.predictor_.apply(self._rows(X), self.n_jobs)
+
+    def _rows(self, rows: Any) -> Any:
+        """Return rows that scikit-learn finds fit; frames keep their categories."""
+        frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
+        options = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
+        return validate_data(self, rows, reset=False, skip_check_array=frame, **options)
+
+    # -- protocols of scikit-learn ----------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; those of the model cannot be set, for it is trained."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        return params
+
+    def __sklearn_clone__(self) -> Any:
+        """Keep the model as it is: a clone of an estimator would be one that is not trained."""
+        twin = type(self)(**self.get_params())
+        if "_metadata_request" in self.__dict__:
+            twin._metadata_request = deepcopy(self._metadata_request)
+        return twin
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.model is not None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = self.model is None
+        tags.target_tags.required = False
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.model is None or "nan" not in self.forest_.refuses
+        for kind in filter(None, (tags.classifier_tags, tags.regressor_tags)):
+            kind.poor_score = True  # on targets that the model has never seen
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the Forest in place of the model, so that no training library is needed again."""
+        state = dict(super().__getstate__())
+        built = state.pop("_built", None)
+        state.pop("_loaded", None)
+        if self.model is not None:
+            state["model"] = self.forest_
+        if built is not None:
+            _ = self.predictor_  # anew if a parameter has changed
+            wanted, predictor = self._built
+            state["_built"] = ((state["model"], *wanted[1:]), predictor)
+        return state
+
+
+class ForestRegressor(RegressorMixin, _ForestEstimator):
+    """A compiled regression forest as an estimator of scikit-learn.
+
+    Attributes:
+        model: see `tvm_forest.load`.
+        schedule, target: see `tvm_forest.build`.
+        n_jobs: threads of a call, see `tvm_forest.build`.
+    """
+
+    def _checked(self, forest: Forest) -> Forest:
+        if forest.labels is not None:
+            raise UnsupportedModel(
+                f"ForestRegressor: argument 'model': '{forest.source}' predicts labels; use "
+                "ForestClassifier"
+            )
+        return forest
+
+
+class ForestClassifier(ClassifierMixin, _ForestEstimator):
+    """A compiled classification forest as an estimator of scikit-learn.
+
+    A model that gives probabilities without labels, such as a file, has the classes 0, 1, 2, ...
+
+    Attributes:
+        model: see `tvm_forest.load`.
+        schedule, target: see `tvm_forest.build`.
+        n_jobs: threads of a call, see `tvm_forest.build`.
+    """
+
+    @property
+    def classes_(self) -> Array:
+        """(C,) labels, in the order of the columns of `predict_proba`."""
+        labels = self._of_model("classes_").labels
+        assert labels is not None, "checked when the model was read"
+        return labels
+
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probability of every class, (R, C).
+
+        Raises:
+            UnsupportedModel: the model gives no probabilities.
+            NotFittedError, ValueError: see `predict`.
+        """
+        return self.predictor_.predict_proba(self._rows(X), self.n_jobs)
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithm of the probability of every class, (R, C)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def decision_function(self, X: Any) -> Array:
+        """Predict margins, (R,) for two classes and (R, C) for more.
+
+        Where a model has a margin for each of two classes, the second less the first.
+        """
+        margin = self.predictor_.predict_margin(self._rows(X), self.n_jobs)
+        two = margin.ndim == 2 and len(self.classes_) == margin.shape[1] == 2
+        return margin[:, 1] - margin[:, 0] if two else margin
+
+    def _checked(self, forest: Forest) -> Forest:
+        if forest.labels is not None:
+            return forest
+        several = forest.n_outputs > 1
+        ours = forest.link == "softmax" or forest.source == "lightgbm multiclassova"
+        if forest.link not in _PROBABILITIES or (several and not ours):
+            raise UnsupportedModel(
+                f"ForestClassifier: argument 'model': '{forest.source}' gives no probabilities of "
+                "classes; use ForestRegressor"
+            )
+        return replace(
+            forest,
+            label_rule="argmax_probability" if several else "half",
+            labels=np.arange(max(2, forest.n_outputs)),
+        )
