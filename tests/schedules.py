@@ -63,7 +63,6 @@ def further_moves(sch: Schedule, shallowest: int = 0) -> Iterator[tuple[str, dic
             yield from (("reorder", {"indices": list(p)}) for p in permutations(chain))
         if loop.kind == "tree":
             yield from (("split_by_depth", {"index": loop.name, "by": by}) for by in DEPTHS)
-            yield "peel_walk", {"index": loop.name, "hops": "likely"}
             yield "unroll_walk", {"index": loop.name, "hops": max(sch.depths or (0,))}
         yield "peel_walk", {"index": loop.name, "hops": 3}
         if shallowest:
@@ -82,6 +81,8 @@ def model_moves(sch: Schedule, forest: Forest) -> Iterator[tuple[str, dict[str, 
     yield from (("pad_trees", {"to": to}) for to in ("tree", "forest"))
     yield from (("sort_trees", {"by": by}) for by in DEPTHS)
     yield from (("represent_as", {"name": name}) for name in LAYOUTS)
+    trees = [loop.name for loop in sch.loops() if loop.kind == "tree"]
+    yield from (("peel_walk", {"index": name, "hops": "likely"}) for name in trees)
     if sch.hops is None:
         with contextlib.suppress(ForestError):
             yield "know_depths", tvm_forest.with_depths(sch, forest).steps[-1].arguments
@@ -157,7 +158,7 @@ def refusal(forest: Forest, sch: Schedule) -> str:
     """
     sizes = [step.arguments["size"] for step in sch.rewrites if step.do == "tile_nodes"]
     tiled = any(size > 1 for size in sizes)
-    unfit = ("packed", "reorg") if tiled else ("sparse_peeled",)
+    unfit = ("packed", "ranked", "reorg") if tiled else ("sparse_peeled",)
     if sch.representation in unfit:
         return "must"
     words = [step.do for step in sch.steps]

@@ -226,7 +226,7 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
 def test_random_schedules_compute_what_the_model_says(seed: int) -> None:
     forest = replace(odd_forest(seed), comparison=COMPARISONS[seed % 2])
     start = tvm_forest.new_schedule(forest)
-    sch = drawn_schedule(seed, start, shallowest=0)
+    sch = drawn_schedule(seed, start)
     if any(step.do == "tile_nodes" for step in sch.steps):
-        pytest.skip("ranked holds no tiles")
+        sch = start.interleave("tree", 2)  # ranked holds no tiles
     check_results(forest, sch.represent_as("ranked"), (1, 7, 65))
