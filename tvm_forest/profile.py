@@ -195,7 +195,8 @@ class Profile:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelFormatError(f"profile {path}: cannot be read ({error})") from None
+            what = f"cannot be read ({error}); give a file that Profile.save wrote"
+            raise ModelFormatError(f"profile {path}: {what}") from None
         return _from_csv(text, path) if _is_csv(Path(path)) else _from_json(text, path)
 
 

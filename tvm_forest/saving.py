@@ -18,7 +18,7 @@ import numpy as np
 
 from . import archive, ranges  # noqa: F401  # ranges gives Predictor its method rounds
 from .archive import Archive
-from .errors import ForestError, ModelFormatError
+from .errors import BuildError, ForestError, ModelFormatError
 from .forest.parts import from_parts, to_parts
 from .lower import rebuild
 from .runtime import Predictor, check_n_jobs
@@ -104,9 +104,9 @@ def from_bytes(
     _check(manifest, where, signature)
     try:
         return _predictor(manifest, parts)
-    except ForestError:
+    except (BuildError, ModelFormatError):
         raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (ForestError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ModelFormatError(
             f"{where}: the file is intact but not as expected ({type(error).__name__}: {error}); "
             "build and save it again"

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..archive import is_archive
-from ..errors import ModelFormatError, UnsupportedModel
+from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, xgboost
+from .refusals import damaged
 from .support import Support
 
 _LATER = ("catboost", "treelite")
@@ -49,15 +50,16 @@ def load(model: Any) -> Forest:
         return _load_file(Path(os.fsdecode(model)))
     if onnx.is_model(model) or (isinstance(model, bytes) and onnx.looks_like(model)):
         return onnx.from_model(model, "onnx model")
-    kind = xgboost.kind_of(model)
-    if kind is not None:
-        return xgboost.from_object(model, kind)
-    lightgbm_kind = lightgbm.kind_of(model)
-    if lightgbm_kind is not None:
-        return lightgbm.from_object(model, lightgbm_kind)
-    if sklearn.is_ours(model):
-        return sklearn.from_object(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
+    try:
+        forest = _from_object(model)
+    except ForestError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as e:
+        what = f"its parts do not fit together ({type(e).__name__}: {e})"
+        raise damaged(f"load: {name}", "model", what, "train it again") from e
+    if forest is not None:
+        return forest
     if any(
         cls.__module__.split(".")[0] in (*_LATER, "xgboost", "lightgbm")
         for cls in type(model).__mro__
@@ -66,6 +68,17 @@ def load(model: Any) -> Forest:
             f"load: argument 'model': an object of type {name} cannot be loaded yet; {_REMEDY}"
         )
     raise ModelFormatError(f"load: argument 'model': got an object of type {name}; {_REMEDY}")
+
+
+def _from_object(model: Any) -> Forest | None:
+    """Load a trained object, None if it is of no library that is known."""
+    kind = xgboost.kind_of(model)
+    if kind is not None:
+        return xgboost.from_object(model, kind)
+    lightgbm_kind = lightgbm.kind_of(model)
+    if lightgbm_kind is not None:
+        return lightgbm.from_object(model, lightgbm_kind)
+    return sklearn.from_object(model) if sklearn.is_ours(model) else None
 
 
 def _load_file(path: Path) -> Forest:

@@ -55,7 +55,7 @@ class Node:
         """Return an integer, or text that spells one."""
         try:
             number = int(self.value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self.wrong("an integer") from None
         if not least <= number < 2**31 or isinstance(self.value, float):
             raise self.wrong(f"an integer of at least {least}")

@@ -236,6 +236,10 @@ def _leaves(
     """
     count, size = len(result.base_score), int(position.max()) + 1
     is_leaf, begins = arrays["left"] == LEAF, arrays["tree_offset"][:-1]
+    if op.kind != "TreeEnsemble" and not np.isin(votes.leaf, position).all():
+        # onnxruntime adds such a weight to the first root, if that is a leaf
+        what = "a weight of a leaf that no path reaches"
+        raise damaged(op.where, "weights", what)
     here = votes.leaf < size  # the others are leaves that no path reaches
     votes = Votes(votes.leaf[here], votes.target[here], votes.weight[here])
     n_votes = np.bincount(votes.leaf, minlength=size)[position[is_leaf]]

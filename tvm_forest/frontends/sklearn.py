@@ -222,15 +222,18 @@ def _load_hist_boosting(model: Any, where: str) -> Forest:
     columns = np.arange(model.n_features_in_)
     if model._preprocessor is not None:
         columns = np.argsort(~model.is_categorical_, kind="stable")
+    place = records["feature_idx"]
     nodes = {
         "sizes": sizes,
         "left": np.where(is_leaf, LEAF, records["left"].astype(np.int64)),
         "right": records["right"],
-        "feature": columns[records["feature_idx"]],
+        "feature": np.where(place < 0, place, columns[place]),  # Forest refuses a negative one
         "threshold": np.where(records["is_categorical"], 0.0, records["num_threshold"]),
         "default_left": records["missing_go_to_left"],
     }
     base = np.zeros(model.n_trees_per_iteration_) + model._baseline_prediction.ravel()
+    if any(len(stage) != len(base) for stage in model._predictors):
+        raise damaged(where, "_predictors", f"a round has not one tree for each of {len(base)}")
     rule = _link(model, where)
     if hasattr(model, "classes_"):
         rule["labels"] = _classes(model, where)
@@ -297,9 +300,9 @@ def _load_isolation(model: Any, where: str) -> Forest:
     trees = len(nodes["sizes"])
     if model._max_features != model.n_features_in_:  # else trees see the columns as they are
         tree = np.repeat(np.arange(trees), nodes["sizes"])
-        nodes["feature"] = np.stack(model.estimators_features_)[
-            tree, np.maximum(nodes["feature"], 0)
-        ]
+        place = nodes["feature"]
+        known = np.stack(model.estimators_features_)[tree, np.maximum(place, 0)]
+        nodes["feature"] = np.where(place < 0, place, known)
     paths = np.concatenate(model._decision_path_lengths)
     lengths = paths + np.concatenate(model._average_path_length_per_tree) - 1.0
     scale = trees * _average_path(int(model._max_samples))

@@ -127,6 +127,8 @@ def _from_document(root: Node) -> Header:
     learner = root.child("learner")
     name, model = _booster(learner)
     version = tuple(root.get("version", []).integers()) or (1, 0)
+    if version < (1, 0) or min(version) < 0:
+        raise root.child("version").wrong("a version of 1.0 or newer")
     param = learner.child("learner_model_param")
     n_features = param.child("num_feature").integer()
     n_outputs = _n_outputs(root.where, *(param.get("num_" + n, 0) for n in ("class", "target")))

@@ -31,11 +31,10 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     check_shape(rows.shape, forest)
     check_numbers(rows.dtype, dtype)
     try:
+        _check_places(rows)
         matrix = rows.tocsr()
         line = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         column = np.asarray(matrix.indices[: len(line)])
-        if np.any(column < 0):
-            raise IndexError(f"column {column.min()} is negative")
         dense = np.full(matrix.shape, forest.absent, dtype)
         with np.errstate(all="ignore"):
             dense[line, column] = matrix.data[: len(line)]
@@ -46,3 +45,32 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     if np.count_nonzero(taken) != len(line):
         raise refusal("a sparse matrix with two entries in one place; use rows.sum_duplicates()")
     return dense
+
+
+def _check_places(rows: Any) -> None:
+    """Raise ValueError for places outside a matrix, where scipy would read and write unchecked."""
+    form, shape = getattr(rows, "format", ""), rows.shape
+    if form == "coo":
+        entries = len(rows.data)
+        places = [("row", rows.row, shape[0]), ("column", rows.col, shape[1])]
+    elif form in ("csr", "csc", "bsr"):
+        if form == "bsr":
+            shape = tuple(np.floor_divide(shape, rows.blocksize))
+        lines, width = shape[::-1] if form == "csc" else shape
+        ends = np.asarray(rows.indptr)
+        entries = int(ends[-1]) if ends.shape == (lines + 1,) else -1
+        if entries > len(rows.data) or ends[:1].any() or np.any(ends[1:] < ends[:-1]):
+            entries = -1
+        if entries < 0 or ends.dtype.kind != "i":
+            raise ValueError("'indptr' does not fit")
+        name = "row" if form == "csc" else "column"
+        places = [(name, rows.indices[:entries], width)]
+    else:
+        return
+    for name, place, size in places:
+        found = np.asarray(place)
+        if found.shape != (entries,) or found.dtype.kind != "i":
+            raise ValueError(f"expected {entries} {name}s, got {found.dtype} {found.shape}")
+        if found.size and not 0 <= found.min() <= found.max() < size:
+            wrong = found.min() if found.min() < 0 else found.max()
+            raise ValueError(f"{name} {wrong} is {'negative' if wrong < 0 else f'not of {size}'}")

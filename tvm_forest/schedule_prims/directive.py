@@ -78,6 +78,10 @@ class RegisteredDirective:
             bound = inspect.signature(self.rewrite).bind(sch, *listed, **named)
         except TypeError as error:
             raise refuse(sch, self.name, str(error)) from None
+        for name, value in arguments.items():
+            if getattr(value, "ndim", 0):  # no comparison with an array is true or false
+                what = f"argument '{name}': got an array, which JSON cannot say; use .tolist()"
+                raise refuse(sch, self.name, what)
         new = self.rewrite(*bound.args, **bound.kwargs)
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         problem = new.problem()
@@ -155,10 +159,10 @@ def find_loop(sch: Schedule, where: str, argument: str, name: Any) -> Loop:
     Raises:
         ScheduleError: there is none; the message lists the live ones, or what replaced it.
     """
-    if name in sch.names():
+    if isinstance(name, str) and name in sch.names():
         return sch[name]
     for old, new in sch.replaced:
-        if old == name:
+        if isinstance(name, str) and old == name:
             names = ", ".join(f"'{x}'" for x in new)
             raise refuse(sch, where, f"argument '{argument}': '{name}' was replaced by {names}")
     live = ", ".join(sch.names())
