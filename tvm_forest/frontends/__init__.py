@@ -16,7 +16,12 @@ from . import lightgbm, onnx, sklearn, xgboost
 from .refusals import damaged
 from .support import Support
 
-_LATER = ("catboost", "treelite")
+_REFUSED = {
+    "catboost": "how CatBoost rounds its sums has not been reproduced to the bit",
+    "treelite": "a treelite model has lost what decides the last bits: how its library takes zero "
+    "and missing values and categories, and where the base score enters the sum",
+}
+"""Libraries whose objects are known and not taken, with the reason."""
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text) or ONNX, a Booster or "
     "a fitted estimator of XGBoost, LightGBM or scikit-learn"
@@ -60,12 +65,12 @@ def load(model: Any) -> Forest:
         raise damaged(f"load: {name}", "model", what, "train it again") from e
     if forest is not None:
         return forest
-    if any(
-        cls.__module__.split(".")[0] in (*_LATER, "xgboost", "lightgbm")
-        for cls in type(model).__mro__
-    ):
+    libraries = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
+    reason = next((why for library, why in _REFUSED.items() if library in libraries), None)
+    if reason is not None or libraries & {"xgboost", "lightgbm"}:
+        why = f" ({reason})" if reason else ""
         raise UnsupportedModel(
-            f"load: argument 'model': an object of type {name} cannot be loaded yet; {_REMEDY}"
+            f"load: argument 'model': an object of type {name} cannot be loaded{why}; {_REMEDY}"
         )
     raise ModelFormatError(f"load: argument 'model': got an object of type {name}; {_REMEDY}")
 
