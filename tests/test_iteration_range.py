@@ -54,13 +54,13 @@ def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"}))
-def test_margins_of_some_rounds_equal_xgboost_for_all_models(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"})[::4])
+def test_margins_of_some_rounds_equal_xgboost_for_more_models(name: str) -> None:
     check_xgboost(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LIGHTGBM)
+@pytest.mark.parametrize("name", sorted(LIGHTGBM)[::4])
 def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
     booster = lightgbm_models.MODELS[name]()
     predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)
