@@ -66,7 +66,7 @@ def answer(model: Any, rows: Any) -> Any:
         return np.asarray(model.predict(rows))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(CASES)[::2])  # differential.py takes all of them
 def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
     make, rows_for = CASES[name]
     model = make()
