@@ -6,8 +6,9 @@ Margins are compared with the reference before anything is timed. Batches are di
 because re-timing one batch teaches the branch predictor its paths. Schedules run in turns, in an
 order that is drawn for each round, and medians are shown. The row "no trees" is what a call costs
 in Python, with the same rows; "blocks, 8 rows together" is the default schedule but for the layout,
-which is `array` in all rows but the default. `airline` is the published model of 100 trees of depth 8; `letters` is
-trained here, 26 classes of 50 trees of depth up to 6. Writes schedules.json and schedules.png.
+which is `array` in all rows but the default's. `airline` is the published model of 100 trees of
+depth 8; `letters` is trained here, 26 classes of 50 trees of depth up to 6. Writes schedules.json
+and schedules.png.
 """
 
 from __future__ import annotations
