@@ -1,9 +1,12 @@
-"""The fields of single nodes that several layouts share.
+"""What layouts of single nodes share: fields of a node, and trees of linked nodes.
 
 takes: Forest; gives: codes of features, links to children, and what decodes them.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm import tirx
@@ -11,7 +14,7 @@ from tvm import tirx
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest_passes.ordering import level_order
-from .representation import Columns, Expr, Hold, NodeTest
+from .representation import Buffers, BufferSpec, Columns, Expr, Hold, NodeTest, TreeAccess
 
 DEFAULT_LEFT = 1 << 30
 """Flag in a feature field: a missing value goes to the left."""
@@ -85,3 +88,45 @@ def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> Node
     code = hold("code", code)
     flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)
     return NodeTest(threshold, (code & (flag - 1)).astype("int64"), code >= flag)
+
+
+def linked_buffers(trees: int, dtype: str, *shape: int) -> tuple[BufferSpec, ...]:
+    """Return what all layouts of linked nodes have: offsets, depths and nodes of a shape."""
+    return (
+        BufferSpec("offset", "int64", (trees,)),
+        BufferSpec("depth", "int32", (trees,)),
+        BufferSpec("nodes", dtype, shape),
+    )
+
+
+@dataclass(frozen=True)
+class LinkedTree(TreeAccess):
+    """A tree of linked nodes; a walk counts slots from its first one.
+
+    Attributes:
+        rep: the layout.
+        buffers: those of `linked_buffers`, and what the layout adds.
+        first: slot of the root among all trees.
+        hops: depth of the tree.
+    """
+
+    rep: Any
+    buffers: Buffers
+    first: Expr
+    hops: Expr
+    root: Expr = tirx.IntImm("int64", 0)
+    stays: ClassVar[bool] = True
+
+    @classmethod
+    def opened(cls, rep: Any, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
+        """Load where the tree begins and how deep it is."""
+        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
+        return cls(rep, buffers, first, hold("hops", tirx.BufferLoad(buffers["depth"], [tree])))
+
+    def load(self, name: str, node: Expr, *field: int) -> Expr:
+        """Load an element of a buffer that is numbered by nodes."""
+        return tirx.BufferLoad(self.buffers[name], [self.first + node, *field])
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        return self.load("leaf_id", node)

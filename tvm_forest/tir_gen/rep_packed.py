@@ -28,9 +28,11 @@ from tvm import tirx
 from ..errors import BuildError
 from ..forest import Array, Forest
 from .node_fields import (
+    LinkedTree,
     any_default_left,
     check_children,
     follow,
+    linked_buffers,
     links_in_level_order,
     place_columns,
 )
@@ -42,7 +44,6 @@ from .representation import (
     Hold,
     NodeTest,
     Representation,
-    TreeAccess,
     register,
 )
 
@@ -106,11 +107,7 @@ class PackedRepresentation(Representation):
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
         """Return offsets, depths and nodes."""
-        return (
-            BufferSpec("offset", "int64", (self.trees,)),
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("nodes", "int64", (self.slots,)),
-        )
+        return linked_buffers(self.trees, "int64", self.slots)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
         """Return the same, and the source number of every leaf."""
@@ -118,9 +115,7 @@ class PackedRepresentation(Representation):
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> PackedTree:
         """Load where the tree begins and how deep it is."""
-        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
-        hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
-        return PackedTree(self, buffers, first, hops)
+        return PackedTree.opened(self, buffers, tree, hold)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
@@ -137,18 +132,13 @@ class PackedRepresentation(Representation):
 
 
 @dataclass(frozen=True)
-class PackedTree(TreeAccess):
+class PackedTree(LinkedTree):
     """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
 
     rep: PackedRepresentation
-    buffers: Buffers
-    first: Expr
-    hops: Expr
-    root: Expr = tirx.IntImm("int64", 0)
-    stays: ClassVar[bool] = True
 
     def _word(self, node: Expr) -> Expr:
-        return tirx.BufferLoad(self.buffers["nodes"], [self.first + node])
+        return self.load("nodes", node)
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load the node; a leaf tests feature 0."""
@@ -173,10 +163,6 @@ class PackedTree(TreeAccess):
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values lie in the number field."""
         return _number(self._word(node))
-
-    def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
-        return tirx.BufferLoad(self.buffers["leaf_id"], [self.first + node])
 
     def heads(self) -> list[Expr]:
         """The first nodes of the tree, 8 to a cache line."""

@@ -21,7 +21,14 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
-from .node_fields import check_children, follow, links_in_level_order, place_columns
+from .node_fields import (
+    LinkedTree,
+    check_children,
+    follow,
+    linked_buffers,
+    links_in_level_order,
+    place_columns,
+)
 from .ranks import RankCode, rank_tests
 from .representation import (
     Buffers,
@@ -31,7 +38,6 @@ from .representation import (
     Hold,
     NodeTest,
     Representation,
-    TreeAccess,
     register,
 )
 
@@ -107,18 +113,11 @@ class RankedRepresentation(Representation):
         return (*self._buffers(), BufferSpec("leaf_id", "int32", (self.slots,)))
 
     def _buffers(self) -> tuple[BufferSpec, ...]:
-        return (
-            BufferSpec("offset", "int64", (self.trees,)),
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("nodes", "uint32", (self.slots,)),
-            *self.code.buffers(),
-        )
+        return (*linked_buffers(self.trees, "uint32", self.slots), *self.code.buffers())
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> RankedTree:
         """Load where the tree begins and how deep it is."""
-        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
-        hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
-        return RankedTree(self, buffers, first, hops)
+        return RankedTree.opened(self, buffers, tree, hold)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
@@ -134,18 +133,13 @@ class RankedRepresentation(Representation):
 
 
 @dataclass(frozen=True)
-class RankedTree(TreeAccess):
+class RankedTree(LinkedTree):
     """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
 
     rep: RankedRepresentation
-    buffers: Buffers
-    first: Expr
-    hops: Expr
-    root: Expr = tirx.IntImm("int64", 0)
-    stays: ClassVar[bool] = True
 
     def _word(self, node: Expr) -> Expr:
-        return tirx.BufferLoad(self.buffers["nodes"], [self.first + node])
+        return self.load("nodes", node)
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load the node; a leaf tests column 0."""
@@ -166,11 +160,7 @@ class RankedTree(TreeAccess):
 
     def leaf_value(self, node: Expr) -> Expr:
         """Values by slot."""
-        return tirx.BufferLoad(self.buffers["leaf_value"], [self.first + node])
-
-    def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
-        return tirx.BufferLoad(self.buffers["leaf_id"], [self.first + node])
+        return self.load("leaf_value", node)
 
     def heads(self) -> list[Expr]:
         """The first nodes of the tree, 16 to a cache line."""

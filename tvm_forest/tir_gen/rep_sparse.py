@@ -24,9 +24,11 @@ from ..forest import Array, Forest
 from .node_fields import (
     DEFAULT_LEFT,
     INTEGER_OF,
+    LinkedTree,
     any_default_left,
     decode_test,
     follow,
+    linked_buffers,
     links_in_level_order,
     node_columns,
     place_columns,
@@ -39,7 +41,6 @@ from .representation import (
     Hold,
     NodeTest,
     Representation,
-    TreeAccess,
     register,
 )
 from .tiled_sparse import TiledSparseRepresentation
@@ -88,11 +89,7 @@ class SparseRepresentation(Representation):
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
         """Return offsets, depths and nodes."""
-        return (
-            BufferSpec("offset", "int64", (self.trees,)),
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("nodes", INTEGER_OF[self.dtype], (self.slots, 3)),
-        )
+        return linked_buffers(self.trees, INTEGER_OF[self.dtype], self.slots, 3)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
         """Return the same, and the source number of every leaf."""
@@ -100,8 +97,7 @@ class SparseRepresentation(Representation):
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> SparseTree:
         """Load where the tree begins and how deep it is."""
-        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
-        return SparseTree(self, buffers, first, hold("hops", _load(buffers, "depth", tree)))
+        return SparseTree.opened(self, buffers, tree, hold)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show nodes with their links taken apart."""
@@ -113,18 +109,13 @@ class SparseRepresentation(Representation):
 
 
 @dataclass(frozen=True)
-class SparseTree(TreeAccess):
+class SparseTree(LinkedTree):
     """A walk counts slots from the tree's first one."""
 
     rep: SparseRepresentation
-    buffers: Buffers
-    first: Expr
-    hops: Expr
-    root: Expr = tirx.IntImm("int64", 0)
-    stays: ClassVar[bool] = True
 
     def _field(self, node: Expr, field: int) -> Expr:
-        return tirx.BufferLoad(self.buffers["nodes"], [self.first + node, field])
+        return self.load("nodes", node, field)
 
     def _number(self, node: Expr) -> Expr:
         return tirx.reinterpret(self.rep.dtype, self._field(node, 0))
@@ -147,14 +138,6 @@ class SparseTree(TreeAccess):
         """Leaf values lie in the threshold field."""
         return self._number(node)
 
-    def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
-        return tirx.BufferLoad(self.buffers["leaf_id"], [self.first + node])
-
     def heads(self) -> list[Expr]:
         """The first nodes of the tree."""
         return [self._field(tirx.IntImm("int64", node), 0) for node in (0, 5, 10, 15)]
-
-
-def _load(buffers: Buffers, name: str, index: Expr) -> Expr:
-    return tirx.BufferLoad(buffers[name], [index])
