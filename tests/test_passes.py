@@ -521,7 +521,7 @@ def test_a_walk_compares_as_the_model_does(comparison: str, kind: type) -> None:
 def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
     right = forest_of([Split(0, 0.5, 1.0, 2.0)])
     left = forest_of([Split(0, 0.5, 1.0, 2.0, True)])
-    sch = SCHEDULES["default"].represent_as("array")
+    sch = tvm_forest.default_schedule(right).represent_as("array")
     assert "isnan" not in tvm_forest.lower(right, sch).after.script()
     assert "isnan" in tvm_forest.lower(left, sch).after.script()
 
