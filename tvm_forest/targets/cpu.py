@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
 from ..target import Target
@@ -100,4 +101,42 @@ def instructions(target: tvm.target.Target) -> set[str]:
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
     """Turn lowered functions into machine code."""
-    return tvm.compile(mod, target=target)
+    return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
+
+
+PIPELINE = "tvm_forest"
+
+
+def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
+    """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
+
+    Left out are those for blocks, of which there are none any more, and for other devices.
+    CompactBufferAllocation alone took 95 % of the time to compile bit-sliced walks.
+    """
+    plain, block = tirx.transform, s_tir.transform
+    passes = [
+        plain.FlattenBuffer(),
+        plain.NarrowDataType(32),
+        block.LoopPartition(),
+        plain.VectorizeLoop(),
+        plain.StorageRewrite(),
+        block.HoistIfThenElse(),
+        plain.UnrollLoop(),
+        block.RenormalizeSplitPattern(),
+        plain.StmtSimplify(),
+        plain.RemoveNoOp(),
+        block.RewriteUnsafeSelect(),
+        plain.CommonSubexprElim(),
+        plain.VerifyMemory(),
+        plain.AnnotateEntryFunc(),
+        plain.SplitHostDevice(),
+        plain.MakePackedAPI(),
+    ]
+    return (
+        tvm.transform.Sequential(passes, name="tvm_forest.cpu"),
+        tirx.compilation_pipeline.finalize_host_passes,
+        tirx.compilation_pipeline.finalize_device_passes,
+    )
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
