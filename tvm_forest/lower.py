@@ -168,6 +168,19 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
             f"represent_as: argument 'name': {sch.representation!r} cannot hold {tiles} (tiles it "
             f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
         )
+    bits = [loop for loop in sch.leaves() if loop.simdize == "bits"]
+    other = next((loop for loop in sch.leaves() if loop.simdize != "bits"), None)
+    if layout.walks == "bits" and other is not None:
+        raise ScheduleError(
+            f"represent_as: argument 'name': {sch.representation!r} is walked by bits only, not as "
+            f"'{other.name}' is; tile the rows by 64, 128, 256 or 512, put the trees around that "
+            f"loop, and use simdize('{other.name}', 'bits')\n{sch.render(other.name)}"
+        )
+    if layout.walks != "bits" and bits:
+        raise ScheduleError(
+            f"simdize: argument 'how': 'bits' is for layout 'bitsliced', not for "
+            f"{sch.representation!r}; use represent_as('bitsliced')\n{sch.render(bits[0].name)}"
+        )
     return layout
 
 

@@ -14,6 +14,7 @@ from ..tir_gen.representation import Representation
 from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .fuse_parallel import FuseParallel
+from .keep_sums import KeepSums
 from .lower_atomics import LowerAtomics
 from .lower_walks import LowerWalks
 from .privatize_sums import PrivatizeSums
@@ -62,6 +63,7 @@ def pipeline(
             CacheNear(rep, sch),
             FuseParallel(),
             # phase 5: operators become loads, comparisons, steps and atomic additions
+            KeepSums(),
             LowerWalks(rep, comparison, abilities),
             LowerAtomics(),
         ],

@@ -13,6 +13,7 @@ takes: IRModule without blocks, loops annotated `tvm_forest.cache`; gives: IRMod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +80,9 @@ class CacheNear:
         with code.nest("copy", [here, features.astype("int64")]) as (r, f):
             code.add(tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f]))
 
-        code.add(redirect_walks(body, rows, near, first)[0])
+        code.add(
+            redirect_walks(body, rows, lambda r: tirx.BufferLoad(near, [r - first, i64(0)]))[0]
+        )
         return code.finish()
 
     def _prefetch(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
@@ -139,21 +142,31 @@ def reach(sch: Schedule, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, 
     return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
 
 
-def redirect_walks(
-    body: tirx.Stmt, rows: Any, near: Any, first: Any
-) -> tuple[tirx.Stmt, list[tvm.ir.Call]]:
-    """Let walks read `near`, which begins with row `first`; returns also the walks as they were."""
+def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
+    """Return the walks that read a buffer of rows."""
     calls: list[tvm.ir.Call] = []
+    tvm_ffi.structural_walk(
+        body, (tvm.ir.Call, lambda x: calls.append(x) if _reads(x, rows) else None)
+    )
+    return calls
+
+
+def redirect_walks(
+    body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]
+) -> tuple[tirx.Stmt, list[tvm.ir.Call]]:
+    """Let walks read `near(row)` in the place of a row; returns also the walks as they were."""
 
     def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
-        if not is_walk(call) or not call.args[0].source.same_as(rows):
+        if not _reads(call, rows):
             return call
-        calls.append(call)
         row, *rest = call.args
-        moved = tirx.BufferLoad(near, [row.indices[0] - first, i64(0)])
-        return tirx.call_intrin(call.ty, call.op, moved, *rest)
+        return tirx.call_intrin(call.ty, call.op, near(row.indices[0]), *rest)
 
-    return tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)), calls
+    return tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)), walks_of(body, rows)
+
+
+def _reads(call: tvm.ir.Call, rows: Any) -> bool:
+    return is_walk(call) and call.args[0].source.same_as(rows)
 
 
 def _first_walk(body: tirx.Stmt) -> Any | None:

@@ -24,18 +24,15 @@ import tvm_ffi
 from tvm import tirx
 
 from ..schedule import Schedule
-from ..tir_gen.ranks import WIDTH, Columns, RankCode, step_offset
 from ..tir_gen.representation import Representation
-from .cache_near import CACHE, reach, redirect_walks
+from .cache_near import CACHE, reach, redirect_walks, walks_of
 from .code import Code, i64, tree_of
 from .decide import Decide
 from .fuse_parallel import is_parallel
 from .lower_walks import FORM
+from .row_codes import RowCoder, coder_of
 from .vectors import Vectors
 from .write_nest import KIND, with_body
-
-TOGETHER = 8
-"""Rows that are coded side by side: their searches overlap and share the first cuts."""
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.CodeRows")
@@ -63,22 +60,21 @@ class CodeRows:
             return func
         rows = func.params[0]
         vectors = None if self.abilities is None else Vectors(self.abilities)
-        decide = Decide(self.comparison, vectors)
-        coder = _Coder(self.rep, self.rep.row_code, self.sch, rows, decide)
-        body = coder.visit(func.body, ())
-        body = coder.coded(body, i64(0), rows.shape[0], rows.shape[0], "global")
+        coder = coder_of(self.rep.row_code, rows, Decide(self.comparison, vectors))
+        places = _Places(self.rep, self.sch, rows, coder)
+        body = places.visit(func.body, ())
+        body = places.coded(body, i64(0), rows.shape[0], rows.shape[0], "global")
         return func.with_body(body if vectors is None else vectors.wrap(body))
 
 
 @dataclass(frozen=True)
-class _Coder:
-    """See CodeRows; `rows` is the buffer of the rows, `decide` compares them with cuts."""
+class _Places:
+    """Where rows are coded; `rows` is their buffer, `coder` writes what takes their place."""
 
     rep: Representation
-    row_code: RankCode
     sch: Schedule
     rows: Any
-    decide: Decide
+    coder: RowCoder
 
     def visit(self, statement: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
         """Descend through loops over rows, for in others a row would be coded again and again."""
@@ -98,61 +94,17 @@ class _Coder:
 
     def coded(self, body: tirx.Stmt, first: Any, here: Any, most: Any, scope: str) -> tirx.Stmt:
         """Code `here` rows from `first` on and let the walks of `body` read codes."""
-        shape = (most, i64(self.row_code.columns))
-        near = tirx.decl_buffer(shape, self.row_code.dtype, "codes", scope=scope)
-        moved, calls = redirect_walks(body, self.rows, near, first)
-        if not calls:
+        if not walks_of(body, self.rows):
             return body
-        _, buffers = tree_of(calls[0], self.rep)
+        near = self.coder.near(most, scope)
+        moved, calls = redirect_walks(
+            body, self.rows, lambda row: tirx.BufferLoad(near, self.coder.place(row - first))
+        )
         code = Code()
         code.add(tirx.AllocBuffer(near))
-        for width, begin, count in code.groups(here, TOGETHER):
-            with code.repeat("group", count) as group:
-                start = 0
-                for columns in self.row_code.groups:
-                    with code.repeat("column", i64(columns.stop - start)) as place:
-                        rows = [begin + group * width + r for r in range(width)]
-                        self._emit(code, buffers, columns, start + place, (near, first, rows))
-                    start = columns.stop
+        self.coder.emit(code, tree_of(calls[0], self.rep)[1], near, first, here)
         code.add(moved)
         return code.finish()
-
-    def _emit(
-        self, code: Code, buffers: dict[str, Any], columns: Columns, column: Any, to: Any
-    ) -> None:
-        """Code one column of some rows, step by step together."""
-        near, first, rows = to
-        cuts = buffers["cuts"]
-        at = code.hold("at", tirx.BufferLoad(buffers["column_cuts"], [column]))
-        feature = code.hold("feature", tirx.BufferLoad(buffers["column_feature"], [column]))
-        feature = feature.astype("int64")
-        xs = [
-            code.hold("x", tirx.BufferLoad(self.rows, [first + r, feature]).astype(cuts.dtype))
-            for r in rows
-        ]
-        ranks: list[Any] = [i64(0)] * len(rows)
-        for step in range(columns.steps):
-            base = at + step_offset(step)
-            for i, (x, rank) in enumerate(zip(xs, ranks, strict=True)):
-                rank = rank * WIDTH
-                ranks[i] = code.hold("rank", rank + self._reached(cuts, base + rank, x))
-        dtype = self.row_code.dtype
-        for r, x, rank in zip(rows, xs, ranks, strict=True):
-            value = rank.astype(dtype)
-            if not columns.missing_left:
-                value = tirx.Select(tirx.isnan(x), tirx.max_value(dtype), value)
-            code.add(tirx.BufferStore(near, value, [r, column]))
-
-    def _reached(self, cuts: Any, at: Any, x: Any) -> Any:
-        """How many of the cuts from `at` on x does not lie to the left of."""
-        less = self.decide.comparison == "<"
-        vectors = self.decide.vectors
-        if vectors is not None:
-            some = tirx.BufferLoad(cuts, [tirx.Ramp(at, i64(1), WIDTH)])
-            bits = vectors.bits("ole" if less else "olt", some, tirx.Broadcast(x, WIDTH))
-            return tirx.popcount(bits).astype("int64")
-        each = [tirx.BufferLoad(cuts, [at + place]) for place in range(WIDTH)]
-        return sum(((cut <= x if less else cut < x).astype("int64") for cut in each), i64(0))
 
 
 def _is_over_rows(statement: tirx.Stmt) -> bool:

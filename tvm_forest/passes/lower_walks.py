@@ -27,7 +27,9 @@ from tvm import tirx
 
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen import ops
+from ..tir_gen.planes import WORD
 from ..tir_gen.representation import Representation, TreeAccess
+from .bit_walk import BitWalk
 from .code import Code, find_walk, i64, is_walk, tree_of
 from .decide import Decide
 from .vector_walk import Lanes, emit_hop, needs_holding, resting
@@ -76,6 +78,8 @@ class _LeafLoops:
             return loop
         form = WalkForm.parse(str(loop.annotations[FORM]))
         if isinstance(loop.body, tirx.BufferStore) and loop.kind == tirx.ForKind.SERIAL:
+            if str(loop.annotations.get(SIMDIZE, "")).startswith("bits"):
+                return self._bits(loop)
             if SIMDIZE in loop.annotations:
                 return self._vector(loop, form)
             if INTERLEAVE in loop.annotations:
@@ -96,9 +100,36 @@ class _LeafLoops:
         code = Code()
         with code.repeat("group", groups) as group:
             first = loop.min + group * width
-            self._emit_walks(code, [_at(loop, first + lane) for lane in range(width)], form)
+            self._emit_walks(
+                code, [at_iteration(loop, first + lane) for lane in range(width)], form
+            )
         with code.repeat("rest", extent - groups * width) as rest:
-            self._emit_walks(code, [_at(loop, loop.min + groups * width + rest)], form)
+            self._emit_walks(code, [at_iteration(loop, loop.min + groups * width + rest)], form)
+        return code.finish()
+
+    def _bits(self, loop: tirx.For) -> tirx.Stmt:
+        """All rows through a tree at once, then their stores, 64 rows after the other."""
+        count = int(str(loop.annotations[SIMDIZE]).split()[1])
+        store, code = at_iteration(loop, loop.min), Code()
+        call: Any = find_walk(store.value)
+        accesses: list[Any] = self._accesses(code, [call])
+        assert self.decide.vectors is not None, "checked by CodeRows"
+        words, vectors = count // WORD, self.decide.vectors
+        walk = BitWalk.begun(code, accesses[0], call.args[0], words, vectors)
+        bits = walk.numbers()
+        full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
+        with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
+            leaves = walk.leaves(bits, word, call.op.name == ops.WALK_ID)
+            begin = word * WORD
+            rows = (
+                code.lanes("row", WORD)
+                if full
+                else code.repeat("row", tirx.min(loop.extent - begin, i64(WORD)))
+            )
+            with rows as row:
+                each = at_iteration(loop, loop.min + begin + row)
+                value = replace_walk(each.value, tirx.BufferLoad(leaves, [row]))
+                code.add(tirx.BufferStore(each.buffer, value, list(each.indices)))
         return code.finish()
 
     def _vector(self, loop: tirx.For, form: WalkForm) -> tirx.Stmt:
@@ -106,7 +137,7 @@ class _LeafLoops:
         count = int(str(loop.annotations[SIMDIZE]).split()[1])
         rows = Code()
         with rows.repeat("row", loop.extent) as row:
-            self._emit_walks(rows, [_at(loop, loop.min + row)], form)
+            self._emit_walks(rows, [at_iteration(loop, loop.min + row)], form)
         full = self._vector_walk(loop, count, form)
         if isinstance(loop.extent, tirx.IntImm):
             return full if loop.extent.value == count else rows.finish()
@@ -116,7 +147,7 @@ class _LeafLoops:
         """Straight lines and loops alike; a peeled walk takes all hops of its tree at once."""
         code = Code()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))
-        store = _at(loop, loop.min + lanes.lane)
+        store = at_iteration(loop, loop.min + lanes.lane)
         call: Any = find_walk(store.value)
         (access,) = self._accesses(code, [call])
         node = lanes.hold("node", access.root)
@@ -244,7 +275,7 @@ def replace_walk(expr: Any, value: Any) -> Any:
     return tvm_ffi.structural_map(expr, (tvm.ir.Call, lambda c: value if is_walk(c) else c))
 
 
-def _at(loop: tirx.For, value: Any) -> tirx.BufferStore:
+def at_iteration(loop: tirx.For, value: Any) -> tirx.BufferStore:
     """Return the body of a loop for one value of its variable."""
     var = loop.loop_var
     swap = (tirx.Var, lambda v: value if v.same_as(var) else v)

@@ -14,6 +14,7 @@ in registers, from which one instruction picks all lanes: 4 times faster than a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,62 @@ class Vectors:
         self._define(name, "i32", f"{vector} %left, {vector} %right", body)
         return tirx.call_pure_extern("int32", name, left, right)
 
+    def not_above(self, codes: Any, limit: Any) -> Any:
+        """Return the truth of codes[i] <= limit as bit i of a uint64.
+
+        Args:
+            codes: vector of 64 uint8 or uint16.
+            limit: expression of the same element type.
+        """
+        base, lanes = _base_and_lanes(codes)
+        element = f"i{tvm.DataType(base).bits}"
+        name, vector = f"tvm_forest_ule_{element}x{lanes}", f"<{lanes} x {element}>"
+        spread = f"shufflevector {vector} %one, {vector} poison, <{lanes} x i32> zeroinitializer"
+        body = f"""
+  %one = insertelement {vector} poison, {element} %limit, i32 0
+  %all = {spread}
+  %truth = icmp ule {vector} %codes, %all
+  %bits = bitcast <{lanes} x i1> %truth to i{lanes}
+  ret i{lanes} %bits"""
+        self._define(name, f"i{lanes}", f"{vector} %codes, {element} %limit", body)
+        return tirx.call_pure_extern("uint64", name, codes, limit)
+
+    def numbers(self, words: Sequence[Any]) -> Any:
+        """Return 64 numbers whose bits stand in words, the lowest first: uint8, or uint16."""
+        bits = 8 if len(words) <= 8 else 16
+        name, vector = f"tvm_forest_numbers{len(words)}", f"<64 x i{bits}>"
+        lines, total = [], "zeroinitializer"
+        for k in range(len(words)):
+            lines += [
+                f"%m{k} = bitcast i64 %w{k} to <64 x i1>",
+                f"%a{k} = add {vector} {total}, splat (i{bits} {1 << k})",
+                f"%t{k} = select <64 x i1> %m{k}, {vector} %a{k}, {vector} {total}",
+            ]
+            total = f"%t{k}"
+        body = "\n  " + "\n  ".join([*lines, f"ret {vector} {total}"])
+        self._define(name, vector, ", ".join(f"i64 %w{k}" for k in range(len(words))), body)
+        return tirx.call_pure_extern(f"uint{bits}x64", name, *words)
+
+    def look_up(self, numbers: Any, first: Any, size: int) -> Any:
+        """Look 64 values up in a table of float32 whose bytes lie in four planes.
+
+        Args:
+            numbers: vector of 64 uint8, in the order of `planes.position`.
+            first: load of the first byte of the table.
+            size: entries of the table: 64, 128 or 256.
+
+        Returns:
+            vector of 64 float32, in the order of rows.
+        """
+        name, vector = f"tvm_forest_look_up{size}", "<64 x i8>"
+        lines = []
+        for k in range(4):
+            lines += _look_up_bytes(f"{k}", k * size, size)
+        lines += _unpacked("b")
+        body = "\n  " + "\n  ".join([*lines, "ret <64 x float> %value"])
+        self._define(name, "<64 x float>", f"{vector} %number, ptr %table", body)
+        return tirx.call_pure_extern("float32x64", name, numbers, tirx.address_of(first))
+
     def pick(self, row: Any, feature: Any) -> Any:
         """Load features of a row.
 
@@ -91,6 +148,72 @@ class Vectors:
 def _base_and_lanes(vector: Any) -> tuple[str, int]:
     base, _, lanes = str(vector.ty.dtype).partition("x")
     return base, int(lanes)
+
+
+def _look_up_bytes(name: str, offset: int, size: int) -> list[str]:
+    """Set %b<name> to the bytes at %number of a plane of a table."""
+    vector = "<64 x i8>"
+    parts = [f"%t{name}_{k}" for k in range(size // 64)]
+    lines = []
+    for k, part in enumerate(parts):
+        lines += [
+            f"{part}p = getelementptr i8, ptr %table, i64 {offset + 64 * k}",
+            f"{part} = load {vector}, ptr {part}p, align 1",
+        ]
+    if size == 64:
+        permute = "@llvm.x86.avx512.permvar.qi.512"
+        return [
+            *lines,
+            f"%b{name} = call {vector} {permute}({vector} {parts[0]}, {vector} %number)",
+        ]
+    permute = "@llvm.x86.avx512.vpermi2var.qi.512"
+    halves = [f"%b{name}", None] if size == 128 else [f"%l{name}", f"%h{name}"]
+    for half, low, high in zip(halves, parts[::2], parts[1::2], strict=False):
+        arguments = f"{vector} {low}, {vector} %number, {vector} {high}"
+        lines.append(f"{half} = call {vector} {permute}({arguments})")
+    if size == 256:
+        lines += [
+            f"%s{name} = icmp slt {vector} %number, zeroinitializer",
+            f"%b{name} = select <64 x i1> %s{name}, {vector} %h{name}, {vector} %l{name}",
+        ]
+    return lines
+
+
+def _unpacked(name: str) -> list[str]:
+    """Set %value to 64 floats, given their bytes 0 to 3 in four vectors."""
+    half = "<64 x i8>"
+    low = _unpack_mask(64, 1, 0), _unpack_mask(64, 1, 1)
+    lines = []
+    for pair, (a, b) in enumerate((("0", "1"), ("2", "3"))):
+        for side in (0, 1):
+            lines.append(
+                f"%p{pair}{side} = shufflevector {half} %{name}{a}, {half} %{name}{b}, "
+                f"<64 x i32> <{low[side]}>"
+            )
+    for k in range(4):
+        side, upper = divmod(k, 2)
+        mask = _unpack_mask(64, 2, upper)
+        lines += [
+            f"%q{k} = shufflevector {half} %p0{side}, {half} %p1{side}, <64 x i32> <{mask}>",
+            f"%f{k} = bitcast {half} %q{k} to <16 x float>",
+        ]
+    first, rest = (", ".join(f"i32 {i}" for i in range(n)) for n in (32, 64))
+    return [
+        *lines,
+        f"%x0 = shufflevector <16 x float> %f0, <16 x float> %f1, <32 x i32> <{first}>",
+        f"%x1 = shufflevector <16 x float> %f2, <16 x float> %f3, <32 x i32> <{first}>",
+        f"%value = shufflevector <32 x float> %x0, <32 x float> %x1, <64 x i32> <{rest}>",
+    ]
+
+
+def _unpack_mask(width: int, size: int, upper: int) -> str:
+    """Interleave things of `size` bytes of the lower or upper halves of every 16 bytes."""
+    places = []
+    for lane in range(0, width, 16):
+        for k in range(0, 8, size):
+            at = lane + 8 * upper + k
+            places += [*range(at, at + size), *range(width + at, width + at + size)]
+    return ", ".join(f"i32 {place}" for place in places)
 
 
 def _gather(base: str, lanes: int) -> str:

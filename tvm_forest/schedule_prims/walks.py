@@ -22,7 +22,8 @@ from .loops import said_of
 
 MOST_WALKS = 32
 MOST_HOPS = 64
-LANES = (4, 8, 16, 32, 64)
+LANES = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512)}
+"""Rows of one vector walk."""
 
 
 def _interleave_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -182,7 +183,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.leaves():
         free = not (loop.parallel or loop.marks())
-        if loop.kind == "batch" and loop.count in LANES and loop.step == 1 and free:
+        if loop.kind == "batch" and loop.count in LANES["gather"] and loop.step == 1 and free:
             yield {"index": loop.name}
 
 
@@ -195,8 +196,9 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
     Args:
-        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows.
-        how: "gather", every lane fetches its own node.
+        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512.
+        how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
+            them, and go through a tree by selections: for layout "bitsliced" only.
 
     Raises:
         ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
@@ -209,15 +211,17 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     if loop.kind != "batch":
         message = f"argument 'index': '{index}' is not a batch index; choose a loop over rows"
         raise refuse(sch, "simdize", message, index)
-    if loop.count not in LANES or loop.step != 1:
+    if how not in LANES:
+        message = f"argument 'how': {how!r} is unknown; use {' or '.join(map(repr, LANES))}"
+        raise refuse(sch, "simdize", message, index)
+    if loop.count not in LANES[how] or loop.step != 1:
         what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
         if loop.step != 1:
             what = f"step {loop.step}"
-        message = f"argument 'index': {what} is not a lane count ({', '.join(map(str, LANES))})"
+        message = (
+            f"argument 'index': {what} is not a lane count ({', '.join(map(str, LANES[how]))})"
+        )
         raise refuse(sch, "simdize", f"{message}; tile the loop by one of these", index)
-    if how != "gather":
-        message = f"argument 'how': {how!r} is unknown; use 'gather'"
-        raise refuse(sch, "simdize", message, index)
     return sch.with_loop(index, replace(loop, simdize=how))
 
 

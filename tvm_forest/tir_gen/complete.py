@@ -67,31 +67,58 @@ def slot_columns(number: Array, code: Array, place: Columns, depth: Array) -> Co
     return {**place, "level": level, **columns, "children": children}
 
 
-def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:
-    """Write all trees level by level, and copies of shallow leaves below them.
+class Occupants(NamedTuple):
+    """Which node lies in each slot, E elements.
+
+    Attributes:
+        node: int64 (E,), a leaf also where it pads the slots below it; -1 in slots of no tree.
+        ends: bool (E,), whether the slot is in the last level of its tree.
+    """
+
+    node: Array
+    ends: Array
+
+
+def occupants(
+    forest: Forest,
+    size: int,
+    place: Callable[[Array, Array], Array],
+    trees: Array | None = None,
+) -> Occupants:
+    """Put trees into slots, level by level, and copies of shallow leaves below them.
 
     Args:
         forest: the model.
         size: E, elements of the layout.
         place: tree and slot, int64 each -> element.
+        trees: int64, the trees; None for all.
     """
-    number = np.zeros(size, forest.threshold.dtype)
-    code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
-    node, slot = forest.tree_offset[:-1].astype(np.int64), np.zeros(forest.n_trees, np.int64)
-    level = 0
+    found, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
+    roots = forest.tree_offset[:-1]
+    node = (roots if trees is None else roots[trees]).astype(np.int64)
+    slot, level = np.zeros(len(node), np.int64), 0
     while node.size:
         tree = forest.node_tree[node]
-        inner, last = ~forest.is_leaf[node], forest.depths[tree] == level
-        at, put = node[inner], place(tree[inner], slot[inner])
-        number[put] = forest.threshold[at]
-        code[put] = forest.feature[at] + DEFAULT_LEFT * forest.default_left[at]
-        at, put = node[last], place(tree[last], slot[last])
-        number[put] = forest.leaf_value[at, 0]
-        leaf_id[put] = forest.node_id[at]
-        base = forest.tree_offset[tree]
+        last, put = forest.depths[tree] == level, place(tree, slot)
+        found[put], ends[put] = node, last
+        base, inner = forest.tree_offset[tree], ~forest.is_leaf[node]
         left = np.where(inner, base + forest.left[node], node)[~last]
         right = np.where(inner, base + forest.right[node], node)[~last]
         node = np.concatenate([left, right])
         slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
         level += 1
+    return Occupants(found, ends)
+
+
+def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:
+    """Write the fields of all slots; see `occupants`."""
+    found, ends = occupants(forest, size, place)
+    number = np.zeros(size, forest.threshold.dtype)
+    code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
+    inner = np.flatnonzero((found >= 0) & ~ends)
+    inner = inner[~forest.is_leaf[found[inner]]]
+    number[inner] = forest.threshold[found[inner]]
+    code[inner] = forest.feature[found[inner]] + DEFAULT_LEFT * forest.default_left[found[inner]]
+    number[ends] = forest.leaf_value[found[ends], 0]
+    leaf_id[ends] = forest.node_id[found[ends]]
     return Slots(number, code, leaf_id)

@@ -21,6 +21,7 @@ from ..errors import ScheduleError
 from ..forest import Array, Forest
 
 if TYPE_CHECKING:
+    from .planes import PlaneCode
     from .ranks import RankCode
 
 Expr = Any  # tirx expression
@@ -139,9 +140,11 @@ class Representation(Protocol):
     name: ClassVar[str]
     tile_sizes: ClassVar[Sequence[int]] = (1,)
     """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
+    walks: ClassVar[str] = "hops"
+    """How trees are walked: "hops", node by node, or "bits", by selections, see `bit_walk`."""
 
     @property
-    def row_code(self) -> RankCode | None:
+    def row_code(self) -> RankCode | PlaneCode | None:
         """How rows are coded before they are walked; None if walks read the rows themselves."""
         return None
 

@@ -1,0 +1,88 @@
+"""Planes: the answers of 64 rows to one test of the model, as the bits of a word.
+
+takes: Forest; gives: PlaneCode (how a block of rows becomes planes) and the arrays that this reads.
+
+Nodes that compare the same column (a feature and its default side, see `ranks`) with the same
+threshold ask the same, so there is one plane for each distinct pair: bit r of plane p says whether
+row r passes test p. The tests of a column stand in the order of their thresholds, so a code that is
+at most k passes all tests of its column from the k-th on:
+
+    plane[column_planes[c] + k] = code(x[c]) <= k
+
+The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
+bytes are unpacked, see `position`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..forest import Array, Forest
+from .ranks import RankCode, rank_tests
+from .representation import BufferSpec, Expr
+
+WORD = 64
+"""Rows of a word."""
+
+
+@dataclass(frozen=True)
+class PlaneCode:
+    """How blocks of rows become planes.
+
+    Attributes:
+        ranks: how their values are coded before.
+        tests: number of planes of tests, at least 1.
+        spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
+            to remember.
+    """
+
+    ranks: RankCode
+    tests: int
+    spare: int = 2
+
+    def buffers(self) -> tuple[BufferSpec, ...]:
+        """Return those of the ranks, and the first plane of each column, with the end of all."""
+        columns = BufferSpec("column_planes", "int32", (self.ranks.columns + 1,))
+        return (*self.ranks.buffers(), columns)
+
+
+class Sliced(NamedTuple):
+    """The tests of a forest.
+
+    Attributes:
+        code: how rows are coded.
+        arrays: what its buffers hold.
+        plane: int64 (N,), the test of each node, 0 at leaves.
+    """
+
+    code: PlaneCode
+    arrays: dict[str, Array]
+    plane: Array
+
+
+def number_tests(forest: Forest, layout: str) -> Sliced:
+    """Number the distinct tests of a forest.
+
+    Raises:
+        BuildError: a feature has more thresholds than a code of 16 bits can tell apart.
+    """
+    ranked = rank_tests(forest, layout)
+    inner = ~forest.is_leaf
+    place = ranked.rank - (forest.comparison == "<")
+    count = np.zeros(ranked.code.columns, np.int64)
+    np.maximum.at(count, ranked.column[inner], place[inner] + 1)
+    first = np.append(0, np.cumsum(count))
+    plane = np.where(inner, first[ranked.column] + place, 0)
+    arrays = ranked.arrays | {"column_planes": first.astype(np.int32)}
+    return Sliced(PlaneCode(ranked.code, max(1, int(first[-1]))), arrays, plane)
+
+
+def position(row: Expr) -> Expr:
+    """Return the place of a row among the bits of its block: 64 q + 16 k + 4 l + e -> 16 l + 4 k.
+
+    The same map leads back. Takes and gives an int or an int64 expression.
+    """
+    return (row & ~60) + ((row & 12) << 2) + ((row >> 2) & 12)

@@ -1,0 +1,131 @@
+"""Trees of any shape as lists of selections between planes of bits.
+
+takes: Forest and the plane of each node's test; gives: Selections.
+
+The leaves of a tree are numbered from left to right. Bit j of the number of the leaf that a row
+reaches is decided from below: at a node whose leaves are the numbers a to b - 1,
+
+    bit j at the node = test ? bit j at its left child : bit j at its right child
+
+which needs a selection only if a multiple of 2^j lies between a and b; otherwise bit j is the same
+for all leaves there, a plane of zeros or of ones. So a tree needs as many selections as there are
+such pairs of a node and a bit, 2 to 3 for each node of a tree of 255 leaves, whatever its shape.
+
+A selection is a word of four planes, 16 bits each, from the lowest on: the test, what is taken
+where it is true, what is taken where it is false, and the plane that is written. They stand bit by
+bit, deep nodes first; each bit begins with the same planes again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import BuildError
+from ..forest import Array, Forest
+
+MOST_PLANES = 1 << 16
+
+
+class Selections(NamedTuple):
+    """The selections of some trees, and the planes that they need beside those of tests.
+
+    Attributes:
+        words: uint64 (I,), tree by tree.
+        counts: int64 (T,), selections of each tree; 0 for other trees.
+        number: int64 (N,), number of each leaf among those of its tree.
+        spare: planes for zeros, ones, the bits of the result, and what is in between.
+    """
+
+    words: Array
+    counts: Array
+    number: Array
+    spare: int
+
+
+def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
+    """Return (first, count): the leaves below each node, numbered from left to right.
+
+    Returns:
+        int64 (N,) each; the leaves of a node are the numbers first to first + count - 1.
+    """
+    count = forest.is_leaf.astype(np.int64)
+    base = forest.tree_offset[forest.node_tree]
+    left, right = base + forest.left, base + forest.right
+    levels = _inner_by_level(forest)
+    for node in levels[::-1]:
+        count[node] = count[left[node]] + count[right[node]]
+    first = np.zeros(forest.n_nodes, np.int64)
+    for node in levels:
+        first[left[node]] = first[node]
+        first[right[node]] = first[node] + count[left[node]]
+    return first, count
+
+
+def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) -> Selections:
+    """Write the selections of some trees.
+
+    Args:
+        forest: the model.
+        plane: int64 (N,), plane of the test of each node.
+        tests: planes of tests; those of the selections follow.
+        trees: bool (T,), which trees.
+        bits: bits of a leaf's number.
+
+    Raises:
+        BuildError: more planes than 16 bits can number.
+    """
+    first, count = leaf_numbers(forest)
+    last = first + count - 1
+    base = forest.tree_offset[forest.node_tree]
+    taken = ~forest.is_leaf & trees[forest.node_tree]
+    work = tests + 2 + bits
+    columns: list[Array] = []
+    longest = 0
+    for bit in range(bits):
+        node = np.flatnonzero(taken & (first >> bit != last >> bit))
+        node = node[np.lexsort((-forest.hop_depth[node], forest.node_tree[node]))]
+        tree = forest.node_tree[node]
+        begins = np.flatnonzero(np.append(True, tree[1:] != tree[:-1])[: len(node)])
+        place = np.arange(len(node)) - np.repeat(begins, np.diff(begins, append=len(node)))
+        longest = max(longest, int(place.max(initial=-1)) + 1)
+        target = np.full(forest.n_nodes, -1, np.int64)
+        target[node] = np.where(forest.hop_depth[node] == 0, tests + 2 + bit, work + place)
+        operands = []
+        for side in (forest.left, forest.right):
+            child = base[node] + side[node]
+            same = tests + (first[child] >> bit & 1)
+            operands.append(np.where(target[child] >= 0, target[child], same))
+        columns.append(
+            np.stack([tree, np.full(len(node), bit), plane[node], *operands, target[node]])
+        )
+        columns.append(_constant_bits(forest, trees, first, last, bit, tests))
+    spare = 2 + bits + longest
+    if tests + spare > MOST_PLANES:
+        raise BuildError(
+            f"represent_as: layout 'bitsliced': {tests} distinct tests and {spare} planes beside "
+            f"them, the limit is {MOST_PLANES}; use represent_as('packed')"
+        )
+    table = np.concatenate(columns, axis=1)
+    table = table[:, np.lexsort((np.arange(table.shape[1]), table[1], table[0]))]
+    fields = table[2:].astype(np.uint64)
+    words = fields[0] | fields[1] << 16 | fields[2] << 32 | fields[3] << 48
+    return Selections(words, np.bincount(table[0], minlength=forest.n_trees), first, spare)
+
+
+def _constant_bits(
+    forest: Forest, trees: Array, first: Array, last: Array, bit: int, tests: int
+) -> Array:
+    """A selection for each tree in whose leaves a bit is always zero, so that it is written."""
+    root = forest.tree_offset[:-1]
+    tree = np.flatnonzero(trees & (first[root] >> bit == last[root] >> bit))
+    zero = np.full(len(tree), tests)
+    return np.stack([tree, np.full(len(tree), bit), zero, zero, zero, zero + 2 + bit])
+
+
+def _inner_by_level(forest: Forest) -> list[Array]:
+    inner = np.flatnonzero(~forest.is_leaf)
+    depth = forest.hop_depth[inner]
+    order = np.argsort(depth, kind="stable")
+    return np.split(inner[order], np.cumsum(np.bincount(depth))[:-1]) if len(inner) else []
