@@ -15,6 +15,7 @@ from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .fuse_parallel import FuseParallel
 from .lower_atomics import LowerAtomics
+from .lower_linear import LowerLinear
 from .lower_walks import LowerWalks
 from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
@@ -61,8 +62,9 @@ def pipeline(
             CodeRows(rep, comparison, abilities, sch),
             CacheNear(rep, sch),
             FuseParallel(),
-            # phase 5: operators become loads, comparisons, steps and atomic additions
+            # phase 5: operators become loads, comparisons, steps, terms and atomic additions
             LowerWalks(rep, comparison, abilities),
+            LowerLinear(),
             LowerAtomics(),
         ],
         name="tvm_forest.pipeline",
