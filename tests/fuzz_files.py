@@ -439,7 +439,7 @@ def binary_files() -> list[bytes]:
 
 def lightgbm_files() -> list[bytes]:
     names = ("nothing_missing", "missing_zero_and_nan", "categories", "binary", "multiclass")
-    names += ("random_forest_classes", "one_leaf", "pandas_categories", "stumps")
+    names += ("random_forest_classes", "one_leaf", "pandas_categories", "stumps", "linear")
     return [lightgbm_models.MODELS[name]().model_to_string().encode() for name in names]
 
 

@@ -144,18 +144,27 @@ def middle_rounds() -> Any:
     return lgb.Booster(model_str=train().model_to_string(start_iteration=3, num_iteration=4))
 
 
-def made_up(decisions: list[int], thresholds: list[float]) -> Any:
-    """A Booster whose thresholds and decision types have been drawn from these lists."""
-    rng = np.random.default_rng(2)
-    head, *trees = train(rounds=20).model_to_string().split("Tree=")
+def rewritten(booster: Any, change: Callable[[str], str]) -> Any:
+    """A Booster with each tree's text changed."""
+    head, *trees = booster.model_to_string().split("Tree=")
     *trees, last = [*trees[:-1], *trees[-1].split("end of trees")]
-    for name, choice in (("decision_type", decisions), ("threshold", thresholds)):
-        for number, tree in enumerate(trees):
-            line = f"{name}=" + " ".join(map(repr, rng.choice(choice, 11).tolist()))
-            trees[number] = re.sub(rf"{name}=.*", line, tree)
+    trees = [change(tree) for tree in trees]
     sizes = " ".join(str(len(f"Tree={tree}")) for tree in trees)
     head = re.sub(r"tree_sizes=.*", f"tree_sizes={sizes}", head)
     return lgb.Booster(model_str="Tree=".join([head, *trees]) + "end of trees" + last)
+
+
+def made_up(decisions: list[int], thresholds: list[float]) -> Any:
+    """A Booster whose thresholds and decision types have been drawn from these lists."""
+    rng = np.random.default_rng(2)
+
+    def change(tree: str) -> str:
+        for name, choice in (("decision_type", decisions), ("threshold", thresholds)):
+            line = f"{name}=" + " ".join(map(repr, rng.choice(choice, 11).tolist()))
+            tree = re.sub(rf"{name}=.*", line, tree)
+        return tree
+
+    return rewritten(train(rounds=20), change)
 
 
 TINY = [value for value in EDGES if value == value] + [-0.0, 5e-324, -5e-324, 1e-30, -1e-30]
@@ -198,6 +207,44 @@ add_estimator("classifier_flags", "LGBMClassifier", labels(2) == 1)
 add_estimator("classifier_ova", "LGBMClassifier", labels(2), objective="multiclassova", num_class=2)
 add_estimator("classifier_regression", "LGBMClassifier", labels(2), objective="regression")
 add_estimator("classifier_forest", "LGBMClassifier", labels(3), **FOREST)
+
+
+# -- linear leaves --------------------------------------------------------------------------------
+
+LINEAR: dict[str, Any] = {"linear_tree": True}
+add("linear", **LINEAR)
+add("linear_holes", rows=with_holes(), linear_lambda=0.1, **LINEAR)
+add("linear_binary", target=labels(2), objective="binary", **LINEAR)
+add("linear_classes", target=labels(3), objective="multiclass", num_class=3, **LINEAR)
+add("linear_one_leaf", target=labels(3) * 2, objective="ova", num_class=5, rounds=3, **LINEAR)
+add("linear_categories", rows=with_holes(), **LINEAR, **CATEGORICAL)
+add("linear_dart", boosting="dart", drop_rate=0.5, **LINEAR)
+add("linear_random_forest", reg_sqrt=True, **LINEAR, **FOREST)
+add_estimator("linear_classifier", "LGBMClassifier", WORDS[labels(4)], **LINEAR)
+
+
+@model
+def linear_refitted() -> Any:
+    return MODELS["linear"]().refit(data()[0], data()[1] ** 2)
+
+
+@model
+def linear_after_plain() -> Any:
+    return lgb.train(COMMON | LINEAR, lgb.Dataset(*data(), params=LINEAR), 4, init_model=train())
+
+
+@model
+def linear_huge_terms() -> Any:
+    """Terms so large that they tell whether values within 1e-35 of zero are taken for zero."""
+    rng = np.random.default_rng(4)
+
+    def change(tree: str) -> str:
+        tree = re.sub(r"(?<=leaf_const=).*", " ".join("0" * 12), tree)
+        line = re.search(r"leaf_coeff=.*", tree)[0]
+        drawn = re.sub(r"[^ =]+(?= |$)", lambda _: repr(rng.normal() * 1e300), line)
+        return tree.replace(line, drawn)
+
+    return rewritten(MODELS["linear"](), change)
 
 
 # -- answers --------------------------------------------------------------------------------------

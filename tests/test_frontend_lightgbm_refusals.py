@@ -68,6 +68,8 @@ DAMAGES = {
     "a feature too high": ("split_feature", "split_feature=" + "6 " * 11, "tests feature 6 of 6"),
     "too many sets": ("num_cat", "num_cat=77", "'cat_boundaries': tree 0 has"),
     "too few sets": ("cat_threshold", "cat_threshold=1", "1 numbers where"),
+    "a linear tree without terms": ("is_linear", "is_linear=1", "0 numbers where 12 are expected"),
+    "a tree that is twice linear": ("is_linear", "is_linear=2", "'is_linear': 2 is out of range"),
     "a set of 33 bits": ("cat_threshold", f"cat_threshold={2**32}", "4294967296 is out of range"),
 }
 LACKS = {
@@ -77,7 +79,6 @@ LACKS = {
     "an unknown objective": ("objective", "objective=magic", "'magic' is not among those known"),
     "an unknown option": ("objective", "objective=binary alpha:2", "option 'alpha' of 'binary'"),
     "a root of something else": ("objective", "objective=poisson sqrt", "option 'sqrt'"),
-    "a linear tree": ("is_linear", "is_linear=1", "'is_linear': tree 0 has a linear model"),
 }
 
 
@@ -133,9 +134,38 @@ def test_a_damaged_file_is_refused_quickly_or_loads(tmp_path):
     assert refused > 100
 
 
-def test_linear_trees_are_refused():
-    with pytest.raises(UnsupportedModel, match="train with linear_tree=False"):
-        load(train(linear_tree=True))
+LINEAR_DAMAGES = {
+    "terms in a plain tree": ("is_linear", "is_linear=0", "12 numbers where 0 are expected"),
+    "no constants": ("leaf_const", "", "'leaf_const': tree 0 has 0 numbers where 12"),
+    "a constant that is none": ("leaf_const", "leaf_const=nan", "nan is out of range"),
+    "fewer than no terms": ("num_features", "num_features=-1", "-1 is out of range"),
+    "more terms than are told": ("num_features", "num_features=" + "1 " * 12, "0 numbers where 12"),
+    "a coefficient too many": ("leaf_coeff", "leaf_coeff=1", "1 numbers where 0 are expected"),
+    "a coefficient in words": ("leaf_coeff", "leaf_coeff=a", "'leaf_coeff': expected numbers"),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR_DAMAGES)
+def test_a_changed_line_of_a_linear_tree_is_refused_by_its_name(tmp_path, name):
+    field, line, message = LINEAR_DAMAGES[name]
+    with pytest.raises(ModelFormatError) as error:
+        loaded(tmp_path, edited(text("linear"), field, line))
+    assert message in str(error.value)
+
+
+def test_a_term_of_a_feature_that_does_not_exist_is_refused(tmp_path):
+    whole = text("linear")
+    first = re.search(r"leaf_features=0(.*)\n", whole)
+    whole = whole.replace(first[0], f"leaf_features=6{first[1]}\n")
+    with pytest.raises(ModelFormatError, match="'term_feature' names a feature beyond the 6"):
+        loaded(tmp_path, whole)
+
+
+def test_a_term_of_a_feature_with_missing_zeros_is_refused(tmp_path):
+    whole = text("linear")
+    line = re.search(r"decision_type=.*", whole)[0]
+    with pytest.raises(UnsupportedModel, match="'leaf_features': feature 0 is a term"):
+        loaded(tmp_path, whole.replace(line, line.replace("2", "6")))
 
 
 def test_zeros_that_are_missing_in_some_rounds_only_are_refused():

@@ -30,7 +30,8 @@ from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import cpu
 from .tir_gen import representation
-from .tir_gen.canonical import Output, emit_canonical
+from .tir_gen.canonical import Output, emit_canonical, model_buffers
+from .tir_gen.linear import linear_arrays, numbered
 
 FUNCTIONS: tuple[Output, ...] = ("predict", "per_tree", "apply")
 
@@ -63,6 +64,11 @@ class Packed(NamedTuple):
     layout: representation.Representation
     arrays: dict[str, Array]
 
+    def read_by(self, output: Output) -> dict[str, Array]:
+        """Return the arrays that a function reads, in its order of arguments."""
+        specs = model_buffers(self.forest, self.layout, output)
+        return {spec.name: self.arrays[spec.name] for spec in specs}
+
 
 def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> Predictor:
     """Compile a forest into a predictor.
@@ -92,8 +98,7 @@ def rebuild(forest: Forest, sch: Schedule, target: Target, signature: str) -> Pr
     Raises:
         BuildError, InputError: see `build`.
     """
-    packed = Packed(forest, *_layout(forest, sch).pack(forest))
-    return _compile(packed, sch, target, signature)
+    return _compile(_laid_out(forest, sch), sch, target, signature)
 
 
 def _compile(packed: Packed, sch: Schedule, target: Target, signature: str) -> Predictor:
@@ -132,21 +137,25 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     rewritten = rewrite(forest, sch)
     if tree is not None:
         rewritten = take_trees(rewritten, np.array([tree]))
-    return Packed(rewritten, *_layout(rewritten, sch).pack(rewritten))
+    return _laid_out(rewritten, sch)
+
+
+def _laid_out(forest: Forest, sch: Schedule) -> Packed:
+    layout, arrays = _layout(forest, sch).pack(numbered(forest))
+    return Packed(forest, layout, arrays | linear_arrays(forest))
 
 
 def _lower(packed: Packed, sch: Schedule, target: Target) -> tuple[Lowered, dict[str, list[Array]]]:
     # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
-    forest, rep, arrays = packed
+    forest, rep, _ = packed
     machine = cpu.tvm_target(target)
     abilities = cpu.abilities(machine)
     before, after, arguments = {}, {}, dict[str, list[Array]]()
     forms = walk_forms(sch, forest)
     for name in FUNCTIONS:
         # 2. what is to be computed, and from what
-        specs = rep.id_buffers() if name == "apply" else rep.value_buffers()
         base = [forest.base_score.astype(forest.sum_dtype)] if name == "predict" else []
-        arguments[name] = [*(arrays[spec.name] for spec in specs), *base]
+        arguments[name] = [*packed.read_by(name).values(), *base]
         canonical = emit_canonical(forest, rep, name)
         before[name] = canonical["main"]
         for suffix, variant in _variants(sch).items():

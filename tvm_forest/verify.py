@@ -269,7 +269,7 @@ def _tree(
         other = found != expected
     if not other.any():
         values = predictor.predict_per_tree(row), forest.predict_reference(row, "per_tree")
-        other = _columns((values[0] != values[1])[0]).any(axis=1)
+        other = _columns(ulps(*values)[0] > 0).any(axis=1)
     return int(np.argmax(other)) if other.any() else None
 
 

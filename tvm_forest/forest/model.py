@@ -16,6 +16,8 @@ import numpy as np
 
 from ..errors import ModelFormatError
 from . import prepare, reference
+from .linear import FIELDS as LINEAR_FIELDS
+from .linear import linear_problem
 from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
 
 LEAF = -1
@@ -37,7 +39,8 @@ class Forest:
         threshold: float32 or float64 (N,), compared in this dtype.
         left, right: int32 (N,), children as node numbers within the tree, -1 at leaves.
         default_left: bool (N,), where a missing value goes.
-        leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C for vector leaves.
+        leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C for vector leaves. A
+            linear leaf says it if a feature of its terms is missing.
         node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with vector leaves.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
@@ -82,6 +85,11 @@ class Forest:
             tile of its own. Leaves are alone in their tiles.
         tile_size: most nodes of a tile.
         hits: int64 (N,), rows of a profile that ended at each leaf, 0 at inner nodes; or None.
+        leaf_const: float64 (N,), what the sum of a leaf's terms starts from, see `linear`; a leaf
+            without terms says it. None, like the next three, if leaves hold plain values.
+        leaf_terms: int64 (N, 2), begin and end of the terms of each leaf.
+        term_feature: int32 (K,), feature of each term.
+        term_coefficient: float64 (K,), what its value is multiplied with.
         source: library and objective, for people, e.g. "xgboost binary:logistic".
     """
 
@@ -125,6 +133,10 @@ class Forest:
     tile: Array | None = None
     tile_size: int = 1
     hits: Array | None = None
+    leaf_const: Array | None = None
+    leaf_terms: Array | None = None
+    term_feature: Array | None = None
+    term_coefficient: Array | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -154,6 +166,11 @@ class Forest:
     def n_outputs(self) -> int:
         """C, the margins of one row."""
         return len(self.base_score)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether leaves hold linear functions of the row."""
+        return self.leaf_terms is not None
 
     @cached_property
     def sum_dtype(self) -> str:
@@ -212,6 +229,8 @@ class Forest:
             if entry.name in ("tile", "tile_size", "hits"):
                 continue
             value = getattr(self, entry.name)
+            if value is None and entry.name in LINEAR_FIELDS:
+                continue  # so that plain models keep the signature that files of old versions hold
             digest.update(entry.name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:
                 value = value.tolist()  # labels, of which the bytes are pointers
@@ -232,7 +251,8 @@ class Forest:
 
     def problem(self) -> str | None:
         """Return the first broken invariant as a sentence, or None."""
-        return self._shape_problem() or self._rule_problem() or self._node_problem()
+        plain = self._shape_problem() or self._rule_problem() or self._node_problem()
+        return plain or linear_problem(self)
 
     def _shape_problem(self) -> str | None:
         nodes = self.n_nodes

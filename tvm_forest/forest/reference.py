@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .linear import linear_values
 from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
@@ -20,24 +21,32 @@ LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
     """See `Forest.predict_reference`."""
-    ends = nodes(forest, rows)
+    rows = _prepared(forest, rows)
+    ends = _ends(forest, rows)
     if output == "apply":
         return forest.node_id[ends].astype(forest.leaf_id_dtype)
-    leaves = forest.leaf_value[ends]
+    leaves = linear_values(forest, rows, ends) if forest.is_linear else forest.leaf_value[ends]
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
     margin = aggregated(forest, leaves)
     if output == "margin":
         return margin
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         margin = margin.astype(forest.value_dtype or forest.sum_dtype)
-    return apply_link(forest.link, margin, forest.link_scale)
+        return apply_link(forest.link, margin, forest.link_scale)
 
 
 def nodes(forest: Forest, rows: Array) -> Array:
     """See `Forest.reference_nodes`."""
+    return _ends(forest, _prepared(forest, rows))
+
+
+def _prepared(forest: Forest, rows: Array) -> Array:
     with np.errstate(over="ignore"):
-        rows = forest.prepared(np.asarray(rows).astype(forest.row_dtype))
+        return forest.prepared(np.asarray(rows).astype(forest.row_dtype))
+
+
+def _ends(forest: Forest, rows: Array) -> Array:
     ends = [_walk(forest, rows, tree) for tree in range(forest.n_trees)]
     return np.stack(ends, axis=1) if ends else np.zeros((len(rows), 0), np.int64)
 
@@ -72,9 +81,10 @@ def aggregated(forest: Forest, leaves: Array) -> Array:
         start = np.full_like(start, np.inf if forest.aggregate == "min" else -np.inf)
     margin = np.repeat(start[None, :], len(leaves), axis=0).astype(forest.sum_dtype)
     join = {"min": np.minimum, "max": np.maximum}.get(forest.aggregate, np.add)
-    for tree, target in enumerate(forest.tree_class):
-        to = slice(None) if target < 0 else slice(target, target + 1)
-        margin[:, to] = join(margin[:, to], leaves[:, tree])
+    with np.errstate(over="ignore", invalid="ignore"):  # linear leaves can be infinite
+        for tree, target in enumerate(forest.tree_class):
+            to = slice(None) if target < 0 else slice(target, target + 1)
+            margin[:, to] = join(margin[:, to], leaves[:, tree])
     if forest.aggregate == "average":
         margin /= np.maximum(1, forest.trees_of_class).astype(margin.dtype)
     if not forest.base_first:

@@ -45,6 +45,8 @@ def take_trees(forest: Forest, order: Array) -> Forest:
         node_id=forest.node_id[nodes],
         tile=None if forest.tile is None else forest.tile[nodes],
         hits=None if forest.hits is None else forest.hits[nodes],
+        leaf_const=None if forest.leaf_const is None else forest.leaf_const[nodes],
+        leaf_terms=None if forest.leaf_terms is None else forest.leaf_terms[nodes],
         tree_class=forest.tree_class[order],
         tree_id=forest.tree_id[order],
         tree_round=None if forest.tree_round is None else forest.tree_round[order],
@@ -137,6 +139,7 @@ def _with_null_tree(forest: Forest) -> Forest:
             return None
         return np.concatenate([array, np.full((1, *array.shape[1:]), value, array.dtype)])
 
+    nothing = NEUTRAL.get(forest.aggregate, -0.0)
     return replace(
         forest,
         tree_offset=grown(forest.tree_offset, forest.n_nodes + 1),
@@ -145,7 +148,9 @@ def _with_null_tree(forest: Forest) -> Forest:
         left=grown(forest.left, LEAF),
         right=grown(forest.right, LEAF),
         default_left=grown(forest.default_left, False),
-        leaf_value=grown(forest.leaf_value, NEUTRAL.get(forest.aggregate, -0.0)),
+        leaf_value=grown(forest.leaf_value, nothing),
+        leaf_const=grown(forest.leaf_const, nothing),
+        leaf_terms=grown(forest.leaf_terms, 0),
         node_id=grown(forest.node_id, 0),
         tile=grown(forest.tile, 0),
         hits=grown(forest.hits, 0),

@@ -169,5 +169,7 @@ class _Growth:
             node_id=start.node_id[source],
             tile=None if start.tile is None else within(self.tile),
             hits=None if start.hits is None else self.hits[order],
+            leaf_const=None if start.leaf_const is None else taken(start.leaf_const),
+            leaf_terms=None if start.leaf_terms is None else taken(start.leaf_terms),
             categories={int(place[node]): codes for node, codes in start.categories.items()},
         )

@@ -60,7 +60,7 @@ _NOTHING_MISSING, _ZERO_MISSING = 0, 1  # its bits above; 2 is NaN
 _REFUSED = {
     "objective": "any other, and options that are not known",
     "version": "files of other versions",
-    "is_linear": "linear models in leaves",
+    "leaf_features": "a term of a linear leaf whose feature has zeros that are missing",
     "decision_type": "zero is missing at some nodes of a feature, and not at others",
     "average_output": "a random forest without trees",
     "sigmoid": "a number in memory that the model's text rounds",
@@ -71,12 +71,12 @@ _REFUSED = {
 
 def support() -> list[Support]:
     """Return what is accepted and refused."""
-    squared = Support("lightgbm", "option", "reg_sqrt", "exact")
+    options = (Support("lightgbm", "option", name, "exact") for name in ("linear_tree", "reg_sqrt"))
     return [
         *accepted("lightgbm", "format", (f"text {version}" for version in VERSIONS)),
         *accepted("lightgbm", "object", _KINDS, "and what derives from it"),
         *linked("lightgbm", "objective", _LINKS),
-        squared,
+        *options,
         *refused("lightgbm", _REFUSED),
     ]
 
@@ -209,7 +209,7 @@ def _nodes(text: Text) -> dict[str, Any]:
     inner = number < first_leaf
 
     def spread(values: Array, fill: Any, at: Array) -> Array:
-        full = np.full(len(inner), fill, values.dtype)
+        full = np.full((len(inner), *values.shape[1:]), fill, values.dtype)
         full[at] = values
         return full
 
@@ -223,6 +223,8 @@ def _nodes(text: Text) -> dict[str, Any]:
         return spread(places.astype(np.int32), LEAF, inner)
 
     rules = _NodeRules.of(text, np.flatnonzero(inner), tree[inner])
+    zero_missing = rules.zero_missing(text)
+    terms = _linear_leaves(text, zero_missing) if columns["is_linear"].any() else {}
     return {
         "tree_offset": offset,
         "feature": spread(columns["split_feature"].astype(np.int32), LEAF, inner),
@@ -233,7 +235,30 @@ def _nodes(text: Text) -> dict[str, Any]:
         "leaf_value": spread(columns["leaf_value"], 0.0, ~inner)[:, None],
         "node_id": np.where(inner, number, number - first_leaf).astype(np.int32),
         "categories": rules.categories,
-        "zero_missing": rules.zero_missing(text),
+        "zero_missing": zero_missing,
+        "term_feature": terms.pop("term_feature", None),
+        "term_coefficient": terms.pop("term_coefficient", None),
+        **{name: spread(values, 0, ~inner) for name, values in terms.items()},
+    }
+
+
+def _linear_leaves(text: Text, zero_missing: tuple[int, ...]) -> dict[str, Array]:
+    """The fields of a Forest for linear leaves; those of nodes for leaves only, in their order."""
+    columns = text.columns
+    linear = np.repeat(columns["is_linear"] > 0, columns["num_leaves"])
+    const, count = columns["leaf_value"].copy(), np.zeros(len(linear), np.int64)
+    const[linear], count[linear] = columns["leaf_const"], columns["num_features"]
+    feature, end = columns["leaf_features"], np.cumsum(count)
+    wrong = np.isin(feature, zero_missing)
+    if wrong.any():
+        what = f"feature {feature[wrong][0]} is a term of a linear leaf, and its zeros are missing"
+        remedy = "train all rounds with zero_as_missing=False"
+        raise unsupported(text.where, "leaf_features", what, remedy)
+    return {
+        "leaf_const": const,
+        "leaf_terms": np.stack([end - count, end], axis=1),
+        "term_feature": feature.astype(np.int32),
+        "term_coefficient": columns["leaf_coeff"],
     }
 
 

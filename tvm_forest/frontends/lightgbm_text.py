@@ -27,9 +27,8 @@ _OPTIONAL_KEYS = set(
 )
 _UNUSED_KEYS = set(
     "split_gain leaf_weight leaf_count internal_value internal_weight internal_count "
-    "is_linear shrinkage".split()
+    "shrinkage".split()
 )
-_LINEAR_KEYS = set("leaf_const num_features leaf_features leaf_coeff".split())
 _INT32 = (-(2**31), 2**31)
 _COUNT = (0, 2**31)
 _NUMBERS: dict[str, tuple[int, int] | None] = {  # bounds of integers; None for float64
@@ -43,8 +42,14 @@ _NUMBERS: dict[str, tuple[int, int] | None] = {  # bounds of integers; None for 
     "leaf_value": None,
     "cat_boundaries": _COUNT,
     "cat_threshold": (0, 2**32),
+    "is_linear": (0, 2),
+    "leaf_const": None,
+    "num_features": _COUNT,
+    "leaf_features": _COUNT,
+    "leaf_coeff": None,
 }
-_TREE_KEYS = _UNUSED_KEYS | _LINEAR_KEYS | _NUMBERS.keys()
+_ABSENT = {"is_linear": "0"}  # older files do not say it
+_TREE_KEYS = _UNUSED_KEYS | _NUMBERS.keys()
 _MOST_CLASSES = 2**16  # of a model without trees
 _TRUNCATED = "the file is truncated or damaged: save the model again"
 
@@ -79,7 +84,7 @@ def read_text(data: bytes, where: str) -> Text:
 
     Raises:
         ModelFormatError: it is truncated or damaged.
-        UnsupportedModel: it has a key that is not known, or linear trees.
+        UnsupportedModel: it has a key that is not known.
     """
     try:
         text = data.decode()
@@ -159,7 +164,7 @@ def _columns(body: str, sizes: list[int], where: str) -> dict[str, Array]:
     for number, size in enumerate(sizes):
         tree = _tree(body[begin : begin + size], number, where)
         for key, column in lines.items():
-            column.append(tree.get(key, ""))
+            column.append(tree.get(key, _ABSENT.get(key, "")))
         begin += size
     columns: dict[str, Array] = {}
     for key in _NUMBERS:
@@ -176,10 +181,17 @@ def _columns(body: str, sizes: list[int], where: str) -> dict[str, Array]:
 
 def _expected(key: str, columns: dict[str, Array], n_trees: int) -> Array:
     """How many numbers of a field each tree should have, by the fields read before."""
-    if key in ("num_leaves", "num_cat"):
+    if key in ("num_leaves", "num_cat", "is_linear"):
         return np.ones(n_trees, np.int64)
     if key == "leaf_value":
         return columns["num_leaves"]
+    if key in ("leaf_const", "num_features"):
+        return columns["num_leaves"] * columns["is_linear"]
+    if key in ("leaf_features", "leaf_coeff"):
+        leaves = columns["num_leaves"] * columns["is_linear"]
+        terms = np.append(0, np.cumsum(columns["num_features"]))
+        ends = np.cumsum(leaves)
+        return terms[ends] - terms[ends - leaves]
     sets = columns["num_cat"]
     entries = np.where(sets > 0, sets + 1, 0)
     if key == "cat_boundaries":
@@ -201,9 +213,6 @@ def _tree(block: str, number: int, where: str) -> dict[str, str]:
     if not tree.keys() <= _TREE_KEYS:
         key = min(tree.keys() - _TREE_KEYS)
         raise unsupported(where, key, f"unknown in tree {number}", "save it with LightGBM 4")
-    if tree.get("is_linear", "0") != "0" or not tree.keys().isdisjoint(_LINEAR_KEYS):
-        what = f"tree {number} has a linear model in each leaf"
-        raise unsupported(where, "is_linear", what, "train with linear_tree=False")
     return tree
 
 

@@ -16,6 +16,7 @@ from .code_rows import CodeRows
 from .fuse_parallel import FuseParallel
 from .keep_sums import KeepSums
 from .lower_atomics import LowerAtomics
+from .lower_linear import LowerLinear
 from .lower_walks import LowerWalks
 from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
@@ -58,13 +59,14 @@ def pipeline(
             TightenGuards(),
             # phase 3: parallel loops over trees get sums of their own
             PrivatizeSums(sch),
-            # phase 4: rows are coded, rows and trees brought near, nested parallel loops fused
+            # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
             CodeRows(rep, comparison, abilities, sch),
             CacheNear(rep, sch),
             FuseParallel(),
-            # phase 5: operators become loads, comparisons, steps and atomic additions
             KeepSums(),
+            # phase 5: operators become loads, comparisons, steps, terms and atomic additions
             LowerWalks(rep, comparison, abilities),
+            LowerLinear(),
             LowerAtomics(),
         ],
         name="tvm_forest.pipeline",

@@ -22,6 +22,7 @@ import tvm_ffi
 from tvm import tirx
 
 from .code import Code, i64
+from .lower_linear import has_linear
 from .lower_walks import SIMDIZE, at_iteration
 from .write_nest import KIND, with_body
 
@@ -44,6 +45,8 @@ def _keep(trees: tirx.For) -> tirx.Stmt:
         return trees
     store = leaf.body
     if not isinstance(store, tirx.BufferStore) or _uses(store.indices, trees.loop_var):
+        return trees
+    if has_linear(store.value):  # reads the row, which rows behind the last one do not have
         return trees
     count = i64(int(str(leaf.annotations[SIMDIZE]).split()[1]))
     sums = tirx.decl_buffer((count,), store.buffer.dtype, "sums", scope="global")

@@ -6,6 +6,8 @@ takes: Forest and Representation; gives: IRModules with one S-TIR function "main
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
+Where leaves are linear, a value is linear(walk(t, r), r), see `linear`.
+
 The number of rows is symbolic, model data are parameters. All loops are named like the root
 indices of a schedule, and the walk stands in a block "walk" whose tree axis is a reduction (in
 sums) or spatial (in leaves), so the same directives apply to both.
@@ -25,6 +27,7 @@ from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
 from . import ops
+from .linear import linear_buffers
 from .links import emit_finish
 from .representation import BufferSpec, Expr, Representation
 
@@ -47,6 +50,13 @@ def result_dtype(forest: Forest, name: str) -> str:
     return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 
+def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
+    """Return what a function reads of the model: what walks read, then what linear leaves read."""
+    if output == "apply":
+        return rep.id_buffers()
+    return (*rep.value_buffers(), *linear_buffers(forest))
+
+
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
     """Return the module for one kind of output.
 
@@ -64,12 +74,12 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         ...                                                 # what `links.emit_finish` emits
     """
     n = tirx.Var("n", "int64")
-    specs = rep.id_buffers() if output == "apply" else rep.value_buffers()
+    specs = model_buffers(forest, rep, output)
     with IRBuilder() as ib, tb.prim_func(s_tir=True):
         tb.func_name("main")
         rows = _parameter("rows", (n, forest.n_features), forest.row_dtype)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
-        walks = Walks(forest, n, rows, specs, model)
+        walks = Walks(forest, n, rows, model)
         if output in ("per_tree", "apply"):
             dtype = "int32" if output == "apply" else forest.sum_dtype
             leaf = _parameter("leaf", (n, forest.n_trees), dtype)
@@ -92,13 +102,12 @@ class Walks:
         forest: the model.
         n: number of rows, symbolic.
         rows: buffer of the rows.
-        specs, model: buffers of the layout, in the same order.
+        model: buffers of the model, see `model_buffers`.
     """
 
     forest: Forest
     n: Expr
     rows: Any
-    specs: tuple[BufferSpec, ...]
     model: list[Any]
 
     @contextmanager
@@ -125,19 +134,18 @@ class Walks:
 
     def reads(self, r: Expr) -> list[Any]:
         """Everything a walk of row r may read; TVM cannot see through the operator."""
-        whole = [
-            buffer[tuple(slice(0, extent) for extent in spec.shape)]
-            for buffer, spec in zip(self.model, self.specs, strict=True)
-        ]
+        whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in self.model]
         return [self.rows[r, 0 : self.forest.n_features], *whole]
 
     def walk(self, op: str, dtype: str, r: Expr, tree: Expr) -> Expr:
-        """The walk of row r through a tree; buffers are named by one load each."""
-        anchors = [
-            buffer[(0,) * len(spec.shape)]
-            for buffer, spec in zip(self.model, self.specs, strict=True)
-        ]
-        return tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *anchors)
+        """What row r finds at the end of a tree; buffers are named by one load each."""
+        anchors = [buffer[(0,) * len(buffer.shape)] for buffer in self.model]
+        leaves = len(linear_buffers(self.forest)) if op == ops.WALK else 0
+        layout = anchors[: len(anchors) - leaves]
+        walk = tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *layout)
+        if not leaves:
+            return walk
+        return tirx.call_intrin(dtype, ops.LINEAR, walk, self.rows[r, 0], *anchors[-leaves:])
 
 
 JOIN = {"min": tirx.min, "max": tirx.max}

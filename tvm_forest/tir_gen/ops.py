@@ -4,6 +4,7 @@ takes: nothing; gives: names of operators registered with TVM.
 
     tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      value of the leaf that row r reaches
     tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   number of that leaf in the source
+    tvm_forest.linear(walk, rows[r, 0], linear buffers ...)    value of the leaf of that number
     tvm_forest.atomic_add(b[i], value)                         as the value of a store to b[i]
 
 Buffers are passed as one load each ("anchors"): TVM's schedule primitives rewrite loads, so a walk
@@ -18,6 +19,7 @@ from tvm.ir import register_op_attr
 
 WALK = "tvm_forest.walk"
 WALK_ID = "tvm_forest.walk_id"
+LINEAR = "tvm_forest.linear"
 ATOMIC_ADD = "tvm_forest.atomic_add"
 
 
@@ -30,7 +32,7 @@ def _register(name: str) -> None:
 def register_ops() -> None:
     """Register all operators; a second call does nothing."""
     known = set(tvm.ir.Op.list_op_names())
-    for name in (WALK, WALK_ID, ATOMIC_ADD):
+    for name in (WALK, WALK_ID, LINEAR, ATOMIC_ADD):
         if name not in known:
             _register(name)
 

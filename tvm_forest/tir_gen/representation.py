@@ -154,7 +154,7 @@ class Representation(Protocol):
 
         Args:
             forest: at least one tree, with one value a leaf and no categories; thresholds and leaf
-                values have the same dtype.
+                values have the same dtype. The value of a linear leaf is its number, see `linear`.
 
         Returns:
             the layout, and the array of each buffer by name.

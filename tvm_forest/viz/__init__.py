@@ -16,6 +16,7 @@ import numpy as np
 from .. import frontends
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..forest.linear import linear_fields
 from ..forest_passes.leaf_hits import node_hits
 from ..forest_passes.ordering import take_trees
 from ..forest_passes.plain import plain
@@ -91,16 +92,30 @@ def _nodes(one: Forest, depth: int) -> Iterator[_Node]:
 
 def _label(one: Forest, at: int) -> str:
     if one.is_leaf[at]:
-        return f"leaf {one.node_id[at]}: {_cell(one.leaf_value[at])}"
-    feature = int(one.feature[at])
-    name = f"f{feature}" if one.feature_names is None else one.feature_names[feature]
-    name = "".join(letter if letter.isprintable() else "?" for letter in name)
+        return f"leaf {one.node_id[at]}: {_said(one, at)}"
+    name = _name(one, int(one.feature[at]))
     test = f"{one.comparison} {_cell(one.threshold[at])}"
     if at in one.categories:
         rule = one.category_rule
         side = "in" if rule is not None and rule.members_go == "left" else "not in"
         test = f"{side} {{{', '.join(map(str, one.categories[at]))}}}"
     return f"[{at}] {name} {test}{' or missing' if one.default_left[at] else ''}"
+
+
+def _said(one: Forest, leaf: int) -> str:
+    """What a leaf says, which for a linear one is a sum."""
+    if not one.is_linear:
+        return _cell(one.leaf_value[leaf])
+    const, terms, features, coefficients = linear_fields(one)
+    each = slice(*terms[leaf])
+    pairs = zip(coefficients[each], features[each], strict=True)
+    sums = (f"{_cell(factor)} {_name(one, int(feature))}" for factor, feature in pairs)
+    return " + ".join([_cell(const[leaf]), *sums])
+
+
+def _name(one: Forest, feature: int) -> str:
+    name = f"f{feature}" if one.feature_names is None else one.feature_names[feature]
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _draw_tree(figure: Any, title: str, nodes: list[_Node]) -> None:
@@ -136,6 +151,8 @@ def layout(
     most: int = 16,
 ) -> Picture:
     """Show the buffers that a walk to a leaf value reads, in the layout of a schedule.
+
+    Where leaves are linear, their values in the layout are their numbers in the buffers "linear".
 
     Args:
         model: see `load`.
@@ -175,7 +192,7 @@ def _pack(model: Any, sch: Schedule, profile: Profile | None, tree: int | None =
 
 
 def _sizes(packed: Packed) -> dict[str, int]:
-    return {x.name: packed.arrays[x.name].nbytes for x in packed.layout.value_buffers()}
+    return {name: array.nbytes for name, array in packed.read_by("predict").items()}
 
 
 def _buffer(name: str, array: Array, columns: dict[str, Array] | None, most: int) -> Iterator[str]:

@@ -1,0 +1,99 @@
+"""Turn operators of linear leaves into code.
+
+takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IRModule without.
+
+    leaf, total, hole = number, linear_const[number], False
+    for term in range(linear_terms[leaf, 0], linear_terms[leaf, 1]):
+        x = rows[r, linear_feature[term]]
+        hole = hole or isnan(x)
+        total = total + fence(linear_coefficient[term] * (0 if abs(x) <= 1e-35 else x))
+    out[r] += linear_value[leaf] if hole else total
+
+TVM allows LLVM to fuse a product and a sum, which is then rounded once and not twice. LLVM's
+`arithmetic.fence` keeps them apart; it costs no instruction. Another compiler refuses it. Rows that
+were walked in lanes are evaluated one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..forest.rules import ZERO
+from ..tir_gen import ops
+from .code import Code, i64
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerLinear")
+@dataclass(frozen=True)
+class LowerLinear:
+    """Lower every store that holds the value of a linear leaf."""
+
+    def transform_function(
+        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        """Make vector loops around such stores serial, then write the stores out."""
+        body = tvm_ffi.structural_map(func.body, (tirx.For, _serial))
+        return func.with_body(tvm_ffi.structural_map(body, (tirx.BufferStore, _lower)))
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    if loop.kind != tirx.ForKind.VECTORIZED or not has_linear(loop.body):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def _lower(store: tirx.BufferStore) -> tirx.Stmt:
+    call = _find(store.value)
+    if call is None:
+        return store
+    code = Code()
+    value = _emit(code, *call.args)
+    swap = (tvm.ir.Call, lambda c: value if _is_linear(c) else c)
+    value = tvm_ffi.structural_map(store.value, swap)
+    code.add(tirx.BufferStore(store.buffer, value, list(store.indices)))
+    return code.finish()
+
+
+def _emit(code: Code, number: Any, row: Any, *anchors: Any) -> Any:
+    """Add up the terms of a leaf; returns its value."""
+    value, const, terms, features, coefficients = (anchor.source for anchor in anchors)
+    leaf = code.hold("leaf", number.astype("int64"))
+    begin, end = (code.hold("term", tirx.BufferLoad(terms, [leaf, i64(k)])) for k in (0, 1))
+    total = code.hold("total", tirx.BufferLoad(const, [leaf]))
+    hole = code.hold("hole", tirx.const(False, "bool"))
+    with code.repeat("term", end - begin) as place:
+        feature = tirx.BufferLoad(features, [begin + place]).astype("int64")
+        load = tirx.BufferLoad(row.source, [*list(row.indices)[:-1], feature])
+        x = code.hold("x", load.astype("float64"))
+        code.put(hole, tirx.Or(hole, tirx.isnan(x)))
+        zero = tirx.FloatImm("float64", 0.0)
+        x = tirx.Select(tirx.abs(x) <= tirx.FloatImm("float64", float(ZERO)), zero, x)
+        product = tirx.BufferLoad(coefficients, [begin + place]) * x
+        code.put(total, total + _fence(product))
+    return tirx.Select(hole, tirx.BufferLoad(value, [leaf]), total)
+
+
+def _fence(value: Any) -> Any:
+    return tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", value)
+
+
+def has_linear(node: Any) -> bool:
+    """Return whether an expression or statement holds the operator."""
+    return _find(node) is not None
+
+
+def _find(node: Any) -> Any | None:
+    """Return the operator inside an expression or statement, or None."""
+    found: list[Any] = []
+    look = (tvm.ir.Call, lambda c: found.append(c) if _is_linear(c) else None)
+    tvm_ffi.structural_walk(node, look)
+    return found[0] if found else None
+
+
+def _is_linear(call: tvm.ir.Call) -> bool:
+    return getattr(call.op, "name", "") == ops.LINEAR
