@@ -21,6 +21,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from ..tir_gen.planes import position
+
 LLVM_TYPE = {"float32": ("float", "f32"), "float64": ("double", "f64")}
 
 
@@ -83,6 +85,47 @@ class Vectors:
   ret i{lanes} %bits"""
         self._define(name, f"i{lanes}", f"{vector} %codes, {element} %limit", body)
         return tirx.call_pure_extern("uint64", name, codes, limit)
+
+    def arranged(self, codes: Any) -> Any:
+        """Put 64 codes, uint8 or uint16, into the order of `planes.position`."""
+        base, lanes = _base_and_lanes(codes)
+        vector = f"<{lanes} x i{tvm.DataType(base).bits}>"
+        mask = ", ".join(f"i32 {position(place)}" for place in range(lanes))
+        name = f"tvm_forest_arranged_{base}x{lanes}"
+        body = f"""
+  %x = shufflevector {vector} %codes, {vector} poison, <{lanes} x i32> <{mask}>
+  ret {vector} %x"""
+        self._define(name, vector, f"{vector} %codes", body)
+        return tirx.call_pure_extern(f"{base}x{lanes}", name, codes)
+
+    def less_where(self, low: Any, high: Any, last: Any, less: Any) -> Any:
+        """Return low[i] - (less if high[i] = last else 0), for vectors of 64 uint8."""
+        vector = "<64 x i8>"
+        name, zeros = "tvm_forest_less_where", "<64 x i32> zeroinitializer"
+        body = f"""
+  %one_last = insertelement {vector} poison, i8 %last, i32 0
+  %all_last = shufflevector {vector} %one_last, {vector} poison, {zeros}
+  %one_less = insertelement {vector} poison, i8 %less, i32 0
+  %all_less = shufflevector {vector} %one_less, {vector} poison, {zeros}
+  %truth = icmp eq {vector} %high, %all_last
+  %off = select <64 x i1> %truth, {vector} %all_less, {vector} zeroinitializer
+  %x = sub {vector} %low, %off
+  ret {vector} %x"""
+        self._define(name, vector, f"{vector} %low, {vector} %high, i8 %last, i8 %less", body)
+        return tirx.call_pure_extern("uint8x64", name, low, high, last, less)
+
+    def bit(self, codes: Any, bit: int) -> Any:
+        """Return one bit of 64 codes, uint8 or uint16, as the bits of a uint64."""
+        base, lanes = _base_and_lanes(codes)
+        element = f"i{tvm.DataType(base).bits}"
+        name, vector = f"tvm_forest_bit{bit}_{element}x{lanes}", f"<{lanes} x {element}>"
+        body = f"""
+  %one = and {vector} %codes, splat ({element} {1 << bit})
+  %truth = icmp ne {vector} %one, zeroinitializer
+  %bits = bitcast <{lanes} x i1> %truth to i{lanes}
+  ret i{lanes} %bits"""
+        self._define(name, f"i{lanes}", f"{vector} %codes", body)
+        return tirx.call_pure_extern("uint64", name, codes)
 
     def numbers(self, words: Sequence[Any]) -> Any:
         """Return 64 numbers whose bits stand in words, the lowest first: uint8, or uint16."""

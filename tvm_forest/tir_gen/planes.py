@@ -9,6 +9,12 @@ at most k passes all tests of its column from the k-th on:
 
     plane[column_planes[c] + k] = code(x[c]) <= k
 
+A column of up to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
+counts with the comparison that is true for NaN where missing values go to the right. Then a NaN
+reaches all cuts, as it should, but what fills up the last 16 cuts is reached as well, by every
+value. The three numbers of `column_parts` say what is to be taken off: from h, and from l if h is
+the last.
+
 The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
 bytes are unpacked, see `position`.
 """
@@ -21,11 +27,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Array, Forest
-from .ranks import RankCode, rank_tests
+from .ranks import WIDTH, RankCode, rank_tests
 from .representation import BufferSpec, Expr
 
 WORD = 64
 """Rows of a word."""
+
+PARTS = ("too_high", "last", "too_low")
+"""What a column's search counts too much in the high part, the last high part, and what it counts
+too much in the low part then."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,13 @@ class PlaneCode:
     spare: int = 2
 
     def buffers(self) -> tuple[BufferSpec, ...]:
-        """Return those of the ranks, and the first plane of each column, with the end of all."""
-        columns = BufferSpec("column_planes", "int32", (self.ranks.columns + 1,))
-        return (*self.ranks.buffers(), columns)
+        """Return those of the ranks, the first plane of each column and the end, and PARTS."""
+        columns = self.ranks.columns
+        return (
+            *self.ranks.buffers(),
+            BufferSpec("column_planes", "int32", (columns + 1,)),
+            BufferSpec("column_parts", "uint8", (columns, len(PARTS))),
+        )
 
 
 class Sliced(NamedTuple):
@@ -76,7 +90,18 @@ def number_tests(forest: Forest, layout: str) -> Sliced:
     np.maximum.at(count, ranked.column[inner], place[inner] + 1)
     first = np.append(0, np.cumsum(count))
     plane = np.where(inner, first[ranked.column] + place, 0)
-    arrays = ranked.arrays | {"column_planes": first.astype(np.int32)}
+    left = np.zeros(ranked.code.columns, bool)
+    for start, group in zip(
+        (0, *(x.stop for x in ranked.code.groups)), ranked.code.groups, strict=False
+    ):
+        left[start : group.stop] = group.missing_left
+    pivots = count // WIDTH
+    parts = np.stack([WIDTH - pivots, pivots, WIDTH - count % WIDTH], axis=1)
+    parts[:, ::2] *= ~left[:, None]
+    arrays = ranked.arrays | {
+        "column_planes": first.astype(np.int32),
+        "column_parts": np.where(count[:, None] < WIDTH**2, parts, 0).astype(np.uint8),
+    }
     return Sliced(PlaneCode(ranked.code, max(1, int(first[-1]))), arrays, plane)
 
 
