@@ -2,14 +2,16 @@
 
 takes: Forest and the plane of each node's test; gives: Selections.
 
-The leaves of a tree are numbered from left to right. Bit j of the number of the leaf that a row
+The leaves of a tree are numbered from right to left. Bit j of the number of the leaf that a row
 reaches is decided from below: at a node whose leaves are the numbers a to b - 1,
 
     bit j at the node = test ? bit j at its left child : bit j at its right child
 
 which needs a selection only if a multiple of 2^j lies between a and b; otherwise bit j is the same
-for all leaves there, a plane of zeros or of ones. So a tree needs as many selections as there are
-such pairs of a node and a bit, 2 to 3 for each node of a tree of 255 leaves, whatever its shape.
+for all leaves there, a plane of zeros or of ones. Where it is 1 for all leaves on the left and 0 for
+all on the right, which is why they are numbered that way, it is the test itself. So a tree needs as
+many selections as there are other such pairs of a node and a bit, whatever its shape: 2 for each
+node of a tree of 255 leaves.
 
 A selection is a word of four planes, 16 bits each, from the lowest on: the test, what is taken
 where it is true, what is taken where it is false, and the plane that is written. They stand bit by
@@ -45,7 +47,7 @@ class Selections(NamedTuple):
 
 
 def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
-    """Return (first, count): the leaves below each node, numbered from left to right.
+    """Return (first, count): the leaves below each node, numbered from right to left.
 
     Returns:
         int64 (N,) each; the leaves of a node are the numbers first to first + count - 1.
@@ -58,8 +60,8 @@ def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
         count[node] = count[left[node]] + count[right[node]]
     first = np.zeros(forest.n_nodes, np.int64)
     for node in levels:
-        first[left[node]] = first[node]
-        first[right[node]] = first[node] + count[left[node]]
+        first[right[node]] = first[node]
+        first[left[node]] = first[node] + count[right[node]]
     return first, count
 
 
@@ -84,22 +86,28 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
     columns: list[Array] = []
     longest = 0
     for bit in range(bits):
-        node = np.flatnonzero(taken & (first >> bit != last >> bit))
+        crossed = np.flatnonzero(taken & (first >> bit != last >> bit))
+        sides = [base[crossed] + side[crossed] for side in (forest.left, forest.right)]
+        fixed = [
+            np.where(first[x] >> bit == last[x] >> bit, first[x] >> bit & 1, -1) for x in sides
+        ]
+        plain = (fixed[0] == 1) & (fixed[1] == 0) & (forest.hop_depth[crossed] > 0)
+        target = np.full(forest.n_nodes, -1, np.int64)
+        target[crossed[plain]] = plane[crossed[plain]]
+        node = crossed[~plain]
         node = node[np.lexsort((-forest.hop_depth[node], forest.node_tree[node]))]
         tree = forest.node_tree[node]
         begins = np.flatnonzero(np.append(True, tree[1:] != tree[:-1])[: len(node)])
         place = np.arange(len(node)) - np.repeat(begins, np.diff(begins, append=len(node)))
         longest = max(longest, int(place.max(initial=-1)) + 1)
-        target = np.full(forest.n_nodes, -1, np.int64)
         target[node] = np.where(forest.hop_depth[node] == 0, tests + 2 + bit, work + place)
         operands = []
         for side in (forest.left, forest.right):
             child = base[node] + side[node]
             same = tests + (first[child] >> bit & 1)
             operands.append(np.where(target[child] >= 0, target[child], same))
-        columns.append(
-            np.stack([tree, np.full(len(node), bit), plane[node], *operands, target[node]])
-        )
+        places = [tree, np.full(len(node), bit)]
+        columns.append(np.stack([*places, plane[node], *operands, target[node]]))
         columns.append(_constant_bits(forest, trees, first, last, bit, tests))
     spare = 2 + bits + longest
     if tests + spare > MOST_PLANES:
