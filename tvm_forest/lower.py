@@ -11,6 +11,7 @@ takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from .errors import BuildError, ScheduleError, UnsupportedModel
 from .forest import Array, Forest
 from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
+from .nest import Loop
 from .passes import pipeline
 from .runtime import Predictor
 from .schedule import Schedule
@@ -190,7 +192,21 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
             f"simdize: argument 'how': 'bits' is for layout 'bitsliced', not for "
             f"{sch.representation!r}; use represent_as('bitsliced')\n{sch.render(bits[0].name)}"
         )
+    endless = next((loop for loop in bits if not _in_blocks(sch.path(loop.name))), None)
+    if endless is not None:
+        raise ScheduleError(
+            f"represent_as: argument 'name': {sch.representation!r} slices rows in blocks of a "
+            f"known size, but no loop around the trees of '{endless.name}' has one; tile 'batch', "
+            f"and put the loop over blocks outermost\n{sch.render(endless.name)}"
+        )
     return layout
+
+
+def _in_blocks(path: tuple[Loop, ...]) -> bool:
+    """Whether a loop over rows stands around all others and reaches a known number of rows."""
+    outer = list(takewhile(lambda loop: loop.kind == "batch", path))
+    inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
+    return bool(outer) and all(loop.count is not None for loop in inside)
 
 
 def _variants(sch: Schedule) -> dict[str, Schedule]:

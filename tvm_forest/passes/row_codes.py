@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from tvm import tirx
 
-from ..errors import BuildError
 from ..tir_gen.planes import WORD, PlaneCode
 from ..tir_gen.ranks import WIDTH, Columns, RankCode, step_offset
 from .code import Code, i64
@@ -96,20 +95,9 @@ class Planes:
         return self.planes.ranks
 
     def near(self, most: Any, scope: str) -> Any:
-        """The words of all rows side by side, plane by plane.
-
-        Raises:
-            BuildError: the nest has no block of rows of a known size.
-        """
-        if self.decide.vectors is None:
-            raise BuildError(
-                "represent_as: layout of planes: needs a target that LLVM compiles for"
-            )
-        if not isinstance(most, tirx.IntImm):
-            raise BuildError(
-                f"represent_as: layout of planes: rows are sliced in blocks of a known size; tile "
-                f"'batch', and put the loop over a block of {WORD} to 512 rows around the trees"
-            )
+        """The words of all rows side by side, plane by plane."""
+        assert self.decide.vectors is not None, "only LLVM compiles planes so far"
+        assert isinstance(most, tirx.IntImm), "checked by `lower`"
         words = -(-int(most) // WORD)
         planes = self.planes.tests + max(self.planes.spare, PART)
         return tirx.decl_buffer((i64(planes), i64(words)), "uint64", "planes", scope=scope)

@@ -1,0 +1,226 @@
+"""The bit-sliced layout: planes, selections and tables, on rows that lie on thresholds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import Split, drawn_forest, forest_of, full_forest
+from schedules import check_results, odd_forest
+from tvm_forest.errors import BuildError, ScheduleError
+from tvm_forest.forest import Forest
+from tvm_forest.forest_passes.plain import plain
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.tir_gen import planes, representation, selections
+
+BLOCKS = (64, 128, 256, 512)
+COMPARISONS: tuple[Literal["<", "<="], ...] = ("<", "<=")
+
+
+def sliced(forest: Forest, rows: int = 64) -> Schedule:
+    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", rows)
+    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    return sch.reorder("b0", *inner, "b1").simdize("b1", "bits")
+
+
+def pack(forest: Forest) -> tuple[Any, Any]:
+    return representation.find("bitsliced").pack(plain(forest))
+
+
+def chain(depth: int, step: float = 1.0) -> Any:
+    """A tree with one leaf at every depth, now on the left and now on the right."""
+    tree: Any = -1.0
+    for level in range(depth):
+        leaf, test = float(level), step * level
+        sides = (leaf, tree) if level % 2 else (tree, leaf)
+        tree = Split(level % 3, test, *sides, level % 4 == 0)
+    return tree
+
+
+# -- planes, selections and tables ----------------------------------------------------------------
+
+
+def test_nodes_that_ask_the_same_share_a_plane() -> None:
+    trees = [Split(0, 0.5, 1.0, Split(1, 2.0, 1.0, 2.0)), Split(0, 0.5, 3.0, 4.0)]
+    trees += [Split(0, 0.5, 3.0, 4.0, True), Split(0, 0.25, 3.0, 4.0)]
+    tests = planes.number_tests(forest_of(trees), "bitsliced")
+    inner = forest_of(trees).is_leaf == 0
+    assert tests.code.tests == 4
+    assert tests.plane[inner].tolist() == [1, 2, 1, 3, 0]
+
+
+def test_the_order_of_bits_is_its_own_inverse() -> None:
+    rows = np.arange(512)
+    order = np.array([planes.position(int(row)) for row in rows])
+    assert np.array_equal(order[order], rows)
+    assert np.array_equal(np.sort(order), rows)
+
+
+def test_a_complete_tree_is_a_table_of_tests_and_one_of_leaves() -> None:
+    forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 5.0))])
+    rep, arrays = pack(forest)
+    assert (rep.depths, rep.bits, rep.table) == ((2,), 2, 64)
+    assert arrays["tests"].tolist() == [1, 0, 0, 0]
+    assert arrays["leaf_value"][:4].tolist() == [5.0, 3.0, -1.0, -1.0]
+
+
+def test_selections_lead_to_the_leaf_of_the_reference_walk() -> None:
+    """Interpreted here, one row at a time, on a tree that no complete form would hold."""
+    forest = forest_of([chain(23), chain(9, -0.5), 0.5])
+    rep, arrays = pack(forest)
+    assert rep.depths == (0,)
+    rows = hard_rows(forest, 200)
+    tests = planes.number_tests(forest, "")
+    for row, leaves in zip(rows, forest.predict_reference(rows, "apply"), strict=True):
+        passed = truth(forest, tests.plane, rep.code, row)
+        for tree in (0, 1):
+            assert leaf_of(arrays, rep, tree, passed) == leaves[tree]
+
+
+def truth(forest: Forest, plane: Any, code: Any, row: Any) -> Any:
+    passed = np.zeros(code.tests + code.spare, bool)
+    passed[code.tests + 1] = True
+    for node in np.flatnonzero(~forest.is_leaf):
+        x = row[forest.feature[node]]
+        left = forest.default_left[node] if np.isnan(x) else x < forest.threshold[node]
+        passed[plane[node]] = left
+    return passed
+
+
+def leaf_of(arrays: Any, rep: Any, tree: int, passed: Any) -> int:
+    first, count = int(arrays["first"][tree]), int(arrays["count"][tree])
+    for word in map(int, arrays["selections"][first : first + count]):
+        test, true, false, into = (word >> 16 * k & 0xFFFF for k in range(4))
+        passed[into] = passed[true] if passed[test] else passed[false]
+    bits = passed[rep.code.tests + 2 :][: rep.bits]
+    number = sum(int(bit) << k for k, bit in enumerate(bits))
+    return int(arrays["leaf_id"][arrays["leaf_at"][tree] + number])
+
+
+def test_leaves_are_numbered_from_right_to_left() -> None:
+    forest = forest_of([Split(0, 0.0, Split(1, 0.0, 1.0, 2.0), Split(1, 1.0, 3.0, 4.0))])
+    first, count = selections.leaf_numbers(forest)
+    assert count.tolist() == [4, 2, 2, 1, 1, 1, 1]
+    assert first.tolist() == [0, 2, 0, 3, 2, 1, 0]
+
+
+# -- compiled results -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", BLOCKS)
+def test_every_block_and_tail_is_exact(rows: int) -> None:
+    forest = odd_forest(rows)
+    check_results(forest, sliced(forest, rows), (0, 1, 63, 64, 65, rows + 1), jobs=(1,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_forests_are_exact(seed: int) -> None:
+    forest = odd_forest(seed)
+    rows = BLOCKS[seed % 4]
+    check_results(forest, sliced(forest, rows).parallel("b0"), (1, 130, 3 * rows - 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparison", COMPARISONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_both_comparisons_and_dtypes_are_exact(comparison: Literal["<", "<="], dtype: str) -> None:
+    forest = replace(drawn_forest(9, 6, dtype=dtype), comparison=comparison)
+    check_results(forest, sliced(forest), (1, 200), jobs=(1,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparison", COMPARISONS)
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 240, 255, 256, 4096])
+def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<", "<="]) -> None:
+    """Of one feature, with missing values to the left and to the right, zeros and infinities."""
+    drawn = np.sort(np.random.default_rng(count).normal(size=count))
+    drawn[:: max(1, count // 3)] = (np.inf, -np.inf, 0.0, -0.0)[: len(drawn[:: max(1, count // 3)])]
+    trees = [Split(1, float(t), i, -i, left) for left in (False, True) for i, t in enumerate(drawn)]
+    forest = replace(forest_of(trees), comparison=comparison)
+    check_results(forest, sliced(forest), (200,), jobs=(1,))
+
+
+@pytest.mark.slow
+def test_deep_trees_and_wide_tables_are_exact() -> None:
+    """Lists of selections beside complete trees, then more leaves than a byte can number."""
+    forest = forest_of([chain(40), *[Split(0, 0.5, 1.0, 2.0)] * 3, chain(300, 0.01), 7.0])
+    check_results(forest, sliced(forest, 128), (1, 130), jobs=(1,))
+    forest = full_forest(2, 9)
+    assert pack(forest)[0].bits == 9
+    check_results(forest, sliced(forest, 256), (1, 300), jobs=(1,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregate", ["average", "min", "max"])
+def test_averages_and_extremes_are_exact(aggregate: Any) -> None:
+    forest = replace(drawn_forest(7, 4), aggregate=aggregate)
+    check_results(forest, sliced(forest), (1, 70), jobs=(1,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
+def test_older_cpus_get_code_of_their_own(mcpu: str) -> None:
+    forest = forest_of([*[chain(5)] * 2, chain(20), Split(1, 0.5, 1.0, 2.0)])
+    target = {"kind": "llvm", "mcpu": mcpu}
+    try:
+        predictor = tvm_forest.build(forest, target=target, schedule=sliced(forest, 128))
+    except BuildError as error:
+        assert "lacks" in str(error)  # this machine is older
+        return
+    rows = hard_rows(forest, 150)
+    assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.slow
+def test_trees_in_parallel_are_close() -> None:
+    forest = drawn_forest(40, 5)
+    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 64)
+    sch = sch.tile("tree", "t0", "t1", 10).reorder("b0", "t0", "t1", "b1").simdize("b1", "bits")
+    check_results(forest, sch.parallel("t0"), (1, 100))
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def refused(forest: Forest, sch: Schedule, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        tvm_forest.build(forest, schedule=sch)
+
+
+def test_another_walk_than_by_bits_is_refused() -> None:
+    forest = drawn_forest(3, 3)
+    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced")
+    refused(forest, sch, ScheduleError, "'bitsliced' is walked by bits only, not as 'tree' is")
+
+
+def test_bits_of_another_layout_are_refused() -> None:
+    forest = drawn_forest(3, 3)
+    sch = sliced(forest).represent_as("array")
+    refused(forest, sch, ScheduleError, "'bits' is for layout 'bitsliced', not for 'array'")
+
+
+def test_blocks_without_bound_are_refused() -> None:
+    forest = drawn_forest(3, 3)
+    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 64)
+    sch = sch.reorder("tree", "b0", "b1").simdize("b1", "bits")
+    refused(forest, sch, ScheduleError, "slices rows in blocks of a known size")
+
+
+def test_other_numbers_of_rows_are_refused() -> None:
+    sch = tvm_forest.new_schedule(drawn_forest(3, 3)).tile("batch", "b0", "b1", 32)
+    sch = sch.reorder("b0", "tree", "b1")
+    with pytest.raises(ScheduleError, match=re.escape("extent 32 is not a lane count (64, 128")):
+        sch.simdize("b1", "bits")
+
+
+def test_tiles_are_refused() -> None:
+    forest = drawn_forest(3, 3)
+    message = "'bitsliced' cannot hold tiles of 4 nodes"
+    refused(forest, sliced(forest).tile_nodes(4), ScheduleError, message)
