@@ -145,7 +145,7 @@ def _lower(packed: Packed, sch: Schedule, target: Target) -> tuple[Lowered, dict
     for name in FUNCTIONS:
         # 2. what is to be computed, and from what
         specs = rep.id_buffers() if name == "apply" else rep.value_buffers()
-        base = [forest.base_score.astype(forest.sum_dtype)] if name == "predict" else []
+        base = [forest.base_score.astype(forest.base_dtype)] if name == "predict" else []
         arguments[name] = [*(arrays[spec.name] for spec in specs), *base]
         canonical = emit_canonical(forest, rep, name)
         before[name] = canonical["main"]
