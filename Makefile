@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 17000
 
-.PHONY: demo test tiny lint format size golden language bench bench-layouts bench-schedules bench-tiling clean
+.PHONY: demo test tiny lint format size golden differential language bench bench-layouts bench-schedules bench-tiling clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -35,6 +35,10 @@ golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
 	$(BIN)/python tests/viz_cases.py
 	$(BIN)/python tests/support_page.py
+
+differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md
+	$(BIN)/python tests/differential.py --json build/differential.json
+	$(BIN)/python tests/exactness_page.py build/differential.json
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

@@ -116,6 +116,12 @@ for name, (objective, target_of, params) in {
 
 
 @model
+def default_options() -> Any:
+    """All options but the seed and the number of threads are XGBoost's own."""
+    return xgb.train({"nthread": 1, "seed": 7}, xgb.DMatrix(*data()), 20)
+
+
+@model
 def aft() -> Any:
     matrix = xgb.DMatrix(data()[0])
     matrix.set_float_info("label_lower_bound", data()[1])
@@ -327,7 +333,8 @@ def values(trained: Any, rows: Any) -> Any:
         value = trained.inplace_predict(rows)
     elif isinstance(trained, xgb.XGBClassifier):
         value = trained.predict_proba(rows)
-        value = value[:, 1] if trained.n_classes_ == 2 else value
+        one = trained.n_classes_ == 2 and trained.predict(rows[:1]).ndim == 1
+        value = value[:, 1] if one else value
     else:
         value = trained.predict(rows)
     return np.asarray(value).reshape(len(rows), -1)

@@ -85,6 +85,9 @@ def _models() -> dict[str, Callable[[], Any]]:
     cat: dict[str, Any] = {"max_iter": 8, "categorical_features": list(CATEGORICAL)}
     hist: dict[str, Any] = {"max_iter": 8, "max_leaf_nodes": 12}
     constant = lambda: np.zeros((N_ROWS, 2))  # noqa: E731
+    several = lambda: np.stack([five(), classes([9]), classes([2, 3])], axis=1)  # noqa: E731
+    flags = lambda: (targets(3) > np.median(targets(3), axis=0)).astype(float)  # noqa: E731
+    words = lambda: np.stack([two(), classes(["red", "a", "äh"])], axis=1)  # noqa: E731
     t, e = tree, ensemble
     gbc, gbr = e.GradientBoostingClassifier, e.GradientBoostingRegressor
     hgc, hgr = e.HistGradientBoostingClassifier, e.HistGradientBoostingRegressor
@@ -93,6 +96,13 @@ def _models() -> dict[str, Callable[[], Any]]:
         "tree deep": (t.DecisionTreeRegressor, plain, target, {}),
         "tree holes": (t.DecisionTreeRegressor, with_holes, target, {"max_leaf_nodes": 20}),
         "tree targets": (t.DecisionTreeRegressor, plain, lambda: targets(3), {"max_depth": 4}),
+        "tree several classes": (t.DecisionTreeClassifier, plain, several, {"max_depth": 5}),
+        "extra tree several flags": (t.ExtraTreeClassifier, plain, flags, {"max_depth": 6}),
+        "rf several classes": (e.RandomForestClassifier, plain, several, few),
+        "rf several classes holes": (e.RandomForestClassifier, with_holes, several, few),
+        "rf several words": (e.RandomForestClassifier, plain, words, few),
+        "et several objects": (e.ExtraTreesClassifier, plain, lambda: words().astype(object), few),
+        "rf flags": (e.RandomForestClassifier, plain, flags, few),
         "extra tree strings": (t.ExtraTreeClassifier, plain, two, {"max_depth": 6}),
         "extra tree": (t.ExtraTreeRegressor, plain, target, {"ccp_alpha": 0.01}),
         "rf strings": (e.RandomForestClassifier, plain, two, few),
@@ -179,9 +189,10 @@ def margins(model: Any, rows: Any) -> Any:
         return model._raw_predict(rows)
     if name == "GradientBoostingClassifier":
         return _columns(model.decision_function(rows))
-    return _columns(
-        model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows)
-    )
+    if not hasattr(model, "classes_"):
+        return _columns(model.predict(rows))
+    found = model.predict_proba(rows)
+    return np.concatenate(found, axis=1) if isinstance(found, list) else found
 
 
 def values(model: Any, rows: Any) -> Any:
@@ -190,8 +201,10 @@ def values(model: Any, rows: Any) -> Any:
         return _columns(model.score_samples(rows))
     if not hasattr(model, "classes_"):
         return _columns(model.predict(rows))
-    found = model.predict_proba(rows)
-    return found[:, 1:] if margins(model, rows[:1]).shape[1] == 1 else found
+    margin, found = margins(model, rows), model.predict_proba(rows)
+    if isinstance(found, list):
+        return margin
+    return found[:, 1:] if margin.shape[1] == 1 else found
 
 
 def leaves(model: Any, rows: Any) -> Any:

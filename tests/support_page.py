@@ -18,7 +18,8 @@ terminal, `tvm-forest info --support` shows the same.
 
 - **exact**: margins, values and labels equal the training library's to the bit.
 - **within N ulp**: margins are equal to the bit. Values, which a link makes of them by `exp`, are
-  at most N units of the last place away (of 1, for `logistic` of ONNX).
+  at most N units of the last place away (of 1, for `logistic` of ONNX; of float32, for `softmax` of
+  treelite models of doubles).
 - **refused**: `UnsupportedModel` is raised and names the field.
 
 `tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` show it for one model.

@@ -71,6 +71,19 @@ def test_a_classifier_predicts_what_its_model_predicts() -> None:
     assert not hasattr(found, "feature_names_in_")
 
 
+def test_a_classifier_of_several_targets_gives_lists_as_its_model_does() -> None:
+    labels = np.stack([models.labels(3), models.labels(2) * 7], axis=1)
+    model = RandomForestClassifier(4, max_depth=3, random_state=0, n_jobs=1).fit(ROWS, labels)
+    found = ForestClassifier(model)
+    np.testing.assert_array_equal(found.predict(ROWS), model.predict(ROWS))
+    for method in ("predict_proba", "predict_log_proba"):
+        with np.errstate(divide="ignore"):
+            expected = getattr(model, method)(ROWS)
+        for ours, own in zip(getattr(found, method)(ROWS), expected, strict=True):
+            np.testing.assert_array_equal(ours, own)
+    assert [part.tolist() for part in found.classes_] == [[0, 1, 2], [0, 7]]
+
+
 def test_a_booster_has_classes_by_number_and_margins_for_decisions() -> None:
     booster = models.MODELS["logistic"]()
     found = ForestClassifier(booster)

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sklearn_models as cases
+import tvm_forest
 from sklearn_models import MODELS, classes, data, leaves, margins, probe_rows, values
 from tvm_forest import load
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
@@ -68,6 +69,28 @@ def test_labels_equal_those_of_predict(case: Any) -> None:
     found = labelled(forest, margin, forest.predict_reference(rows, "value"))
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
+
+
+def test_a_compiled_model_of_several_targets_predicts_as_its_own_does(tmp_path: Any) -> None:
+    model = MODELS["rf several words"]()
+    rows = probe_rows(model, load(model), 300)
+    tvm_forest.build(model).save(tmp_path / "model.tvmf")
+    predictor = tvm_forest.load_predictor(tmp_path / "model.tvmf", model)
+    labels, likely = predictor.predict(rows), predictor.predict_proba(rows)
+    assert labels.dtype == model.predict(rows).dtype
+    assert np.array_equal(labels, model.predict(rows))
+    assert len(likely) == 2
+    for found, expected in zip(likely, model.predict_proba(rows), strict=True):
+        assert np.array_equal(bits(found), bits(expected))
+
+
+def test_a_target_may_have_a_single_class() -> None:
+    target = np.stack([classes([4]), classes([0, 1])], axis=1)
+    model = tree.DecisionTreeClassifier(max_depth=3).fit(data()[0], target)
+    forest, rows = load(model), data()[0]
+    margin = forest.predict_reference(rows)
+    assert forest.targets == (1, 2)
+    assert np.array_equal(labelled(forest, margin, margin), model.predict(rows))
 
 
 def test_rows_are_cast_to_float32_before_they_are_compared() -> None:
@@ -181,10 +204,6 @@ REFUSED = {
         "give its `best_estimator_`",
     ),
     "a subclass": (lambda: fitted(Derived, n_estimators=2), "give an object of the class Random"),
-    "many outputs": (
-        lambda: fitted(tree.DecisionTreeClassifier, np.stack([classes([0, 1])] * 2, axis=1)),
-        "'n_outputs_': expected 1, got 2",
-    ),
     "one class": (lambda: fitted(tree.DecisionTreeClassifier, classes([4])), "'classes_'"),
     "an init of its own": (
         lambda: fitted(ensemble.GradientBoostingRegressor, init=LinearRegression(), n_estimators=2),

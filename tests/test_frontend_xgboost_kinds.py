@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
+import tvm_forest
 from models import COMMON, data, leaves, margins, matrix_of, values
-from tvm_forest.forest import CategoryRule
+from tvm_forest.forest import CategoryRule, labelled
 from tvm_forest.frontends import load
 from xgboost_models import KINDS, NAMES, ODD_CODES, coded, frame, odd_rows
 
@@ -51,11 +52,22 @@ def test_values_and_labels_equal_those_of_xgboost_within_ulps(name):
     value, expected = forest.predict_reference(rows, "value"), values(model, rows)
     if forest.label_rule == "argmax_margin":
         value = forest.labels[forest.predict_reference(rows).argmax(axis=1)][:, None]
-    if forest.label_rule == "argmax_probability":
-        label = forest.labels[value.argmax(axis=1)]
-        assert np.array_equal(label, model.predict(rows))
+    if forest.label_rule in ("argmax_probability", "half"):
+        label, known = labelled(forest, forest.predict_reference(rows), value), model.predict(rows)
+        assert label.dtype == known.dtype and np.array_equal(label, known)
     assert value.shape == expected.shape and value.dtype == expected.dtype
     assert np.all(np.abs(value - expected) <= LINK_ULPS * np.spacing(np.abs(expected)))
+
+
+def test_a_compiled_classifier_of_several_labels_predicts_as_xgboost_does():
+    model = KINDS["estimator_labels"]()
+    predictor = tvm_forest.build(model)
+    rows = odd_rows(model, predictor.forest, 300)
+    found, expected = predictor.predict(rows), model.predict(rows)
+    assert found.shape == (300, 3) and found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+    likely = predictor.predict_proba(rows)
+    assert np.all(np.abs(likely - model.predict_proba(rows)) <= LINK_ULPS * np.spacing(likely))
 
 
 @pytest.mark.parametrize("name", ["categories_in_sets", "vectors", "named_categories", "targets"])

@@ -277,14 +277,6 @@ def test_a_dart_estimator_of_an_unknown_version_is_refused(monkeypatch):
     assert load(model.get_booster()).n_trees == 10
 
 
-def test_a_classifier_of_flags_is_refused_for_it_predicts_no_class():
-    flags = np.column_stack([labels(2), 1 - labels(2), labels(2)])
-    model = xgb.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(data()[0], flags)
-    with pytest.raises(UnsupportedModel, match="with 3 outputs predicts no class; give model.get"):
-        load(model)
-    assert load(model.get_booster()).n_outputs == 3
-
-
 def test_a_classifier_of_two_classes_with_two_outputs_is_refused():
     params = {"objective": "multi:softprob", "num_class": 2, "n_estimators": 2}
     model = xgb.XGBClassifier(**params).fit(data()[0], labels(2))

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import xgboost
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 
+import lightgbm_models
 import tvm_forest
 from bad_inputs import FOREST, NAMES, ROWS, Tensor, predictor
 from bad_rows import BAD_ROWS, FINITE, BadRows, columns, csr, held
@@ -191,6 +192,19 @@ def test_lightgbm_takes_absent_entries_for_zero() -> None:
     assert not np.array_equal(
         model.predict(matrix), model.predict(np.where(rows == 0, np.nan, rows))
     )
+
+
+def test_entries_that_lightgbm_takes_in_two_ways_are_refused() -> None:
+    model = lightgbm_models.MODELS["mixed_missing"]()
+    rows = np.full((1, 6), 1e-36)
+    matrix = sp.csr_matrix(rows)
+    built = tvm_forest.build(model)
+    assert equal_bits(built.predict(rows), model.predict(rows))
+    assert not equal_bits(model.predict(matrix), model.predict(rows))
+    with pytest.raises(InputError, match="the entry 1e-36, which LightGBM does not take for zero"):
+        built.predict(matrix)
+    matrix.data[:] = [1e-34, 0, -0.0, np.nan, np.inf, -1]
+    assert equal_bits(built.predict(matrix), model.predict(matrix))
 
 
 def test_scikit_learn_takes_absent_entries_for_zero() -> None:

@@ -14,6 +14,7 @@ import lightgbm_models
 import models
 import onnx_models
 import sklearn_models
+import treelite_models
 import tvm_forest
 import xgboost_models
 from support_page import PAGE, page_text
@@ -22,7 +23,13 @@ from tvm_forest.errors import UnsupportedModel
 from tvm_forest.frontends import load
 
 FRONTENDS = Path(tvm_forest.__file__).parent / "frontends"
-FILES = {"scikit-learn": "sklearn", "xgboost": "xgboost", "lightgbm": "lightgbm", "onnx": "onnx"}
+FILES = {
+    "scikit-learn": "sklearn",
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+    "onnx": "onnx",
+    "treelite": "treelite",
+}
 UNKNOWN_TO_XGBOOST = ("reg:expectileerror", "reg:magic", "multi:hinge", "", "binary")
 UNKNOWN_TO_LIGHTGBM = ("magic", "regression_l3", "xentropy_2", "Binary")
 OTHER_ESTIMATORS = ("RandomTreesEmbedding", "AdaBoostRegressor", "BaggingRegressor")
@@ -112,6 +119,11 @@ def test_another_estimator_is_refused_by_name(name: str) -> None:
     model = getattr(ensemble, name)(n_estimators=2).fit(np.eye(4), np.arange(4))
     with pytest.raises(UnsupportedModel, match=f"field '__class__'.*{name} cannot be loaded"):
         load(model)
+
+
+def test_every_postprocessor_of_treelite_in_the_table_loads() -> None:
+    for name in names("treelite", "postprocessor"):
+        load(treelite_models.drawn(num_class=(3,), ids=lambda tree: (0, tree % 3), post=name))
 
 
 def test_every_mode_and_transform_of_onnx_in_the_table_loads() -> None:

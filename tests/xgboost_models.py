@@ -206,6 +206,13 @@ for name, build in {
     "estimator_categories_classes": lambda: estimator(
         xgb.XGBClassifier, coded()[0], labels(3), feature_types=TYPES, enable_categorical=True
     ),
+    "estimator_labels": lambda: estimator(xgb.XGBClassifier, data()[0], flags()),
+    "estimator_labels_two": lambda: estimator(xgb.XGBClassifier, data()[0], flags()[:, :2]),
+    "estimator_labels_vectors": lambda: estimator(xgb.XGBClassifier, data()[0], flags(), **VECTORS),
+    "estimator_labels_hinge": lambda: estimator(
+        xgb.XGBClassifier, holed(-999), flags(), missing=-999, objective="binary:hinge"
+    ),
+    "estimator_labels_of_a_forest": lambda: estimator(xgb.XGBRFClassifier, data()[0], flags()),
     "estimator_dart": lambda: estimator(xgb.XGBRegressor, *data(), n_jobs=1, **DART),
     "estimator_dart_targets": lambda: estimator(xgb.XGBRegressor, data()[0], targets(), **DART),
     "estimator_dart_classifier": lambda: estimator(xgb.XGBClassifier, data()[0], labels(2), **DART),

@@ -35,8 +35,9 @@ def load(model: Any) -> Forest:
 
     Args:
         model: path of a model file of XGBoost (JSON, UBJSON or the old binary format), LightGBM
-            (text) or ONNX; an `xgboost.Booster`, a `lightgbm.Booster`, an `onnx.ModelProto`; a
-            fitted estimator of XGBoost, LightGBM or scikit-learn; or a Forest.
+            (text), ONNX or treelite; an `xgboost.Booster`, a `lightgbm.Booster`, an
+            `onnx.ModelProto`, a `treelite.Model`; a fitted estimator of XGBoost, LightGBM or
+            scikit-learn; or a Forest.
 
     Returns:
         Forest: all that decides the bits of a prediction.

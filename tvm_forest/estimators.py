@@ -19,11 +19,9 @@ from sklearn.utils.validation import validate_data
 
 from . import api
 from .errors import InputError, UnsupportedModel
-from .forest import Array, Forest
-from .runtime import Predictor
+from .forest import Array, Forest, by_target
+from .runtime import PROBABILITIES, Predictor
 from .schedule import Schedule
-
-_PROBABILITIES = ("sigmoid", "logistic", "softmax")
 
 _COLUMNS = """
     check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
@@ -237,14 +235,17 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
     """
 
     @property
-    def classes_(self) -> Array:
-        """(C,) labels, in the order of the columns of `predict_proba`."""
-        labels = self._of_model("classes_").labels
+    def classes_(self) -> Array | list[Array]:
+        """(C,) labels, as the columns of `predict_proba` stand; a list for several targets."""
+        forest = self._of_model("classes_")
+        labels = forest.labels
         assert labels is not None, "checked when the model was read"
-        return labels
+        if not forest.targets:
+            return labels
+        return [part[0] for part in by_target(labels[None, :], forest)]
 
-    def predict_proba(self, X: Any) -> Array:
-        """Predict the probability of every class, (R, C).
+    def predict_proba(self, X: Any) -> Array | list[Array]:
+        """Predict the probability of every class, (R, C); a list of these for several targets.
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
@@ -252,10 +253,11 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         """
         return self.predictor_.predict_proba(self._rows(X), self.n_jobs)
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Predict the logarithm of the probability of every class, (R, C)."""
+    def predict_log_proba(self, X: Any) -> Array | list[Array]:
+        """Predict the logarithm of the probability of every class, as `predict_proba` does."""
+        likely = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+            return list(map(np.log, likely)) if isinstance(likely, list) else np.log(likely)
 
     def decision_function(self, X: Any) -> Array:
         """Predict margins, (R,) for two classes and (R, C) for more.
@@ -270,14 +272,15 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         if forest.labels is not None:
             return forest
         several = forest.n_outputs > 1
-        ours = forest.link == "softmax" or forest.source == "lightgbm multiclassova"
-        if forest.link not in _PROBABILITIES or (several and not ours):
+        ours = "softmax" in forest.link or forest.source == "lightgbm multiclassova"
+        if forest.link not in PROBABILITIES or (several and not ours):
             raise UnsupportedModel(
                 f"ForestClassifier: argument 'model': '{forest.source}' gives no probabilities of "
                 "classes; use ForestRegressor"
             )
+        sizes = forest.targets or (max(2, forest.n_outputs),)
         return replace(
             forest,
             label_rule="argmax_probability" if several else "half",
-            labels=np.arange(max(2, forest.n_outputs)),
+            labels=np.concatenate([np.arange(size) for size in sizes]),
         )

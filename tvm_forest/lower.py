@@ -156,7 +156,7 @@ def _lower(packed: Packed, sch: Schedule, target: Target) -> tuple[Lowered, dict
     forms = walk_forms(sch, forest)
     for name in FUNCTIONS:
         # 2. what is to be computed, and from what
-        base = [forest.base_score.astype(forest.sum_dtype)] if name == "predict" else []
+        base = [forest.base_score.astype(forest.base_dtype)] if name == "predict" else []
         arguments[name] = [*packed.read_by(name).values(), *base]
         canonical = emit_canonical(forest, rep, name)
         before[name] = canonical["main"]

@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 
 from .errors import InputError, UnsupportedModel
-from .forest import Array, Forest, labelled
+from .forest import Array, Forest, by_target, labelled
 from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
@@ -28,6 +28,9 @@ from .tir_gen.canonical import result_dtype, result_names
 WALKS_WORTH_A_THREAD = 10_000
 """Rows times trees from which all cores are used by default: 96 rows of `airline` or `higgs` (100
 trees of depth 8) take 65 us on one core of Zen 4, 45 to 52 us on two; fewer rows gain nothing."""
+
+PROBABILITIES = ("sigmoid", "unbounded_sigmoid", "logistic", "softmax", "rounded_softmax")
+"""Links that make probabilities."""
 
 MOST_THREADS = 1024
 """More are taken as so many; TVM fails to count 2**31."""
@@ -102,7 +105,8 @@ class Predictor:
                 for all. See `rounds` for what that costs.
 
         Returns:
-            (R,) or (R, C): values, probabilities, or labels where the source object gives labels.
+            (R,) or (R, C): values, probabilities, or labels where the source object gives labels;
+            of a model of several targets, a label for each.
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
@@ -114,26 +118,27 @@ class Predictor:
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> Array:
+    ) -> Array | list[Array]:
         """Predict the probability of every class.
 
         Returns:
-            (R, 2) or (R, C) in the order of the labels.
+            (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
+            each is a yes or no, and a list of such arrays where they have classes of their own.
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
         link, rule = self.forest.link, self.forest.label_rule
-        if link not in ("sigmoid", "logistic", "softmax") and rule not in (
-            "half",
-            "argmax_probability",
-        ):
+        likely = link in PROBABILITIES or rule in ("half", "argmax_probability")
+        if not likely:
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
         value = self._sums(rows, n_jobs, iteration_range)[1]
+        if self.forest.targets and rule == "argmax_probability":
+            return by_target(value, self.forest)
         return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
 
     def predict_margin(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .forest import Array, Forest, apply_link, labelled
+from .forest import Array, Forest, Link, apply_link, labelled
 from .forest.rules import LINK_ULPS
 from .frontends.oracle import Answers, ask
 from .probe_rows import hard_rows, typical_rows
@@ -171,7 +171,7 @@ def _walked(forest: Forest, rows: Array) -> Answers:
     margin = np.concatenate([np.zeros((0, forest.n_outputs), forest.sum_dtype), *parts])
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         final = margin.astype(forest.value_dtype or forest.sum_dtype)
-        value = apply_link(forest.link, final, forest.link_scale)
+        value = apply_link(forest.link, final, forest.link_scale, forest.targets)
     has_labels = forest.labels is not None and forest.label_rule != "none"
     labels = labelled(forest, margin, value) if has_labels else None
     everything = np.ones(len(rows), bool)
@@ -193,9 +193,8 @@ def _compared(
     asked, bound = theirs.asked, LINK_ULPS[forest.link]
     if theirs.library == _REFERENCE:
         bound *= 2  # numpy's `exp` is less exact than that of the C library
-    near_one = forest.link == "logistic"
     margin = _farthest(ours.margin, theirs.margin, asked)
-    value = _farthest(ours.value, theirs.value, asked, near_one)
+    value = _farthest(ours.value, theirs.value, asked, forest.link)
     faults: list[Any] = [np.zeros(int(asked.sum()), bool)]
     labels_equal = None
     if ours.labels is not None and theirs.labels is not None:
@@ -222,13 +221,15 @@ def _compared(
 
 
 def _farthest(
-    ours: Array | None, theirs: Array | None, asked: Array, near_one: bool = False
+    ours: Array | None, theirs: Array | None, asked: Array, link: Link = "identity"
 ) -> Array | None:
-    """Largest distance in each row, uint64 (N,); `near_one`, in units of the last place of 1."""
+    """Largest distance in each row, uint64 (N,), in the units of `LINK_ULPS`."""
     if ours is None or theirs is None:
         return None
     found, expected = ours[asked], np.asarray(theirs, ours.dtype)
-    if near_one:
+    if link == "rounded_softmax":
+        found, expected = found.astype(np.float32), expected.astype(np.float32)
+    if link == "logistic":
         found, expected = found + found.dtype.type(1), expected + found.dtype.type(1)
     return ulps(found, expected).max(axis=1, initial=0)
 

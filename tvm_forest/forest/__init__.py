@@ -4,7 +4,7 @@ takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle o
 """
 
 from .model import LEAF, Forest
-from .reference import apply_link, labelled
+from .reference import apply_link, by_target, labelled
 from .rules import (
     Aggregate,
     Array,
@@ -26,5 +26,6 @@ __all__ = [
     "Link",
     "Output",
     "apply_link",
+    "by_target",
     "labelled",
 ]

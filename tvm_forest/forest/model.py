@@ -44,7 +44,8 @@ class Forest:
         node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with vector leaves.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
-        base_score: (C,), in margin space and in the dtype of the sum.
+        base_score: (C,), in margin space and in the dtype of the sum; float64 with `base_first`
+            False adds it to float32 sums in float64.
         n_features: F, columns that walks read.
         categories: per node, the set of categories that it asks for, for categorical nodes only.
         category_rule: what such a node does; needed if there is one, or a derived column.
@@ -56,6 +57,8 @@ class Forest:
             which columns of categories of a frame are numbered; others hold numbers.
         zero_missing: features whose values within 1e-35 of zero are missing.
         absent: what an entry is that a sparse matrix does not hold: NaN for XGBoost, else 0.
+        sparse_above: entries of a sparse matrix that are not zero must be larger than this, for the
+            source library compares smaller ones otherwise than those of an array.
         refuses: what rows may not hold, for the source object refuses it: "nan", "inf", or
             "category", a label in a frame that is not among `category_names`; else that is NaN.
         comparison: what sends a value to the left.
@@ -66,14 +69,16 @@ class Forest:
         aggregate: what is made of the leaf values of a class; "average" divides their sum by the
             number of trees of the class.
         link: what turns margins into values.
-        link_scale: what margins are multiplied with before a "sigmoid", or divided by before an
-            "isolation", which is `-(2 ** -margin)`.
+        link_scale: what margins are multiplied with before a sigmoid, or divided by before a
+            "halving", `2 ** -margin`, or an "isolation", `-(2 ** -margin)`.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
             probability, a probability above one half, or a margin of `label_cut` or more.
         label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
+        targets: how many outputs, and labels, belong to each target, one after the other; a softmax
+            and the choice of a label are of one target each. Empty for a single target.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
         feature_names: names of the columns, or None.
         pandas_categories: categories of the i-th categorical column of a frame, whose places in
@@ -113,6 +118,7 @@ class Forest:
     category_names: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     zero_missing: tuple[int, ...] = ()
     absent: float = 0.0
+    sparse_above: float = 0.0
     refuses: tuple[str, ...] = ()
     comparison: Comparison = "<"
     row_dtype: str = "float32"
@@ -125,6 +131,7 @@ class Forest:
     label_rule: LabelRule = "none"
     label_cut: float = 0.0
     labels: Array | None = None
+    targets: tuple[int, ...] = ()
     leaf_id_dtype: str = "int32"
     feature_names: tuple[str, ...] | None = None
     pandas_categories: tuple[tuple[Any, ...], ...] = ()
@@ -176,6 +183,13 @@ class Forest:
     def sum_dtype(self) -> str:
         """Dtype in which margins are summed."""
         return str(self.leaf_value.dtype)
+
+    @property
+    def base_dtype(self) -> str:
+        """Dtype in which the base score is added."""
+        if self.base_first:
+            return self.sum_dtype
+        return str(np.result_type(self.sum_dtype, self.base_score.dtype))
 
     @cached_property
     def is_leaf(self) -> Array:
@@ -280,6 +294,8 @@ class Forest:
             return "field 'category_rule' is missing, but a node asks for categories"
         if any(not 0 <= feature < self.n_features for feature in self.category_names):
             return f"field 'category_names' names a feature beyond the {self.n_features}"
+        if self.targets and (min(self.targets) < 1 or sum(self.targets) != self.n_outputs):
+            return f"field 'targets' is {self.targets}, but there are {self.n_outputs} outputs"
         if self.comparison not in ("<", "<="):
             return f"field 'comparison' is {self.comparison!r}, expected '<' or '<='"
         if not {"nan", "inf", "category"}.issuperset(self.refuses):

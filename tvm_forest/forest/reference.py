@@ -33,7 +33,7 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
         return margin
     with np.errstate(over="ignore", invalid="ignore"):
         margin = margin.astype(forest.value_dtype or forest.sum_dtype)
-        return apply_link(forest.link, margin, forest.link_scale)
+        return apply_link(forest.link, margin, forest.link_scale, forest.targets)
 
 
 def nodes(forest: Forest, rows: Array) -> Array:
@@ -93,7 +93,7 @@ def aggregated(forest: Forest, leaves: Array) -> Array:
 
 
 def labelled(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the labels, (R,) or (R, C), of margins and values (R, C)."""
+    """Return the labels of margins and values (R, C): (R,), or a column for each target."""
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
@@ -102,18 +102,35 @@ def labelled(forest: Forest, margin: Array, value: Array) -> Array:
         return labels[(likely > 0.5).astype(np.intp)]
     if rule == "cut":
         return labels[(margin[:, 0] >= forest.label_cut).astype(np.intp)]
-    return labels[np.argmax(margin if rule == "argmax_margin" else value, axis=1)]
+    score = margin if rule == "argmax_margin" else value
+    if forest.targets:
+        parts = zip(by_target(score, forest), by_target(labels[None, :], forest), strict=True)
+        return np.stack([own[0, np.argmax(part, axis=1)] for part, own in parts], axis=1)
+    return labels[np.argmax(score, axis=1)]
 
 
-def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
+def by_target(outputs: Array, forest: Forest) -> list[Array]:
+    """Return the columns (R, C) of each target; all of them if there is one target."""
+    return (
+        np.split(outputs, np.cumsum(forest.targets)[:-1], axis=1) if forest.targets else [outputs]
+    )
+
+
+def apply_link(
+    link: Link, margin: Array, scale: float = 1.0, targets: tuple[int, ...] = ()
+) -> Array:
     """Turn margins (R, C) into values of the same shape and dtype."""
+    if link.endswith("softmax"):
+        parts = np.split(margin, np.cumsum(targets)[:-1], axis=1) if targets else [margin]
+        return np.concatenate([_softmax(link, part) for part in parts], axis=1)
     one = margin.dtype.type(1)
     if link == "identity":
         return margin
-    if link == "sigmoid":
+    if link in ("sigmoid", "unbounded_sigmoid"):
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
-        largest = margin.dtype.type(LARGEST_POWER[str(margin.dtype)])
-        return one / (one + np.exp(np.minimum(power, largest)))
+        bound = LARGEST_POWER[str(margin.dtype)] if link == "sigmoid" else np.inf
+        with np.errstate(over="ignore"):
+            return one / (one + np.exp(np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
         above = one / (one + np.exp(-np.abs(margin)))
         return np.where(margin < 0, one - above, above)
@@ -123,9 +140,15 @@ def apply_link(link: Link, margin: Array, scale: float = 1.0) -> Array:
         return np.log1p(np.exp(margin))
     if link == "signed_square":
         return np.sign(margin) * margin * margin
-    if link == "isolation":
-        return -(2 ** -(margin / margin.dtype.type(scale)))
-    if link == "step":
-        return (margin > 0).astype(margin.dtype)
-    powers = np.exp(margin - margin.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(margin.dtype)
+    if link in ("isolation", "halving"):
+        halved = 2 ** -(margin / margin.dtype.type(scale))
+        return halved if link == "halving" else -halved
+    assert link == "step", f"no link named {link!r}"
+    return (margin > 0).astype(margin.dtype)
+
+
+def _softmax(link: Link, margin: Array) -> Array:
+    kept = np.float32 if link == "rounded_softmax" else margin.dtype
+    powers = np.exp(margin - margin.max(axis=1, keepdims=True).astype(kept)).astype(kept)
+    total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(kept)
+    return powers.astype(margin.dtype) / total

@@ -16,13 +16,16 @@ Comparison = Literal["<", "<="]
 Link = Literal[
     "identity",
     "sigmoid",
+    "unbounded_sigmoid",
     "logistic",
     "exp",
     "softmax",
+    "rounded_softmax",
     "step",
     "log1p_exp",
     "signed_square",
     "isolation",
+    "halving",
 ]
 Aggregate = Literal["sum", "average", "min", "max"]
 LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half", "cut"]
@@ -33,11 +36,14 @@ LINK_ULPS: dict[Link, int] = {
     "step": 0,
     "signed_square": 0,
     "sigmoid": 4,
+    "unbounded_sigmoid": 4,
     "logistic": 4,  # of 1, for onnxruntime subtracts from 1
     "exp": 2,
     "softmax": 4,
+    "rounded_softmax": 4,  # of float32, to which its powers are rounded
     "log1p_exp": 4,
     "isolation": 2,
+    "halving": 2,
 }
 """How far a value may be from the training library's, for the sake of another `exp`."""
 

@@ -12,23 +12,21 @@ from typing import Any
 from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import lightgbm, onnx, sklearn, xgboost
+from . import lightgbm, onnx, sklearn, treelite, xgboost
 from .refusals import damaged
 from .support import Support
 
 _REFUSED = {
     "catboost": "how CatBoost rounds its sums has not been reproduced to the bit",
-    "treelite": "a treelite model has lost what decides the last bits: how its library takes zero "
-    "and missing values and categories, and where the base score enters the sum",
 }
 """Libraries whose objects are known and not taken, with the reason."""
 _REMEDY = (
-    "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text) or ONNX, a Booster or "
-    "a fitted estimator of XGBoost, LightGBM or scikit-learn"
+    "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), ONNX or treelite, a "
+    "Booster or a fitted estimator of XGBoost, LightGBM or scikit-learn"
 )
 
 SUPPORT: tuple[Support, ...] = tuple(
-    row for frontend in (xgboost, lightgbm, sklearn, onnx) for row in frontend.support()
+    row for frontend in (xgboost, lightgbm, sklearn, onnx, treelite) for row in frontend.support()
 )
 """What is accepted, exact or within a bound, and what is refused; from the tables that decide."""
 
@@ -42,8 +40,9 @@ def load(model: Any) -> Forest:
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
             of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
             `LGBMRanker`; a fitted tree or ensemble of trees of scikit-learn (see
-            `frontends.sklearn`); an ONNX model as a file, bytes or `onnx.ModelProto`; or a
-            `Forest`, which is returned as it is. A file is taken as the `Booster` that it holds.
+            `frontends.sklearn`); an ONNX model as a file, bytes or `onnx.ModelProto`; a
+            `treelite.Model` or a checkpoint file of it, with the meaning that treelite gives it; or
+            a `Forest`, which is returned as it is. A file is taken as the `Booster` that it holds.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -67,7 +66,7 @@ def load(model: Any) -> Forest:
         return forest
     libraries = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
     reason = next((why for library, why in _REFUSED.items() if library in libraries), None)
-    if reason is not None or libraries & {"xgboost", "lightgbm"}:
+    if reason is not None or libraries & {"xgboost", "lightgbm", "treelite"}:
         why = f" ({reason})" if reason else ""
         raise UnsupportedModel(
             f"load: argument 'model': an object of type {name} cannot be loaded{why}; {_REMEDY}"
@@ -83,6 +82,8 @@ def _from_object(model: Any) -> Forest | None:
     lightgbm_kind = lightgbm.kind_of(model)
     if lightgbm_kind is not None:
         return lightgbm.from_object(model, lightgbm_kind)
+    if treelite.is_model(model):
+        return treelite.from_object(model)
     return sklearn.from_object(model) if sklearn.is_ours(model) else None
 
 
@@ -99,6 +100,8 @@ def _load_file(path: Path) -> Forest:
         return xgboost.from_bytes(data, kind, f"xgboost {path}")
     if lightgbm.is_text(data):
         return lightgbm.from_bytes(data, f"lightgbm {path}")
+    if treelite.is_checkpoint(data):
+        return treelite.from_bytes(data, f"treelite {path}")
     if is_archive(data):
         raise ModelFormatError(
             f"load: argument 'model': '{path}' is a compiled predictor and no model; read it with "

@@ -1,6 +1,6 @@
 """Node arrays of a forest, from the trees that treelite has read.
 
-takes: treelite.Model; gives: the node arrays of a Forest, by name, and its sets of categories.
+takes: trees of a treelite.Model; gives: node arrays of a Forest by name, and its sets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..forest import LEAF, Array
 from .refusals import damaged
 
 # The dtypes matter for a model without trees only.
-_FIELDS = {
+_FIELDS: dict[str, Any] = {
     "cleft": np.int32,
     "cright": np.int32,
     "split_index": np.int32,
@@ -26,7 +26,11 @@ _CATEGORICAL = 2
 
 
 def node_arrays(
-    model: Any, where: str, n_trees: int, node_ids: list[Array] | None = None
+    trees: list[Any],
+    where: str,
+    width: int = 1,
+    node_ids: list[Array] | None = None,
+    also: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Return `tree_offset`, the arrays over all nodes and the `categories` that `Forest` takes.
 
@@ -34,25 +38,24 @@ def node_arrays(
     in a set of categories go left or right is for the caller to know.
 
     Args:
-        model: treelite.Model.
+        trees: what gives the fields of a tree, such as `treelite.model.TreeAccessor`.
         where: place that error messages name.
-        n_trees: number of trees to take, from the first one.
+        width: number of values that a leaf holds.
         node_ids: for each tree the numbers of its nodes in the source model, if these are not
             0, 1, 2, ...
+        also: other fields, an entry for each node, that are returned under their own names.
 
     Raises:
         ModelFormatError: a leaf holds another number of values than the model says.
     """
-    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
-    columns, sizes = _columns(trees)
+    columns, sizes = _columns(trees, _FIELDS | dict.fromkeys(also, np.uint8))
     offset = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     start = np.repeat(offset[:-1], sizes)
     if node_ids is None:
         numbers = np.arange(offset[-1]) - start
     else:
-        numbers = np.concatenate([*node_ids[:n_trees], np.zeros(0, np.int64)])
+        numbers = np.concatenate([*node_ids[: len(trees)], np.zeros(0, np.int64)])
     is_leaf = columns["cleft"] == LEAF
-    width = int(model.get_header_accessor().get_field("leaf_vector_shape").prod())
     leaf_value = columns["leaf_value"][:, None]
     if width > 1 and trees:
         leaf_value = _vectors(trees, is_leaf, width, where)
@@ -64,6 +67,7 @@ def node_arrays(
         "default_left": columns["default_left"].astype(bool) & ~is_leaf,
         "leaf_value": np.where(is_leaf[:, None], leaf_value, 0).astype(leaf_value.dtype),
         "node_id": numbers.astype(np.int32),
+        **{name: columns[name] for name in also},
     }
     is_categorical = columns["node_type"] == _CATEGORICAL
     if not is_categorical.any():
@@ -75,11 +79,11 @@ def node_arrays(
     return {**arrays, "categories": _sets(codes, begin, end)}
 
 
-def _columns(trees: list[Any]) -> tuple[dict[str, Array], Array]:
+def _columns(trees: list[Any], dtypes: dict[str, Any]) -> tuple[dict[str, Array], Array]:
     """Each field over all trees, and the number of nodes of each tree."""
-    parts = {name: [tree.get_field(name) for tree in trees] for name in _FIELDS}
+    parts = {name: [tree.get_field(name) for tree in trees] for name in dtypes}
     columns = {
-        name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype in _FIELDS.items()
+        name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype in dtypes.items()
     }
     return columns, np.array([len(part) for part in parts["cleft"]], np.int64)
 

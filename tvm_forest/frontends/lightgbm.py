@@ -3,7 +3,8 @@
 takes: bytes, Booster or fitted estimator; gives: Forest.
 
 LightGBM adds float64 leaves in tree order and compares float64 rows by `<=`. A value within 1e-35
-of zero is zero to it, in every model; where a missing value goes is told node by node.
+of zero is zero to it, in every model, but for entries of sparse matrices; where a missing value
+goes is told node by node.
 """
 
 from __future__ import annotations
@@ -179,6 +180,7 @@ def _forest(text: Text) -> Forest:
             tree_class=(np.arange(n_trees) % text.n_outputs).astype(np.int32),
             tree_id=np.arange(n_trees, dtype=np.int32),
             base_score=np.zeros(text.n_outputs),
+            sparse_above=float(ZERO),
             n_features=text.n_features,
             category_rule=_CATEGORIES if nodes["categories"] else None,
             comparison="<=",

@@ -3,9 +3,9 @@
 takes: TreeOp; gives: the node arrays of a Forest, by name.
 
 ONNX has seven kinds of nodes, a Forest has one comparison and sets of categories. Rows have the
-dtype of the thresholds, which makes every step of the way exact: `x >= t` is `x < t` with its
-children exchanged, `x < t` is `x <= nextafter(t, -inf)`, `x == 3` is the set {3}, and `x == 0.5` is
-`x <= 0.5` above `x < 0.5`, for which the tree below `x != 0.5` is there twice.
+dtype of the thresholds, which makes every step of the way exact (see `comparisons`): `x == 3` is
+the set {3}, and `x == 0.5` is `x <= 0.5` above `x < 0.5`, for which the tree below `x != 0.5` is
+there twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..forest import LEAF, Array, Comparison
+from .comparisons import one_comparison
 from .onnx_graph import TreeOp
 from .refusals import damaged, unsupported
 
@@ -323,22 +324,15 @@ def _both_ways(one: Array, other: Array) -> tuple[tuple[Array, Array], tuple[Arr
 def _one_comparison(nodes: Nodes) -> tuple[Nodes, Comparison]:
     """Write all comparisons as one of `<` and `<=`, exact for rows in the dtype of thresholds."""
     strict = (nodes.mode == _LT) | (nodes.mode == _GTE)
-    swap = (nodes.mode == _GTE) | (nodes.mode == _GT)
-    threshold, comparison = nodes.threshold, "<="
-    if strict.any() and not np.any((nodes.mode == _LEQ) | (nodes.mode == _GT)):
-        comparison = "<"
-    else:
-        lowest = strict & (threshold == -np.inf)  # nothing is below: `x <= inf`, exchanged
-        top = threshold.dtype.type(np.inf)
-        with np.errstate(all="ignore"):
-            below = np.where(lowest, top, np.nextafter(threshold, -top))
-        threshold = np.where(strict, below, threshold)
-        swap = swap ^ lowest
+    reverse = (nodes.mode == _GTE) | (nodes.mode == _GT)
+    comparison, threshold, swap = one_comparison(
+        strict, reverse, nodes.threshold, strict | reverse | (nodes.mode == _LEQ)
+    )
     left, right = (np.where(swap, *pair) for pair in _both_ways(nodes.true, nodes.false))
     changed = replace(
         nodes, threshold=threshold, true=left, false=right, nan_true=nodes.nan_true ^ swap
     )
-    return changed, comparison  # type: ignore[return-value]
+    return changed, comparison
 
 
 def _unfolded(op: TreeOp, nodes: Nodes) -> tuple[Array, Array, Array, Array]:

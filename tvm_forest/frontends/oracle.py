@@ -193,7 +193,8 @@ def _every(rows: Array) -> Array:
 
 
 def _columns(array: Any) -> Array:
-    array = np.asarray(array)
+    """Columns of all targets side by side, (R, C)."""
+    array = np.concatenate(array, axis=1) if isinstance(array, list) else np.asarray(array)
     return array.reshape(len(array), -1)
 
 
@@ -203,9 +204,30 @@ def _likely(value: Any, forest: Forest) -> Array:
     return value[:, -1:] if forest.n_outputs == 1 else value
 
 
+def _treelite(model: Any, forest: Forest, rows: Array) -> Answers:
+    import treelite
+
+    if isinstance(model, str | os.PathLike):
+        model = treelite.Model.deserialize(os.fspath(model))
+
+    def outputs(pred_margin: bool) -> Array:  # without those of the classes that a target lacks
+        found = treelite.gtil.predict(model, rows, nthread=1, pred_margin=pred_margin)
+        sizes = forest.targets or (found.shape[2],) * found.shape[1]
+        return np.concatenate([found[:, at, :size] for at, size in enumerate(sizes)], axis=1)
+
+    return Answers(
+        f"treelite {treelite.__version__}",
+        _every(rows),
+        outputs(True),
+        outputs(False),
+        leaves=lambda row: treelite.gtil.predict_leaf(model, row[None, :])[0],
+    )
+
+
 _ASK: dict[str, Callable[[Any, Forest, Array], Answers]] = {
     "xgboost": _xgboost,
     "lightgbm": _lightgbm,
     "scikit-learn": _sklearn,
     "onnx": _onnx,
+    "treelite": _treelite,
 }

@@ -6,8 +6,8 @@ scikit-learn sums float64 leaves in tree order and compares by `<=`, as its esti
 
 - Trees, random forests and extra trees cast rows to float32 and compare them with float64
   thresholds. Forests divide the sum by the number of trees; that is scikit-learn with `n_jobs=1`,
-  other numbers of threads add in any order. Leaves of classifiers hold class fractions, those of
-  regressors a value per target.
+  other numbers of threads add in any order. Leaves of classifiers hold class fractions, for one
+  target after the other, those of regressors a value per target.
 - Gradient boosting compares in the same way, but starts from the prediction of its `init` and adds
   `learning_rate * leaf`.
 - Histogram gradient boosting compares float64 rows and starts from its baseline. Categorical
@@ -50,7 +50,6 @@ _INSIDE = {
 _REFUSED = {
     "__class__": "any other estimator, and classes that derive from these",
     "__version__": "scikit-learn before 1.5",
-    "n_outputs_": "classifiers of several outputs",
     "classes_": "a single class",
     "init": "gradient boosting that starts from another model",
     "loss": "a link that is not known",
@@ -137,7 +136,14 @@ def _load_trees(model: Any, where: str) -> Forest:
     trees = [estimator.tree_ for estimator in estimators]
     values = np.concatenate([tree.value for tree in trees])
     rule: tuple[LabelRule, Array | None] = ("none", None)
-    if hasattr(model, "classes_"):
+    targets: tuple[int, ...] = ()
+    if hasattr(model, "classes_") and model.n_outputs_ > 1:
+        targets = tuple(int(count) for count in model.n_classes_)
+        parts = [values[:, target, :count] for target, count in enumerate(targets)]
+        values = np.concatenate(parts, axis=1)
+        labels = np.concatenate(model.classes_).astype(model.classes_[0].dtype)
+        rule = "argmax_probability", labels
+    elif hasattr(model, "classes_"):
         rule = "argmax_probability", _classes(model, where)
         values = values[:, 0, : model.n_classes_]
     else:
@@ -154,6 +160,7 @@ def _load_trees(model: Any, where: str) -> Forest:
         aggregate="sum" if single else "average",
         label_rule=rule[0],
         labels=rule[1],
+        targets=targets,
         refuses=("inf",) if accepts_nan else ("nan", "inf"),
         n_rounds=1,
     )
@@ -376,9 +383,6 @@ def _forest(
 
 def _classes(model: Any, where: str) -> Array:
     """Labels in the order of the probabilities."""
-    if getattr(model, "n_outputs_", 1) != 1:
-        what = f"expected 1, got {model.n_outputs_}"
-        raise unsupported(where, "n_outputs_", what, "train one classifier for each output")
     if len(model.classes_) < 2:
         what = f"expected 2 classes or more, got {len(model.classes_)}"
         raise unsupported(where, "classes_", what, "train with rows of both classes")

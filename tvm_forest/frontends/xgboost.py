@@ -82,7 +82,7 @@ _REFUSED = {
     "objective": "any other",
     "booster": "gblinear; dart estimators of XGBoost before 3.0 or after 3.2",
     "num_target": "several targets of several classes; several targets in the binary format",
-    "num_class": "an estimator of 2 classes with one output for each",
+    "num_class": "an estimator of 2 classes with one output for each, by multi:softprob",
     "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link",
     "version": "categories of XGBoost before 1.7",
     "leaf_weights": "vector leaves of XGBoost before 3.2",
@@ -198,6 +198,8 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
         return _booster_labels(header, np.int32)
     if header.n_outputs == 1:
         return "half", np.arange(2, dtype=np.int64)
+    if model.n_classes_ == 2 and not header.objective.startswith("multi:"):
+        return "half", np.arange(2, dtype=np.float64)  # several labels, each there or not
     if model.n_classes_ == 2:
         what = f"a classifier of 2 classes with {header.n_outputs} outputs predicts no class"
         remedy = "give model.get_booster(), which predicts probabilities"
@@ -289,7 +291,9 @@ def _forest(
     if weights is not None:
         data = without_weights(data, header.n_trees)  # an object saves itself as UBJSON
     model = _treelite(data, kind, header.where)
-    arrays = node_arrays(model, header.where, n_trees, header.node_ids)
+    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
+    width = int(model.get_header_accessor().get_field("leaf_vector_shape").prod())
+    arrays = node_arrays(trees, header.where, width, header.node_ids)
     if weights is not None:
         arrays["leaf_value"] = _dart_in_place(arrays, weights, base_score[header.tree_class])
     ends = header.round_ends or _even_rounds(header, 1)

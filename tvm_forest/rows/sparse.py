@@ -26,7 +26,8 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         dtype: of the result.
 
     Raises:
-        InputError: wrong shape or dtype, an entry outside the matrix, or two in one place.
+        InputError: wrong shape or dtype, an entry outside the matrix, two in one place, or one
+            within `forest.sparse_above` of zero.
     """
     check_shape(rows.shape, forest)
     check_numbers(rows.dtype, dtype)
@@ -40,11 +41,22 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
             dense[line, column] = matrix.data[: len(line)]
     except (IndexError, ValueError) as error:
         raise refusal(f"the sparse matrix is damaged ({error}); make it again") from None
+    _check_sizes(matrix.data[: len(line)], forest)
     taken = np.zeros(matrix.shape, bool)
     taken[line, column] = True
     if np.count_nonzero(taken) != len(line):
         raise refusal("a sparse matrix with two entries in one place; use rows.sum_duplicates()")
     return dense
+
+
+def _check_sizes(entries: Array, forest: Forest) -> None:
+    if forest.sparse_above:
+        small = (entries != 0) & (np.abs(entries) <= forest.sparse_above)
+        if small.any():
+            raise refusal(
+                f"a sparse matrix with the entry {entries[np.argmax(small)]}, which LightGBM does "
+                "not take for zero as it does in arrays; give 0 or an array"
+            )
 
 
 def _check_places(rows: Any) -> None:

@@ -85,7 +85,7 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             leaf = _parameter("leaf", (n, forest.n_trees), dtype)
             _emit_leaves(walks, leaf, ops.WALK_ID if output == "apply" else ops.WALK)
         else:
-            base = _parameter("base", (forest.n_outputs,), forest.sum_dtype)
+            base = _parameter("base", (forest.n_outputs,), forest.base_dtype)
             shape = (n, forest.n_outputs)
             names = result_names(forest)
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}

@@ -59,13 +59,14 @@ def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) ->
         if forest.aggregate == "average":
             value = value / tirx.FloatImm(dtype, float(max(1, trees[c])))
         if not forest.base_first:
-            value = value + base[c]
+            added = value.astype(forest.base_dtype) + base[c]
+            value = added.astype(dtype)
         tb.buffer_store(margin, value, [r, c])
 
 
 def _emit_values(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    if forest.link == "softmax":
-        _emit_softmax(forest.n_outputs, r, margin, value)
+    if forest.link in ("softmax", "rounded_softmax"):
+        _emit_softmax(forest, r, margin, value)
         return
     with tb.serial(0, forest.n_outputs) as c:
         linked = _elementwise(forest, margin[r, c].astype(str(value.dtype)), str(value.dtype))
@@ -77,10 +78,11 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     link, one = forest.link, tirx.FloatImm(dtype, 1.0)
     if link == "identity":
         return x
-    if link == "sigmoid":
+    if link in ("sigmoid", "unbounded_sigmoid"):
         scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
+        bounded = link == "sigmoid" and dtype == "float32"
         bound = tirx.FloatImm(dtype, SIGMOID_CLIP)
-        power = tirx.exp(tirx.min(-scaled, bound) if dtype == "float32" else -scaled)
+        power = tirx.exp(tirx.min(-scaled, bound) if bounded else -scaled)
         return one / (power + one)
     if link == "logistic":  # never a power above zero
         above = one / (one + tirx.exp(-tirx.abs(x)))
@@ -92,26 +94,33 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     if link == "signed_square":
         zero = tirx.FloatImm(dtype, 0.0)
         return tirx.Select(x < zero, -x * x, x * x)
-    if link == "isolation":
-        return -tirx.pow(tirx.FloatImm(dtype, 2.0), -(x / tirx.FloatImm(dtype, forest.link_scale)))
+    if link in ("isolation", "halving"):
+        power = -(x / tirx.FloatImm(dtype, forest.link_scale))
+        halved = tirx.pow(tirx.FloatImm(dtype, 2.0), power)
+        return halved if link == "halving" else -halved
     if link == "step":
         return tirx.Cast(dtype, x > tirx.FloatImm(dtype, 0.0))
     raise AssertionError(f"no link named {link!r}")
 
 
-def _emit_softmax(classes: int, r: Any, margin: Any, value: Any) -> None:
-    """Exponentials of the distances to the largest margin, summed in float64."""
+def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+    """Exponentials of the distances to the largest margin of a target, summed in float64."""
     dtype = str(value.dtype)
-    top = tb.sblock_alloc_buffer((1,), dtype, scope="global")
+    kept = "float32" if forest.link == "rounded_softmax" else dtype
+    top = tb.sblock_alloc_buffer((1,), kept, scope="global")
     total = tb.sblock_alloc_buffer((1,), "float64", scope="global")
     IRBuilder.name("top", top)
     IRBuilder.name("total", total)
-    tb.buffer_store(top, margin[r, 0].astype(dtype), [0])
-    with tb.serial(1, classes) as c:
-        tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(dtype)), [0])
-    tb.buffer_store(total, tirx.FloatImm("float64", 0.0), [0])
-    with tb.serial(0, classes) as c:
-        tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype) - top[0]), [r, c])
-        tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
-    with tb.serial(0, classes) as c:
-        tb.buffer_store(value, value[r, c] / total[0].astype(dtype), [r, c])
+    end = 0
+    for size in forest.targets or (forest.n_outputs,):
+        begin, end = end, end + size
+        tb.buffer_store(top, margin[r, begin].astype(kept), [0])
+        with tb.serial(begin + 1, end) as c:
+            tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(kept)), [0])
+        tb.buffer_store(total, tirx.FloatImm("float64", 0.0), [0])
+        with tb.serial(begin, end) as c:
+            power = tirx.exp(margin[r, c].astype(dtype) - top[0].astype(dtype))
+            tb.buffer_store(value, power.astype(kept).astype(dtype), [r, c])
+            tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
+        with tb.serial(begin, end) as c:
+            tb.buffer_store(value, value[r, c] / total[0].astype(kept).astype(dtype), [r, c])

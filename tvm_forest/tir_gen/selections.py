@@ -8,10 +8,10 @@ reaches is decided from below: at a node whose leaves are the numbers a to b - 1
     bit j at the node = test ? bit j at its left child : bit j at its right child
 
 which needs a selection only if a multiple of 2^j lies between a and b; otherwise bit j is the same
-for all leaves there, a plane of zeros or of ones. Where it is 1 for all leaves on the left and 0 for
-all on the right, which is why they are numbered that way, it is the test itself. So a tree needs as
-many selections as there are other such pairs of a node and a bit, whatever its shape: 2 for each
-node of a tree of 255 leaves.
+for all leaves there, a plane of zeros or of ones. Where it is 1 for all leaves on the left and 0
+for all on the right, which is why they are numbered that way, it is the test itself. So a tree
+needs as many selections as there are other such pairs of a node and a bit, whatever its shape: 3
+for each node of a tree of 255 leaves and 20 levels.
 
 A selection is a word of four planes, 16 bits each, from the lowest on: the test, what is taken
 where it is true, what is taken where it is false, and the plane that is written. They stand bit by
