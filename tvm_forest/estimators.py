@@ -21,7 +21,7 @@ from . import api
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest
 from .runtime import Predictor
-from .schedule import Schedule
+from .schedule_prims.batches import Schedules
 
 _PROBABILITIES = ("sigmoid", "logistic", "softmax")
 
@@ -60,7 +60,7 @@ class _ForestEstimator(BaseEstimator):
     def __init__(
         self,
         model: Any = None,
-        schedule: Schedule | None = None,
+        schedule: Schedules | None = None,
         target: api.TargetLike = "llvm",
         n_jobs: int | None = None,
     ) -> None:
