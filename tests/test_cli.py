@@ -42,6 +42,16 @@ def test_info_says_what_the_model_is(model: Path, capsys: pytest.CaptureFixture[
     assert all(part in shown for part in parts)
 
 
+def test_info_says_why_a_schedule_is_the_default(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", str(model), "--why"]) == 0
+    said = capsys.readouterr().out
+    assert "batches of 1 and more:\n" in said
+    assert "batches of 1 row and more: " in said
+    assert "rows ranked: " in said
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".csv"])
 def test_predictions_are_written_whole(
     model: Path, booster: Any, tmp_path: Path, suffix: str

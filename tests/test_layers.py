@@ -28,6 +28,7 @@ LEVELS = {
     "schedule_prims": 3,
     "tir_gen": 4,
     "passes": 5,
+    "threads": 4,
     "runtime": 5,
     "targets": 6,
     "lower": 7,
@@ -42,7 +43,7 @@ LEVELS = {
     "cli": 12,
     "__init__": 12,
 }
-TVM_ROOMS = {"tir_gen", "passes", "runtime", "targets", "lower", "relax"}
+TVM_ROOMS = {"tir_gen", "passes", "threads", "runtime", "targets", "lower", "relax"}
 TVM = {"tvm", "tvm_ffi"}
 TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}

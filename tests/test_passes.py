@@ -526,6 +526,15 @@ def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
     assert "isnan" in tvm_forest.lower(left, sch).after.script()
 
 
+@pytest.mark.parametrize(("name", "groups"), [("interleave", 3), ("straight lines", 2)])
+def test_walks_that_are_left_over_go_together_too(name: str, groups: int) -> None:
+    """Rows by 4, 2 and 1, for their number is unknown; of 11 trees 3 times 3, and the other 2."""
+    found: list[tirx.For] = []
+    func = tvm_forest.lower(FOREST, SCHEDULES[name]).after["predict"]
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    assert sum(str(loop.loop_var) == "group" for loop in found) == groups
+
+
 # -- what users look at ---------------------------------------------------------------------------
 
 

@@ -287,7 +287,7 @@ def test_a_file_with_more_behind_it_is_refused(more: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(format=2), "field 'format': expected 1, got 2.*read it with the"),
+        (lambda m: m.update(format=1), "field 'format': expected 2, got 1.*read it with the"),
         (lambda m: m.update(kind="profile"), "field 'kind': expected 'predictor', got 'profile'"),
         (lambda m: m.pop("n_jobs"), "not as expected .KeyError: 'n_jobs'"),
         (lambda m: m.update(n_jobs=0), "argument 'n_jobs'"),
@@ -296,7 +296,9 @@ def test_a_file_with_more_behind_it_is_refused(more: Any) -> None:
         (lambda m: m["functions"].update(other=[]), "not as expected"),
         (lambda m: m["forest"].update(shade=1), "field 'shade' is unknown"),
         (lambda m: m["forest"].update(n_features=1), "tests feature"),
-        (lambda m: m.update(schedule="{}"), "no schedule"),
+        (lambda m: m.update(schedules={"1": "{}"}), "no schedule"),
+        (lambda m: m.update(schedules={"2": START.to_json()}), "no schedule for batches of 1 row"),
+        (lambda m: m.update(schedules={"1": START.to_json(), "few": "{}"}), "not as expected"),
     ],
 )
 def test_an_intact_file_that_says_something_else_is_refused(change: Any, message: str) -> None:

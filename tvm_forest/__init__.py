@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .api import (
         build,
         default_schedule,
+        default_schedules,
         load,
         load_predictor,
         lower,
@@ -64,6 +65,7 @@ _HOME = {
     "UnsupportedModel": "errors",
     "build": "api",
     "default_schedule": "api",
+    "default_schedules": "api",
     "load": "api",
     "load_predictor": "api",
     "lower": "api",
@@ -91,6 +93,7 @@ __all__ = [
     "UnsupportedModel",
     "build",
     "default_schedule",
+    "default_schedules",
     "load",
     "load_predictor",
     "lower",

@@ -18,6 +18,7 @@ from .forest_passes.plain import plain
 from .profile import Profile
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
+from .schedule_prims.batches import Schedules
 from .schedule_prims.model import check_fit
 from .search import heuristic
 from .target import Target, parse_target
@@ -59,13 +60,23 @@ def new_schedule(model: Any) -> Schedule:
 
 
 def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the schedule that `build` uses if none is given.
+    """Return the schedule that `build` uses for large batches if none is given.
 
     Args:
         model: see `load`.
         target: see `build`.
     """
     return heuristic.default_schedule(load(model), parse_target(target))
+
+
+def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Schedule]:
+    """Return what `build` uses if no schedule is given: schedules by the smallest batch of each.
+
+    Args:
+        model: see `load`.
+        target: see `build`.
+    """
+    return heuristic.default_schedules(load(model), parse_target(target))
 
 
 def profile(model: Any, rows: Any) -> Profile:
@@ -134,7 +145,7 @@ def _forest(model: Any, profile: Profile | None = None) -> Forest:
 
 def lower(
     model: Any,
-    schedule: Schedule | None = None,
+    schedule: Schedules | None = None,
     target: TargetLike = "llvm",
     *,
     profile: Profile | None = None,
@@ -143,7 +154,7 @@ def lower(
 
     Args:
         model: see `load`.
-        schedule: how to evaluate it; the default schedule if None.
+        schedule: see `build`.
         target: see `build`.
         profile: see `build`.
 
@@ -157,14 +168,14 @@ def lower(
     from .lower import lower as lower_forest
 
     forest, machine = _forest(model, profile), parse_target(target)
-    chosen = heuristic.default_schedule(forest, machine) if schedule is None else schedule
+    chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
     return lower_forest(forest, chosen, machine)
 
 
 def build(
     model: Any,
     target: TargetLike = "llvm",
-    schedule: Schedule | None = None,
+    schedule: Schedules | None = None,
     *,
     profile: Profile | None = None,
     exact: bool = True,
@@ -176,7 +187,8 @@ def build(
         model: see `load`.
         target: "llvm" for the CPU at hand, a dict such as {"kind": "llvm", "mcpu": "x86-64-v3"},
             or a Target.
-        schedule: how to evaluate the model; the default schedule if None.
+        schedule: how to evaluate the model: a Schedule, or several by the smallest batch that each
+            serves, such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
             one already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
@@ -192,11 +204,11 @@ def build(
     """
     from . import saving  # noqa: F401  # gives Predictor its method save
     from .lower import build as compile_forest
-    from .runtime import check_n_jobs
+    from .threads import check_n_jobs
 
     check_n_jobs("build", n_jobs)
     forest, machine = _forest(model, profile), parse_target(target)
-    chosen = heuristic.default_schedule(forest, machine) if schedule is None else schedule
+    chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
     predictor = compile_forest(forest, chosen, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
@@ -228,7 +240,7 @@ def verify(
     model: Any,
     rows: Any = None,
     *,
-    schedule: Schedule | None = None,
+    schedule: Schedules | None = None,
     target: TargetLike = "llvm",
     n_rows: int = 1000,
 ) -> Report:
@@ -238,7 +250,7 @@ def verify(
         model: see `load`.
         rows: (R, F) rows as `predict` takes them, or None. Rows made of the model's own thresholds
             are always compared as well.
-        schedule: see `build`; it must keep the order of additions.
+        schedule: see `build`; must keep the order of additions.
         target: see `build`.
         n_rows: number of rows to make.
 

@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="say what a model file holds")
     info.add_argument("model", nargs="?", help="model file of XGBoost, LightGBM or ONNX")
     info.add_argument("--support", action="store_true", help="say what is accepted and refused")
+    info.add_argument("--why", action="store_true", help="say why a schedule is the default")
     info.set_defaults(run=_info)
 
     predict = commands.add_parser("predict", help="predict rows of a file")
@@ -81,8 +82,13 @@ def _info(options: argparse.Namespace) -> None:
         raise InputError("info: argument 'model': missing; give a model file, or --support")
     forest = api.load(options.model)
     _print_table(options.model, describe(forest))
-    print()
-    print(api.default_schedule(forest))
+    for smallest, schedule in api.default_schedules(forest).items():
+        print(f"\nbatches of {smallest} and more:\n{schedule}")
+    if options.why:
+        from .search.heuristic import explain
+        from .target import Target
+
+        print("", *explain(forest, Target()), sep="\n")
 
 
 def describe(forest: Forest) -> dict[str, str]:
@@ -293,7 +299,8 @@ def _demo(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     predictor = api.build(model)
     print(f"compiled in {time.perf_counter() - begin:.1f} s, the import of TVM included\n")
-    print(f"{predictor.schedule}\n")
+    for smallest, schedule in predictor.schedules.items():
+        print(f"batches of {smallest} and more:\n{schedule}\n")
     rows = np.concatenate([test, hard_rows(predictor.forest, 4000)])
     _prove_equal(predictor, model, rows)
     print("\ntime per call on one thread, distinct batches in rotation:")

@@ -21,7 +21,7 @@ from . import api
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, by_target
 from .runtime import PROBABILITIES, Predictor
-from .schedule import Schedule
+from .schedule_prims.batches import Schedules
 
 _COLUMNS = """
     check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
@@ -58,7 +58,7 @@ class _ForestEstimator(BaseEstimator):
     def __init__(
         self,
         model: Any = None,
-        schedule: Schedule | None = None,
+        schedule: Schedules | None = None,
         target: api.TargetLike = "llvm",
         n_jobs: int | None = None,
     ) -> None:

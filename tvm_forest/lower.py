@@ -24,9 +24,10 @@ from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
-from .runtime import Predictor
+from .runtime import PARALLEL, Predictor, columns_of_trees
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
+from .schedule_prims.batches import Schedules, by_batch, function_names
 from .schedule_prims.model import check_fit
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
@@ -35,10 +36,9 @@ from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical, model_buffers
 from .tir_gen.linear import linear_arrays, numbered
 
-FUNCTIONS: tuple[Output, ...] = ("predict", "per_tree", "apply")
-
-PARALLEL = "_parallel"
-"""Suffix of the functions that use threads; those without it run on the caller's thread."""
+SUMS: Output = "predict"
+OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
+"""What is asked for seldom, and so compiled once only."""
 
 
 class Lowered(NamedTuple):
@@ -72,55 +72,65 @@ class Packed(NamedTuple):
         return {spec.name: self.arrays[spec.name] for spec in specs}
 
 
-def build(forest: Forest, sch: Schedule, target: Target, exact: bool = True) -> Predictor:
+def build(
+    forest: Forest,
+    schedule: Schedules,
+    target: Target,
+    exact: bool = True,
+    signature: str | None = None,
+) -> Predictor:
     """Compile a forest into a predictor.
 
     Args:
         forest: the model.
-        sch: how to evaluate it; made for `plain(forest)`.
+        schedule: how to evaluate it, see `by_batch`; made for `plain(forest)`.
         target: the machine.
         exact: refuse a schedule that adds leaves in another order than the model.
+        signature: of the model if `forest` is what became of it, see `Predictor.forest`.
 
     Raises:
-        ScheduleError: the schedule does not fit the model, or is not exact.
-        BuildError: the layout cannot hold the model, or TVM fails.
+        ScheduleError: a schedule does not fit the model, or is not exact.
+        BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    return _compile(pack(forest, sch, exact), sch, target, forest.signature)
-
-
-def rebuild(forest: Forest, sch: Schedule, target: Target, signature: str) -> Predictor:
-    """Compile what `build` compiled, from the predictor's own forest.
-
-    Args:
-        forest: the model as the schedule rewrote it, `Predictor.forest`.
-        sch, target: see `build`.
-        signature: of the model as it was before.
-
-    Raises:
-        BuildError, InputError: see `build`.
-    """
-    return _compile(_laid_out(forest, sch), sch, target, signature)
-
-
-def _compile(packed: Packed, sch: Schedule, target: Target, signature: str) -> Predictor:
-    lowered, arguments = _lower(packed, sch, target)
-    _check_device(sch)
-    machine = cpu.tvm_target(target)
+    schedules = by_batch(schedule)
+    packed = _pack_each(forest, schedules, exact)
+    lowered, arguments = _lower(packed, schedules, target)
+    for sch in packed:
+        _check_device(sch)
     try:
-        library = cpu.compile_module(lowered.after, machine)
+        library = cpu.compile_module(lowered.after, cpu.tvm_target(target))
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
-        raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{sch}") from error
-    return Predictor(library, arguments, packed.forest, sch, target, signature)
+        shown = "\n".join(map(str, packed))
+        raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
+    columns = columns_of_trees(packed[schedules[max(schedules)]].forest)
+    origin = signature or forest.signature
+    return Predictor(library, arguments, plain(forest), schedules, columns, target, origin)
 
 
-def lower(forest: Forest, sch: Schedule, target: Target) -> Lowered:
+def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     """Return the functions before and after lowering, to be looked at.
 
     Raises:
         The same as `build`.
     """
-    return _lower(pack(forest, sch), sch, target)[0]
+    schedules = by_batch(schedule, "lower")
+    return _lower(_pack_each(forest, schedules), schedules, target)[0]
+
+
+def _pack_each(
+    forest: Forest, schedules: dict[int, Schedule], exact: bool = False
+) -> dict[Schedule, Packed]:
+    """Lay the model out for each schedule, once for all that ask for the same."""
+    forest, shared = plain(forest), dict[tuple[str, ...], Packed]()
+    packed = {}
+    for sch in schedules.values():
+        _check_schedule(forest, sch, exact)
+        asked = (sch.representation, *(str(step) for step in sch.rewrites))
+        if asked not in shared:
+            shared[asked] = pack(forest, sch, exact)
+        packed[sch] = shared[asked]
+    return packed
 
 
 def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = None) -> Packed:
@@ -147,27 +157,42 @@ def _laid_out(forest: Forest, sch: Schedule) -> Packed:
     return Packed(forest, layout, arrays | linear_arrays(forest))
 
 
-def _lower(packed: Packed, sch: Schedule, target: Target) -> tuple[Lowered, dict[str, list[Array]]]:
+def _lower(
+    packed: dict[Schedule, Packed], schedules: dict[int, Schedule], target: Target
+) -> tuple[Lowered, dict[str, list[Array]]]:
+    """Lower the sums of every schedule, and what leaves say by the one for large batches."""
+    names = function_names(schedules)
+    sums = [(name, SUMS, schedules[smallest]) for smallest, name in names.items()]
+    leaves = [(name, name, schedules[max(schedules)]) for name in OF_LEAVES]
+    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
+    arguments = dict[str, list[Array]]()
+    for name, output, sch in dict.fromkeys([*sums, *leaves]):
+        found = _lower_function(name, output, packed[sch], sch, target)
+        before[name], arguments[name] = found[0], found[2]
+        after |= found[1]
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+
+
+def _lower_function(
+    name: str, output: Output, packed: Packed, sch: Schedule, target: Target
+) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc], list[Array]]:
+    """Return a function before and after lowering, with its twin for threads, and its arrays."""
     # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
     forest, rep, _ = packed
     machine = cpu.tvm_target(target)
-    abilities = cpu.abilities(machine)
-    before, after, arguments = {}, {}, dict[str, list[Array]]()
     forms = walk_forms(sch, forest)
-    for name in FUNCTIONS:
-        # 2. what is to be computed, and from what
-        base = [forest.base_score.astype(forest.base_dtype)] if name == "predict" else []
-        arguments[name] = [*packed.read_by(name).values(), *base]
-        canonical = emit_canonical(forest, rep, name)
-        before[name] = canonical["main"]
-        for suffix, variant in _variants(sch).items():
-            # 3. how it is to be computed
-            scheduled = _schedule(canonical, variant, forms)
-            # 4. what the machine has to do
-            mod = tirx.transform.BindTarget(machine)(scheduled)
-            mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
-            after[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
-    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
+    # 2. what is to be computed, and from what
+    base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
+    canonical = emit_canonical(forest, rep, output)
+    functions = {}
+    for suffix, variant in _variants(sch).items():
+        # 3. how it is to be computed
+        scheduled = _schedule(canonical, variant, forms)
+        # 4. what the machine has to do
+        mod = tirx.transform.BindTarget(machine)(scheduled)
+        mod = pipeline(rep, forest.comparison, variant, forms, cpu.abilities(machine))(mod)
+        functions[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
+    return canonical["main"], functions, [*packed.read_by(output).values(), *base]
 
 
 def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation]:

@@ -60,7 +60,7 @@ def rounds(self: Predictor, begin: int = 0, end: int = 0) -> Predictor:
 
 def _compiled(whole: Predictor, begin: int, end: int) -> Predictor:
     forest = take_rounds(whole.forest, begin, end)
-    part = build(forest, heuristic.default_schedule(forest, whole.target), whole.target)
+    part = build(forest, heuristic.default_schedules(forest, whole.target), whole.target)
     part.n_jobs = whole.n_jobs
     return part
 

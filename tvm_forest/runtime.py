@@ -6,8 +6,9 @@ takes: library, arrays, Forest; gives: Predictor.
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 # TVM would otherwise use half of the cores, and pin the calling thread to one of them.
 os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
@@ -19,40 +20,83 @@ import tvm_ffi
 
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, by_target, labelled
-from .nest import Loop
 from .rows import to_rows, writable_view
 from .schedule import Schedule
+from .schedule_prims.batches import function_names, schedule_of
 from .target import Target
+from .threads import (
+    MOST_THREADS,
+    STEPS_WORTH_A_THREAD,
+    check_n_jobs,
+    rows_of_one_thread,
+    set_threads,
+)
 from .tir_gen.canonical import result_dtype, result_names
 
-WALKS_WORTH_A_THREAD = 10_000
-"""Rows times trees from which all cores are used by default: 96 rows of `airline` or `higgs` (100
-trees of depth 8) take 65 us on one core of Zen 4, 45 to 52 us on two; fewer rows gain nothing."""
+PARALLEL = "_parallel"
+"""Suffix of the functions that use threads; those without it run on the caller's thread."""
 
 PROBABILITIES = ("sigmoid", "unbounded_sigmoid", "logistic", "softmax", "rounded_softmax")
 """Links that make probabilities."""
 
-MOST_THREADS = 1024
-"""More are taken as so many; TVM fails to count 2**31."""
+FEW = 64
+"""Rows of a batch that goes through a `_Frame`, if they take no more than `FEW_BYTES`."""
+
+FEW_BYTES = 1 << 15
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
-_pool = threading.local()
+
+class _Function(NamedTuple):
+    """A compiled function.
+
+    Attributes:
+        alone: runs on the caller's thread.
+        parallel: uses threads; None if the schedule has no parallel loop.
+        arguments: the tensors between the rows and the outputs.
+        block: rows that its parallel loops leave to one thread.
+    """
+
+    alone: Any
+    parallel: Any
+    arguments: tuple[Any, ...]
+    block: int
+
+
+class _Frame(NamedTuple):
+    """Memory for one call with few rows.
+
+    To make a TVM tensor of an array takes 0.3 us, to allocate an array 0.2 us, and a call needs
+    three; to copy a row in and a result out takes 0.3 us together (Zen 4).
+
+    Attributes:
+        rows: (R, F), where rows are copied to.
+        call: the function.
+        arguments: all that it takes.
+        results: margins and values, (R,) or (R, C).
+    """
+
+    rows: Array
+    call: Any
+    arguments: tuple[Any, ...]
+    results: tuple[Array, Array]
 
 
 class Predictor:
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
-        forest: the model, with its trees in the order of the compiled code.
-        schedule: how it is evaluated.
+        forest: the model, with its trees in the order of rounds and classes.
+        schedule: how large batches are evaluated, and what leaves say.
+        schedules: how batches of so many rows and more are evaluated, see `by_batch`.
         target: what it is compiled for.
         library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
             hold machine code only.
         signature: `Forest.signature` of the model that was compiled.
+        columns: (T, W), the compiled trees that stand for each tree of the source model.
         arguments: for each function, the tensors between the rows and its outputs.
-        model_bytes: size of the arrays that `predict` reads.
+        model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
     """
@@ -62,7 +106,8 @@ class Predictor:
         library: tvm.runtime.Executable,
         arguments: dict[str, list[Array]],
         forest: Forest,
-        schedule: Schedule,
+        schedules: dict[int, Schedule],
+        columns: Array,
         target: Target,
         signature: str,
     ) -> None:
@@ -70,23 +115,41 @@ class Predictor:
 
         `arguments` are the arrays that each function takes between the rows and its outputs.
         """
-        self.forest, self.schedule, self.target, self.library = forest, schedule, target, library
-        self.signature = signature
+        self.forest, self.schedules, self.target, self.library = forest, schedules, target, library
+        self.schedule = schedules[max(schedules)]
+        self.signature, self.columns = signature, columns
         self.n_jobs: int | None = None
         tensors: dict[int, Any] = {}  # functions share arrays, and so they share tensors
         for array in (array for arrays in arguments.values() for array in arrays):
             tensors.setdefault(id(array), tvm.runtime.tensor(array))
-        self.model_bytes = sum(array.nbytes for array in arguments["predict"])
         self.arguments = {
             name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
         }
-        parallel = [loop for loop in schedule.loops() if loop.parallel]
-        suffixes = ("", "_parallel") if parallel else ("",)
-        self._functions = {name + s: library[name + s] for name in arguments for s in suffixes}
-        self._block = _rows_of_one_thread(parallel)
-        self._results = {name: result_dtype(forest, name) for name in result_names(forest)}
-        self._columns = _columns_of_trees(forest)
+        names = function_names(schedules)
+        read = {id(array): array.nbytes for name in names.values() for array in arguments[name]}
+        self.model_bytes = sum(read.values())
+        by_name = {name: schedules[smallest] for smallest, name in names.items()}
+        self._functions = {
+            name: self._function(name, by_name.get(name, self.schedule)) for name in arguments
+        }
+        self._starts = list(names)
+        self._serving = [self._functions[name] for name in names.values()]
+        dtypes = {name: result_dtype(forest, name) for name in result_names(forest)}
+        self._results = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+        self._row_dtype = np.dtype(forest.row_dtype)
+        self._gives_labels = forest.labels is not None and forest.label_rule != "none"
+        self._steps = int(forest.depths.sum()) + forest.n_trees  # of a row
+        self._frames = self._kept_frames()
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
+
+    def _function(self, name: str, sch: Schedule) -> _Function:
+        parallel = [loop for loop in sch.loops() if loop.parallel]
+        return _Function(
+            self.library[name],
+            self.library[name + PARALLEL] if parallel else None,
+            tuple(self.arguments[name]),
+            rows_of_one_thread(parallel),
+        )
 
     # -- public -----------------------------------------------------------------------------------
 
@@ -111,8 +174,12 @@ class Predictor:
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
+        if not self._gives_labels:
+            found = self._of_few(rows, n_jobs, iteration_range, 1)
+            if found is not None:
+                return found
         margin, value = self._sums(rows, n_jobs, iteration_range)
-        if self.forest.labels is None or self.forest.label_rule == "none":
+        if not self._gives_labels:
             return _squeeze(value)
         return labelled(self.forest, margin, value)
 
@@ -152,6 +219,9 @@ class Predictor:
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
+        found = self._of_few(rows, n_jobs, iteration_range, 0)
+        if found is not None:
+            return found
         return _squeeze(self._sums(rows, n_jobs, iteration_range)[0])
 
     def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
@@ -196,18 +266,67 @@ class Predictor:
         leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, None).astype(np.float64)
         leaves = np.abs(leaves.reshape(len(leaves), -1))
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
-        np.add.at(total.T, self.forest.tree_class[self._columns.ravel()], leaves.T)
+        np.add.at(total.T, self.forest.tree_class[self.columns.ravel()], leaves.T)
         unit = np.finfo(self.forest.sum_dtype).eps / 2
-        return (
-            0 * total if self.schedule.keeps_order else 2 * (len(self._columns) + 1) * unit * total
-        )
+        if schedule_of(self.schedules, len(leaves)).keeps_order:
+            return 0 * total
+        return 2 * (len(self.columns) + 1) * unit * total
 
     def __repr__(self) -> str:
         forest = self.forest
-        size = f"{len(self._columns)} trees, {forest.row_width} features"
+        size = f"{len(self.columns)} trees, {forest.row_width} features"
         return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
 
     # -- calls ------------------------------------------------------------------------------------
+
+    def _kept_frames(self) -> dict[tuple[int, int], list[_Frame]]:
+        """Return room for frames by the shape of rows, as far as rows are used as they are."""
+        forest, width = self.forest, self.forest.row_width
+        needs_more = (forest.missing is not None, forest.zero_missing, forest.known_categories)
+        if any((*needs_more, forest.derived, forest.refuses)):
+            return {}
+        most = min(FEW, FEW_BYTES // max(1, width * self._row_dtype.itemsize))
+        alone = (n for n in range(1, most + 1) if self._threads(self._serves(n), n, None) == 1)
+        return {(n, width): [] for n in alone}
+
+    def _of_few(self, rows: Any, n_jobs: Any, iteration_range: Range, which: int) -> Array | None:
+        """Predict margins (0) or values (1) the short way; None if rows ask for the long one."""
+        if type(rows) is not np.ndarray or rows.dtype is not self._row_dtype:
+            return None
+        frames = self._frames.get(rows.shape)
+        if frames is None or iteration_range is not None:
+            return None
+        if n_jobs is None:
+            n_jobs = self.n_jobs
+        if n_jobs is not None and (type(n_jobs) is not int or n_jobs != 1):
+            return None
+        try:
+            frame = frames.pop()
+        except IndexError:  # all are in use, by other threads
+            frame = self._new_frame(len(rows))
+        frame.rows[...] = rows
+        frame.call(*frame.arguments)
+        found = frame.results[which].copy()
+        frames.append(frame)
+        return found
+
+    def _new_frame(self, count: int) -> _Frame:
+        function = self._serves(count)
+        rows = np.empty((count, self.forest.row_width), self._row_dtype)
+        results = self._new_results(count)
+        ends = (tvm_ffi.from_dlpack(array) for array in results.values())
+        arguments = (tvm_ffi.from_dlpack(rows), *function.arguments, *ends)
+        margin = _squeeze(results["margin"])
+        value = _squeeze(results["value"]) if "value" in results else margin
+        return _Frame(rows, function.alone, arguments, (margin, value))
+
+    def _new_results(self, count: int) -> dict[str, Array]:
+        shape = (count, self.forest.n_outputs)
+        return {name: np.empty(shape, dtype) for name, dtype in self._results.items()}
+
+    def _serves(self, count: int) -> _Function:
+        """Return the function that predicts so many rows."""
+        return self._serving[max(0, bisect_right(self._starts, count) - 1)]
 
     def _sums(
         self, rows: Any, n_jobs: int | None, iteration_range: Range = None
@@ -216,9 +335,8 @@ class Predictor:
         if iteration_range is not None and (part := self._part(iteration_range)) is not self:
             return part._sums(rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
-        shape = (len(rows), self.forest.n_outputs)
-        results = {name: np.empty(shape, dtype) for name, dtype in self._results.items()}
-        self._call("predict", rows, list(results.values()), n_jobs)
+        results = self._new_results(len(rows))
+        self._call(self._serves(len(rows)), rows, results.values(), n_jobs)
         return results["margin"], results.get("value", results["margin"])
 
     def _leaves(
@@ -229,9 +347,9 @@ class Predictor:
             return part._leaves(name, dtype, rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
         leaves = np.empty((len(rows), self.forest.n_trees), dtype)
-        self._call(name, rows, [leaves], n_jobs)
-        whole = np.array_equal(self._columns[:, 0], np.arange(self.forest.n_trees))
-        return leaves[:, :, None] if whole else leaves[:, self._columns]
+        self._call(self._functions[name], rows, [leaves], n_jobs)
+        whole = np.array_equal(self.columns[:, 0], np.arange(self.forest.n_trees))
+        return leaves[:, :, None] if whole else leaves[:, self.columns]
 
     def _part(self, iteration_range: Any) -> Predictor:
         try:
@@ -243,25 +361,28 @@ class Predictor:
             ) from None
         return self.rounds(begin, end)
 
-    def _call(self, name: str, rows: Array, outputs: list[Array], n_jobs: int | None) -> None:
-        threads = self._threads(len(rows), self.n_jobs if n_jobs is None else n_jobs)
-        if not len(rows):
+    def _call(
+        self, function: _Function, rows: Array, outputs: Iterable[Array], n_jobs: int | None
+    ) -> None:
+        count = len(rows)
+        threads = self._threads(function, count, self.n_jobs if n_jobs is None else n_jobs)
+        if not count:
             return
-        parallel = self._functions.get(f"{name}_parallel") if threads > 1 else None
-        if parallel is not None:
-            _set_threads(threads)
-        function = parallel or self._functions[name]
-        function(writable_view(rows), *self.arguments[name], *outputs)
+        parallel = function.parallel is not None and threads > 1
+        if parallel:
+            set_threads(threads)
+        run = function.parallel if parallel else function.alone
+        run(writable_view(rows), *function.arguments, *outputs)
 
-    def _threads(self, n_rows: int, n_jobs: Any) -> int:
+    def _threads(self, function: _Function, n_rows: int, n_jobs: Any) -> int:
         if n_jobs is None:
-            large = n_rows * self.forest.n_trees >= WALKS_WORTH_A_THREAD
-            return self.target.cores if large and n_rows > self._block else 1
+            large = n_rows > function.block and n_rows * self._steps >= STEPS_WORTH_A_THREAD
+            return self.target.cores if large else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
 
 
-def _columns_of_trees(forest: Forest) -> Array:
+def columns_of_trees(forest: Forest) -> Array:
     """Return (T, W), the compiled trees that stand for each tree of the source model."""
     known = np.flatnonzero(forest.tree_id >= 0)
     order = known[np.argsort(forest.tree_id[known], kind="stable")]
@@ -269,29 +390,5 @@ def _columns_of_trees(forest: Forest) -> Array:
     return order.reshape(trees, -1) if trees else order.reshape(0, 1)
 
 
-def _rows_of_one_thread(parallel: list[Loop]) -> int:
-    """Rows that the parallel loops leave to one thread; 0 if they share out trees as well."""
-    if any(loop.kind == "tree" for loop in parallel):
-        return 0
-    return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)
-
-
-def check_n_jobs(where: str, n_jobs: Any) -> None:
-    """Raise InputError unless n_jobs is None, -1 or a positive number."""
-    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and not (whole and (n_jobs == -1 or n_jobs >= 1)):
-        raise InputError(
-            f"{where}: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
-            "-1 for all cores, or None"
-        )
-
-
 def _squeeze(array: Array) -> Array:
     return array[:, 0] if array.shape[1] == 1 else array
-
-
-def _set_threads(count: int) -> None:
-    """Set the size of the calling thread's pool; TVM keeps one for each."""
-    if getattr(_pool, "count", None) != count:
-        tvm_ffi.get_global_func("runtime.config_threadpool")(1, count)
-        _pool.count = count

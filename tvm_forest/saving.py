@@ -20,14 +20,16 @@ from . import archive, ranges  # noqa: F401  # ranges gives Predictor its method
 from .archive import Archive
 from .errors import BuildError, ForestError, ModelFormatError
 from .forest.parts import from_parts, to_parts
-from .lower import rebuild
-from .runtime import Predictor, check_n_jobs
+from .lower import build
+from .runtime import Predictor
 from .schedule_prims import Schedule
+from .schedule_prims.batches import by_batch
 from .target import parse_target
 from .targets import machine_code
 from .targets.machine_code import MachineCode
+from .threads import check_n_jobs
 
-FORMAT = 1
+FORMAT = 2
 """Counts up when an older version of the package would read a file wrongly."""
 
 KIND = "predictor"
@@ -71,6 +73,7 @@ def to_bytes(predictor: Predictor) -> bytes:
     values, arrays = to_parts(predictor.forest)
     parts: dict[str, Any] = {f"code.{code.form}": code.data}
     parts |= {f"forest/{name}.npy": array for name, array in arrays.items()}
+    parts["columns.npy"] = predictor.columns
     names: dict[int, str] = {}  # functions share arrays
     for array in (a for arguments in predictor.arguments.values() for a in arguments):
         if id(array) not in names:
@@ -87,7 +90,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         "code": {"form": code.form, "made_for": code.made_for},
         "functions": {k: [names[id(a)] for a in v] for k, v in predictor.arguments.items()},
         "forest": values,
-        "schedule": predictor.schedule.to_json(),
+        "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }
     return archive.pack(Archive(manifest, parts))
 
@@ -131,15 +134,17 @@ def _predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     prefix = "forest/"
     own = {k[len(prefix) : -4]: v for k, v in parts.items() if k.startswith(prefix)}
     forest = from_parts(manifest["forest"], own)
-    sch = Schedule.from_json(manifest["schedule"])
+    named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
+    schedules = by_batch(named, "load_predictor")
     target = parse_target(manifest["target"])
     check_n_jobs("load_predictor", manifest["n_jobs"])
     library = _library(manifest, parts)
     if library is None:
-        predictor = rebuild(forest, sch, target, manifest["signature"])
+        predictor = build(forest, schedules, target, exact=False, signature=manifest["signature"])
     else:
         arguments = {k: [parts[name] for name in v] for k, v in manifest["functions"].items()}
-        predictor = Predictor(library, arguments, forest, sch, target, manifest["signature"])
+        about = (parts["columns.npy"], target, manifest["signature"])
+        predictor = Predictor(library, arguments, forest, schedules, *about)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 

@@ -5,8 +5,10 @@ takes: a target string or dict; gives: Target, plain facts without TVM.
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .errors import InputError
@@ -24,11 +26,19 @@ class Target:
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
         cores: CPU cores that this process may use.
+        abilities: what the CPU at hand can do, in the words of Linux, such as "avx512f"; empty
+            where the system does not tell, or if a CPU was named.
     """
 
     kind: str = "llvm"
     options: tuple[tuple[str, Any], ...] = ()
     cores: int = field(default_factory=lambda: available_cores())
+    abilities: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.abilities is None:
+            named = any(key == "mcpu" for key, _ in self.options)
+            object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that TVM takes."""
@@ -40,6 +50,17 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@functools.cache
+def cpu_abilities() -> frozenset[str]:
+    """Return what Linux says that the CPU can do; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = (line.partition(":")[2] for line in lines if line.startswith("flags"))
+    return frozenset(next(flags, "").split())
 
 
 def parse_target(target: str | dict[str, Any] | Target) -> Target:

@@ -12,7 +12,7 @@ A walk of one row, with the steps of the array layout:
 The annotation `tvm_forest.walk` of a leaf loop says how it is done (see WalkForm). Walks that
 advance together do so stage by stage: all loads first, then all comparisons, then all steps. They
 come from a loop annotated `tvm_forest.interleave`, which becomes groups of that many iterations and
-a loop over those that are left; with `tvm_forest.simdize` the walks of a group are vector lanes.
+smaller ones of those that are left; with `tvm_forest.simdize` walks of a group are vector lanes.
 """
 
 from __future__ import annotations
@@ -94,17 +94,20 @@ class _LeafLoops:
         return code.finish()
 
     def _interleaved(self, loop: tirx.For, form: WalkForm, width: int) -> tirx.Stmt:
-        """Groups of `width` iterations, then the others in order."""
+        """Groups of `width` iterations, then what is left: in one group if its size is known."""
         extent = loop.extent.astype("int64")
-        groups = tirx.floordiv(extent, i64(width))
-        code = Code()
-        with code.repeat("group", groups) as group:
-            first = loop.min + group * width
-            self._emit_walks(
-                code, [at_iteration(loop, first + lane) for lane in range(width)], form
-            )
-        with code.repeat("rest", extent - groups * width) as rest:
-            self._emit_walks(code, [at_iteration(loop, loop.min + groups * width + rest)], form)
+        code, first = Code(), loop.min
+        known = isinstance(loop.extent, tirx.IntImm)
+        widths = [width, int(loop.extent) % width] if known else _halves(width)
+        for size in filter(None, widths):
+            groups = tirx.floordiv(extent, i64(size))
+            if not (known and int(loop.extent) < size):
+                with code.repeat("group", groups) as group:
+                    begin = first + group * size
+                    self._emit_walks(
+                        code, [at_iteration(loop, begin + lane) for lane in range(size)], form
+                    )
+            first, extent = first + groups * size, extent - groups * size
         return code.finish()
 
     def _bits(self, loop: tirx.For) -> tirx.Stmt:
@@ -273,6 +276,11 @@ def _emit_checked(walks: _Walks, hops: int, held: bool) -> None:
 def replace_walk(expr: Any, value: Any) -> Any:
     """Return an expression with its walk replaced by a value."""
     return tvm_ffi.structural_map(expr, (tvm.ir.Call, lambda c: value if is_walk(c) else c))
+
+
+def _halves(width: int) -> list[int]:
+    """Return a width, half of it, half of that, down to 1: 8, 4, 2, 1."""
+    return [width >> k for k in range(width.bit_length())]
 
 
 def at_iteration(loop: tirx.For, value: Any) -> tirx.BufferStore:

@@ -38,7 +38,7 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
     they may end at different depths, and a walk that has ended stays where it is. Iterations that
-    are left over are walked one after the other.
+    are left over form a smaller group; rows, whose number is unknown, groups of half the size each.
 
     Pass: LowerWalks.
 

@@ -1,15 +1,24 @@
-"""The schedule that is used when none is given.
+"""The schedules that are used when none is given, and why.
 
-takes: Forest, Target; gives: Schedule.
+takes: Forest, Target; gives: Schedules by the smallest batch they serve; sentences.
+
+`RULES` names, for each smallest batch, what is tried in order. A rule looks at counts of the model
+and at what the CPU can do, and returns a `Choice` or says why not; a batch for which no rule
+chooses is served like smaller ones. To add a layout is to write a rule and to put it in its place.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import NamedTuple
 
 import numpy as np
 
 from ..forest import Forest
 from ..forest_passes.plain import plain
 from ..schedule import Schedule
+from ..schedule_prims.batches import by_batch
 from ..target import Target
 
 ROWS = 64
@@ -19,38 +28,55 @@ WALKS = 8
 """Walks that hide each other's loads; with 16 registers more of them spill (measured: 4 walks 1.3
 times slower, 12 walks 1.1 times, `airline`, batch 4096, Zen 4)."""
 
+TREES = 10
+"""Trees that a single row walks through together. Zen 4, batch 1, 8 and 16 trees beside 10: `year`
+packed 1.13 and 1.11 times slower, `letters` ranked 1.09 and 1.12, others 1.00 to 1.12."""
+
+TOGETHER = 8
+"""Rows from which they walk together, and not the trees. Time of the latter over the former, 4 and
+8 rows, Zen 4: `year` 0.82 and 1.17, `covtype` 0.75 and 1.13, `letters` 0.73 and 1.15."""
+
+TOGETHER_BESIDE_TILES = 16
+"""The same where single rows go through tiles, 8, 15 and 16 rows: `airline` 0.84, 0.68 and 0.91,
+`abalone` 1.02, 0.87 and 1.12, `letters` 1.15, 0.93 and 1.17."""
 
 MOST_PADDING = 32
 """Slots of the array layout for each node, above which the sparse layout is taken. Padding costs
 memory only: with 9 slots a node (covtype, 800 trees) the array is still 1.7 times faster."""
 
-MOST_COLUMNS = 4
+MOST_COLUMNS = 4.0
 """Columns to be coded for each hop of a row through the forest, above which the ranked layout is
 not taken. `epsilon` has 2.2 of them, and takes half the time that it takes in the array layout."""
 
+MOST_COLUMNS_FEW_ROWS = 0.5
+"""The same for batches of 8 rows: there `epsilon` takes 1.9 times the time of the array layout, and
+`year` (0.13) 0.9 of it."""
+
+MOST_COLUMNS_ONE_ROW = 0.05
+"""The same for a single row, whose columns are coded one by one: the ranked layout takes 0.8 of the
+time of the packed one on `covtype` (0.02), 0.92 on `higgs` (0.03) and 1.1 on `year` (0.13)."""
+
 WORD = 32
-"""Bits that the ranked layout has for a node."""
+"""Bits that the ranked layout has for a node, and the packed one beside the threshold."""
+
+TILE = 8
+"""Nodes of a tile, the lanes of a vector of AVX2."""
 
 
-def _layout(forest: Forest) -> str:
-    """Name the layout that was fastest, in batches, on every model that it can hold."""
-    if _fits_ranked(forest):
-        return "ranked"
-    slots = float(np.sum(2.0 ** (forest.depths + 1.0) - 1.0))
-    return "array" if slots <= MOST_PADDING * forest.n_nodes else "sparse"
+class Choice(NamedTuple):
+    """What a rule has chosen.
+
+    Attributes:
+        schedule: how to evaluate the model.
+        reason: why, with the counts that decided.
+    """
+
+    schedule: Schedule
+    reason: str
 
 
-def _fits_ranked(forest: Forest) -> bool:
-    """Whether columns, ranks and children fit a word, and coding rows costs less than walking."""
-    inner = ~forest.is_leaf
-    column = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
-    tests = np.stack([column, forest.threshold[inner]], axis=1, dtype=np.float64)
-    columns, counts = np.unique(np.unique(tests, axis=0)[:, 0], return_counts=True)
-    most = int(counts.max(initial=0))
-    links = 2 * int(np.diff(forest.tree_offset).max()) - 1
-    bits = (8 if most <= 255 else 16) + max(0, len(columns) - 1).bit_length() + links.bit_length()
-    pays = len(columns) <= MOST_COLUMNS * int(forest.depths.sum())
-    return pays and most <= 65535 and bits <= WORD
+Rule = Callable[[Forest, Target], Choice | str]
+"""Takes a plain forest; gives a choice, or the reason why not."""
 
 
 def new_schedule(forest: Forest) -> Schedule:
@@ -61,15 +87,173 @@ def new_schedule(forest: Forest) -> Schedule:
     return Schedule(arranged.n_trees, arranged.n_outputs, depths=depths)
 
 
-def default_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return a good schedule for any number of rows.
+def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
+    """Return good schedules by the smallest batch that each serves."""
+    forest, found = plain(forest), dict[int, Schedule]()
+    for smallest, rules in RULES.items():
+        results = (rule(forest, target) for rule in rules)
+        choice = next((result for result in results if isinstance(result, Choice)), None)
+        if choice is not None:
+            found[smallest] = choice.schedule
+    return by_batch(found)
 
-    Blocks of rows go through one tree after the other, so a tree is fetched once a block; eight
-    rows walk together; blocks run on all cores, if there is more than one.
+
+def default_schedule(forest: Forest, target: Target) -> Schedule:
+    """Return the one of `default_schedules` that serves large batches."""
+    schedules = default_schedules(forest, target)
+    return schedules[max(schedules)]
+
+
+def explain(forest: Forest, target: Target) -> list[str]:
+    """Say what `default_schedules` chooses and why, a sentence for each rule that was asked."""
+    forest, kept = plain(forest), default_schedules(forest, target)
+    return [line for smallest in kept for line in _answers(forest, target, smallest)]
+
+
+def _answers(forest: Forest, target: Target, smallest: int) -> Iterator[str]:
+    batch = f"batches of {smallest} row{'s' * (smallest > 1)} and more"
+    for rule in RULES[smallest]:
+        result, name = rule(forest, target), rule.__name__.strip("_").replace("_", " ")
+        if isinstance(result, Choice):
+            yield f"{batch}: {name}: {result.reason}"
+            return
+        yield f"{batch}: not {name}: {result}"
+
+
+# -- a few rows: trees walk together --------------------------------------------------------------
+
+
+def _trees_together(forest: Forest, layout: str, tile: int = 1) -> Schedule:
+    sch = new_schedule(forest)
+    sch = sch.tile_nodes(tile) if tile > 1 else sch
+    return sch.represent_as(layout).interleave("tree", TREES)
+
+
+def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
+    """Tiles pay where one instruction picks the values of a tile: 0.85 of the time of `ranked`."""
+    width, can = forest.n_features, target.abilities or frozenset()
+    if forest.row_dtype != "float32" or forest.threshold.dtype != np.float32:
+        return f"rows of {forest.row_dtype} are not picked from registers"
+    most = 32 if "avx512f" in can else 8 if "avx2" in can else 0
+    if width > most:
+        known = {32: "avx512f", 8: "avx2", 0: "this CPU, as far as known,"}[most]
+        return f"{width} columns, registers of {known} hold {most}"
+    reason = f"{width} columns, at most {most} fit registers, so {TILE} nodes are decided at once"
+    return Choice(_trees_together(forest, "sparse", TILE), reason)
+
+
+def _trees_ranked(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _ranked(forest, MOST_COLUMNS_ONE_ROW)
+    return Choice(_trees_together(forest, "ranked"), reason) if fits else reason
+
+
+def _trees_packed(forest: Forest, target: Target) -> Choice | str:
+    if forest.threshold.dtype != np.float32:
+        return f"thresholds are {forest.threshold.dtype}, a word holds float32"
+    feature = max(8, (forest.n_features - 1).bit_length()) + 1  # and the default side
+    link = _link_bits(forest)
+    bits = feature + link
+    said = f"feature {feature} + child {link} = {bits} bits of {WORD} beside the threshold"
+    return Choice(_trees_together(forest, "packed"), said) if bits <= WORD else said
+
+
+def _trees_in_array(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _padded(forest)
+    return Choice(_trees_together(forest, "array"), reason) if fits else reason
+
+
+def _trees_sparse(forest: Forest, target: Target) -> Choice | str:
+    return Choice(_trees_together(forest, "sparse"), "it holds every model")
+
+
+# -- blocks of rows: rows walk together -----------------------------------------------------------
+
+
+def _rows_together(forest: Forest, layout: str, target: Target) -> Schedule:
+    """Blocks of rows go through one tree after the other, so a tree is fetched once a block.
+
+    Blocks run on all cores, if there is more than one.
     """
-    forest = plain(forest)
-    sch = new_schedule(forest).represent_as(_layout(forest))
-    sch = sch.tile("batch", "b0", "b1", ROWS)
+    sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", ROWS)
     inner = ("class", "tree") if sch.classes > 1 else ("tree",)
     sch = sch.reorder("b0", *inner, "b1").interleave("b1", WALKS)
     return sch.parallel("b0") if target.cores > 1 else sch
+
+
+def _rows_ranked(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _ranked(forest, MOST_COLUMNS)
+    return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
+
+
+def _few_rows_ranked(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _ranked(forest, MOST_COLUMNS_FEW_ROWS)
+    return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
+
+
+def _rows_in_array(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _padded(forest)
+    return Choice(_rows_together(forest, "array", target), reason) if fits else reason
+
+
+def _rows_sparse(forest: Forest, target: Target) -> Choice | str:
+    return Choice(_rows_together(forest, "sparse", target), "it holds every model")
+
+
+def _unless_in_tiles(rule: Rule) -> Rule:
+    @wraps(rule)
+    def asked(forest: Forest, target: Target) -> Choice | str:
+        tiles = isinstance(_trees_in_tiles(forest, target), Choice)
+        return "trees in tiles are as fast" if tiles else rule(forest, target)
+
+    return asked
+
+
+OF_TREES: tuple[Rule, ...] = (
+    *(_trees_in_tiles, _trees_ranked, _trees_packed, _trees_in_array, _trees_sparse),
+)
+OF_ROWS: tuple[Rule, ...] = (_rows_ranked, _rows_in_array, _rows_sparse)
+
+RULES: dict[int, tuple[Rule, ...]] = {
+    1: OF_TREES,
+    TOGETHER: tuple(map(_unless_in_tiles, (_few_rows_ranked, *OF_ROWS[1:]))),
+    TOGETHER_BESIDE_TILES: OF_ROWS,
+}
+
+# -- counts ---------------------------------------------------------------------------------------
+
+
+def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
+    """Whether columns, ranks and children fit a word, and coding rows costs less than walking."""
+    inner = ~forest.is_leaf
+    column = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
+    cut = forest.threshold[inner]
+    order = np.lexsort((cut, column))
+    column, cut = column[order], cut[order]
+    fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
+    counts = np.unique(column[fresh], return_counts=True)[1]
+    columns, thresholds = len(counts), int(counts.max(initial=0))
+    rank = 8 if thresholds <= 255 else 16
+    place, link = max(0, columns - 1).bit_length(), _link_bits(forest)
+    bits, hops = rank + place + link, int(forest.depths.sum())
+    said = f"{columns} columns, at most {thresholds} thresholds in one: rank {rank} + column "
+    said += f"{place} + child {link} = {bits} bits of {WORD}"
+    if thresholds > 65535 or bits > WORD:
+        return False, said
+    per_hop = columns / max(1, hops)
+    said += f"; {per_hop:.2g} columns to code for each of {hops} hops"
+    if columns > most * hops:
+        return False, f"{said}, {most} pay"
+    return True, said
+
+
+def _link_bits(forest: Forest) -> int:
+    """Bits of a place in the largest tree, and of the flag of inner nodes."""
+    return (2 * int(np.diff(forest.tree_offset).max()) - 1).bit_length()
+
+
+def _padded(forest: Forest) -> tuple[bool, str]:
+    """Whether complete trees are not much larger than those that there are."""
+    slots = float(np.sum(2.0 ** (forest.depths + 1.0) - 1.0))
+    said = f"{slots / forest.n_nodes:.3g} slots for each of {forest.n_nodes} nodes"
+    fits = slots <= MOST_PADDING * forest.n_nodes
+    return fits, said if fits else f"{said}, {MOST_PADDING} pay"

@@ -1,0 +1,301 @@
+"""One predictor holds several schedules; the number of rows decides."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest, forest_of
+from schedules import rounding_bound
+from tvm_forest import saving
+from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of
+from tvm_forest.search import heuristic
+from tvm_forest.target import Target
+
+SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
+FOREST = drawn_forest(26, 5, base=(0.1, 0.2), link="softmax", seed=6)
+START = tvm_forest.new_schedule(FOREST)
+BLOCKS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1")
+SEVERAL = {
+    1: START.tile_nodes(4).represent_as("sparse").interleave("tree", 5),
+    8: BLOCKS.represent_as("ranked").interleave("b1", 8),
+    64: BLOCKS.interleave("b1", 4).parallel("b0"),
+}
+BACKWARDS = START.tile("tree", "t0", "t1", 7).reorder("t1", "t0")
+"""A schedule of another order, so of other bits: it shows where it has been at work."""
+
+
+@functools.cache
+def predictor() -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST, schedule=SEVERAL)
+
+
+@functools.cache
+def rows_and_margins() -> tuple[Any, Any]:
+    rows = hard_rows(FOREST, max(SIZES), seed=3)
+    return rows, FOREST.predict_reference(rows)
+
+
+# -- predictions ----------------------------------------------------------------------------------
+
+
+ANEW = pytest.param("compiled anew", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kind", ["built", "loaded", "pickled", ANEW])
+def test_every_batch_has_the_bits_of_the_reference(kind: str) -> None:
+    rows, margins = rows_and_margins()
+    found = predictor()
+    if kind == "pickled":
+        found = pickle.loads(pickle.dumps(found))
+    elif kind != "built":
+        whole = saving.archive.unpack(saving.to_bytes(found), "test")
+        whole.manifest["versions"]["tvm_forest"] += "x" * (kind == "compiled anew")
+        found = saving.from_bytes(saving.archive.pack(whole))
+    assert found.schedules == SEVERAL
+    assert found.schedule == SEVERAL[64]
+    for size in SIZES:
+        for n_jobs in (None, 1, 2):
+            assert np.array_equal(found.predict_margin(rows[:size], n_jobs), margins[:size])
+    leaves = FOREST.predict_reference(rows, "apply")
+    assert all(np.array_equal(found.apply(rows[:n]), leaves[:n]) for n in (1, 8, 64))
+
+
+def test_the_number_of_rows_decides_which_schedule_runs() -> None:
+    rows, margins = rows_and_margins()
+    mixed = tvm_forest.build(FOREST, schedule={1: START, 3: BACKWARDS, 64: START}, exact=False)
+    other = tvm_forest.build(FOREST, schedule=BACKWARDS, exact=False)
+    for size in (1, 2, 3, 8, 63, 64, 65):
+        said = other.predict_margin(rows[:size]) if 3 <= size < 64 else margins[:size]
+        assert np.array_equal(mixed.predict_margin(rows[:size]), said)
+        assert np.any(mixed.tolerance(rows[:size]) > 0) == (3 <= size < 64)
+    assert not np.array_equal(other.predict_margin(rows), margins)
+
+
+@pytest.mark.slow
+def test_trees_in_parallel_for_a_single_row_stay_within_the_bound() -> None:
+    sch = START.tile("tree", "t0", "t1", 5).reorder("t0", "batch", "class", "t1").parallel("t0")
+    with pytest.raises(ScheduleError, match="exact=False"):
+        tvm_forest.build(FOREST, schedule={1: sch, 8: BLOCKS})
+    found = tvm_forest.build(FOREST, schedule={1: sch, 8: BLOCKS}, exact=False)
+    rows, margins = rows_and_margins()
+    for n_jobs in (1, 2):
+        distance = np.abs(found.predict_margin(rows[:1], n_jobs) - margins[:1])
+        assert np.all(distance <= rounding_bound(FOREST, rows[:1]))
+    assert np.array_equal(found.predict_margin(rows[:8], n_jobs=2), margins[:8])
+
+
+@pytest.mark.slow
+def test_ranges_of_rounds_and_estimators_take_several_schedules() -> None:
+    rows = rows_and_margins()[0][:9]
+    part = predictor().rounds(0, 4)
+    assert np.array_equal(part.predict_margin(rows), predictor().predict_margin(rows, None, (0, 4)))
+    estimator = tvm_forest.ForestClassifier(FOREST, SEVERAL)
+    assert np.array_equal(estimator.predict_proba(rows), predictor().predict_proba(rows))
+    assert estimator.predictor_.schedules == SEVERAL
+
+
+# -- what is shared -------------------------------------------------------------------------------
+
+
+def test_equal_schedules_are_compiled_once() -> None:
+    lowered = tvm_forest.lower(FOREST, {1: START, 4: BLOCKS, 9: START, 20: START})
+    names = {var.name_hint for var in lowered.after.get_global_vars()}
+    assert names == {"predict", "predict_from_4", "per_tree", "apply"}
+    assert by_batch({1: START, 9: START}) == {1: START}
+    assert function_names({1: BLOCKS, 4: START, 9: BLOCKS, 20: SEVERAL[1]}) == {
+        **{1: "predict_from_1", 9: "predict_from_1"},
+        **{4: "predict_from_4", 20: "predict"},
+    }
+
+
+def test_schedules_of_one_layout_share_its_arrays() -> None:
+    found = tvm_forest.build(FOREST, schedule={1: START.interleave("tree", 4), 8: BLOCKS})
+    one, many = (found.arguments[name] for name in ("predict_from_1", "predict"))
+    assert [id(array) for array in one[:-1]] == [id(array) for array in many[:-1]]
+    alone = tvm_forest.build(FOREST, schedule=BLOCKS)
+    assert found.model_bytes - alone.model_bytes == FOREST.base_score.nbytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "smallest"), [(0, 1), (1, 1), (7, 1), (8, 8), (63, 8), (64, 64), (9999, 64)]
+)
+def test_the_schedule_of_a_batch_is_that_of_the_greatest_key_not_above(
+    rows: int, smallest: int
+) -> None:
+    assert schedule_of(SEVERAL, rows) is SEVERAL[smallest]
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedules", "message"),
+    [
+        ({}, r"no schedule for batches of 1 row \(have: \); add the key 1"),
+        ({8: START, 2: START}, r"no schedule for batches of 1 row \(have: 2, 8\)"),
+        ({1: START, 0: START}, "0 is no number of rows"),
+        ({1: START, -3: START}, "-3 is no number of rows"),
+        ({True: START}, "True is no number of rows"),
+        ({"1": START}, "'1' is no number of rows"),
+        ({1: START, 8: START.to_json()}, "expected a Schedule at 8, got str"),
+        ([START], "expected a Schedule, got list"),
+        ({1: START, 8: tvm_forest.new_schedule(forest_of([1.0]))}, "made for 1 trees"),
+    ],
+)
+def test_mappings_that_say_something_else_are_refused(schedules: Any, message: str) -> None:
+    for function in (tvm_forest.build, tvm_forest.lower):
+        with pytest.raises(ScheduleError, match=f"argument 'schedule': .*{message}"):
+            function(FOREST, schedule=schedules)
+
+
+# -- the short way --------------------------------------------------------------------------------
+
+
+def short_and_long(rows: Any) -> tuple[Any, Any]:
+    """What a predictor says, the short way if it takes these rows; and what it always says."""
+    found = predictor()
+    margin, value = found._sums(rows, None)
+    return (found.predict_margin(rows), found.predict(rows)), (margin, value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        np.ascontiguousarray,
+        np.asfortranarray,
+        lambda rows: rows.astype(np.float64),
+        lambda rows: rows.astype(rows.dtype.newbyteorder()),
+        lambda rows: np.repeat(rows, 2, axis=0)[::2],
+        lambda rows: rows[::-1][::-1],
+        lambda rows: rows.tolist(),
+        lambda rows: rows.view(np.recarray),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 64, 65])
+def test_rows_of_any_form_go_the_short_way_or_the_long_one(change: Any, size: int) -> None:
+    rows, margins = rows_and_margins()
+    some = change(rows[:size])
+    short, long = short_and_long(some)
+    assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=True))
+    assert np.array_equal(short[0], margins[:size])
+
+
+def test_rows_that_cannot_be_written_are_read() -> None:
+    rows, margins = rows_and_margins()
+    some = rows[:3].copy()
+    some.flags.writeable = False
+    before = some.tobytes()
+    assert np.array_equal(predictor().predict_margin(some), margins[:3])
+    assert some.tobytes() == before
+
+
+def test_results_belong_to_the_caller() -> None:
+    rows, margins = rows_and_margins()
+    first = predictor().predict_margin(rows[:2])
+    second = predictor().predict_margin(rows[2:4])
+    assert np.array_equal(first, margins[:2])
+    first[:] = 0
+    assert np.array_equal(second, margins[2:4])
+    assert np.array_equal(predictor().predict_margin(rows[:2]), margins[:2])
+    assert first.flags.writeable and first.flags.owndata
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_rows_of_another_shape_are_refused_whatever_their_number(size: int) -> None:
+    rows = rows_and_margins()[0][:size]
+    for wrong in (rows[0], rows[:, :-1], rows[None], np.float32(1), rows.astype("U8")):
+        with pytest.raises(InputError, match="argument 'rows'"):
+            predictor().predict(wrong)
+
+
+@pytest.mark.parametrize("n_jobs", [0, True, 1.0, "1", -2])
+def test_a_number_of_threads_is_checked_for_single_rows_too(n_jobs: Any) -> None:
+    with pytest.raises(InputError, match="argument 'n_jobs'"):
+        predictor().predict(rows_and_margins()[0][:1], n_jobs=n_jobs)
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+COUNTED = """
+import os, sys
+import numpy as np
+import tvm_forest
+sys.path.append(sys.argv[1])
+from forests import drawn_forest
+forest = drawn_forest(100, 6)
+predictor = tvm_forest.build(forest)
+rows = np.zeros((20000, 4), np.float32)
+counts = [len(os.listdir("/proc/self/task"))]
+for size in (1, 16, 64, 100, 20000):
+    predictor.predict(rows[:size])
+    counts.append(len(os.listdir("/proc/self/task")))
+print(*np.diff(counts))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+@pytest.mark.skipif(Target().cores < 2, reason="one core starts no threads")
+def test_small_batches_start_no_threads() -> None:
+    command = [sys.executable, "-c", COUNTED, Path(__file__).parent]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *small, large = map(int, done.stdout.split())
+    assert small == [0, 0, 0, 0]
+    assert large > 0
+
+
+# -- the default ----------------------------------------------------------------------------------
+
+WIDE = drawn_forest(30, 4, n_features=40, seed=2)
+CPU = Target(abilities=frozenset({"avx2", "avx512f"}))
+
+
+def layouts(forest: Any, target: Target = CPU) -> list[str]:
+    schedules = heuristic.default_schedules(forest, target).values()
+    return ["tiles of " * bool(sch.rewrites) + sch.representation for sch in schedules]
+
+
+def test_single_rows_have_a_layout_of_their_own() -> None:
+    assert list(heuristic.default_schedules(FOREST, CPU)) == [1, 16]
+    assert list(heuristic.default_schedules(WIDE, CPU)) == [1, 8, 16]
+    assert layouts(FOREST) == ["tiles of sparse", "ranked"]
+    assert layouts(FOREST, Target(abilities=frozenset({"avx2"}))) == ["tiles of sparse", "ranked"]
+    assert layouts(FOREST, Target(abilities=frozenset())) == ["packed", "ranked"]
+    assert layouts(FOREST, Target(options=(("mcpu", "x86-64-v3"),))) == ["packed", "ranked"]
+    assert layouts(WIDE) == ["packed", "array", "ranked"]
+    assert layouts(drawn_forest(99, 4, dtype="float64")) == ["ranked", "ranked"]
+    assert layouts(drawn_forest(9, 4, dtype="float64")) == ["array", "ranked"]
+
+
+def test_every_default_is_exact_and_serves_single_rows() -> None:
+    for forest in (FOREST, WIDE, forest_of([1.0]), drawn_forest(3, 12, dtype="float64")):
+        schedules = heuristic.default_schedules(forest, CPU)
+        assert by_batch(schedules)[1].keeps_order
+        assert all(sch.keeps_order for sch in schedules.values())
+        assert heuristic.default_schedule(forest, CPU) == schedules[max(schedules)]
+
+
+def test_the_choice_is_explained_with_its_counts() -> None:
+    said = heuristic.explain(WIDE, CPU)
+    assert said[0] == (
+        "batches of 1 row and more: not trees in tiles: 40 columns, registers of avx512f hold 32"
+    )
+    chosen = [line for line in said if ": not " not in line]
+    assert [line.split(":")[1].strip() for line in chosen] == [
+        "trees packed",
+        "rows in array",
+        "rows ranked",
+    ]
+    assert "72 columns, at most 6 thresholds in one: rank 8 + column 7 + child 6 = 21" in chosen[2]

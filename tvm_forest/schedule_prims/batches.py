@@ -1,0 +1,65 @@
+"""Which schedule serves which batch.
+
+takes: a Schedule, or several by the smallest batch that each serves; gives: them in order, the
+schedule of a number of rows, names of compiled functions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from ..errors import ScheduleError
+from ..schedule import Schedule
+
+Schedules = Schedule | Mapping[int, Schedule]
+"""One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
+
+
+def by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:
+    """Return schedules by the smallest batch that each serves, ascending.
+
+    Args:
+        schedule: one for all batches, or several. The greatest key that is not above the number of
+            rows decides, so 1 must be a key; neighbours that are equal become one.
+        where: what to call it in messages.
+
+    Raises:
+        ScheduleError: neither, no key 1, or a key that is no number of rows.
+    """
+    named = schedule if isinstance(schedule, Mapping) else {1: schedule}
+    for key, sch in named.items():
+        if type(key) is not int or key < 1:
+            what = f"{key!r} is no number of rows; use whole numbers from 1 on as keys"
+            raise ScheduleError(f"{where}: argument 'schedule': {what}")
+        if not isinstance(sch, Schedule):
+            at = f" at {key}" if isinstance(schedule, Mapping) else ""
+            what = f"expected a Schedule{at}, got {type(sch).__name__}; make one with "
+            raise ScheduleError(
+                f"{where}: argument 'schedule': {what}tvm_forest.new_schedule(model)"
+            )
+    if 1 not in named:
+        what = f"no schedule for batches of 1 row (have: {', '.join(map(str, sorted(named)))})"
+        raise ScheduleError(f"{where}: argument 'schedule': {what}; add the key 1")
+    found: dict[int, Schedule] = {}
+    for key in sorted(named):
+        if not found or found[max(found)] != named[key]:
+            found[key] = named[key]
+    return found
+
+
+def schedule_of(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
+    """Return the schedule that serves a batch."""
+    keys = sorted(schedules)
+    return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
+
+
+def function_names(schedules: Mapping[int, Schedule]) -> dict[int, str]:
+    """Name what predicts batches from each size on; equal schedules share a function.
+
+    The name is "predict" for the largest batches, and such as "predict_from_8" for others.
+    """
+    names = {schedules[max(schedules)]: "predict"}
+    for smallest in sorted(schedules):
+        names.setdefault(schedules[smallest], f"predict_from_{smallest}")
+    return {smallest: names[sch] for smallest, sch in schedules.items()}
