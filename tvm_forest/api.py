@@ -60,7 +60,7 @@ def new_schedule(model: Any) -> Schedule:
 
 
 def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the schedule that `build` uses for large batches if none is given.
+    """Return the last of `default_schedules` that walks hop by hop: a start for one's own.
 
     Args:
         model: see `load`.

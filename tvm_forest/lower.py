@@ -24,10 +24,18 @@ from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
-from .runtime import PARALLEL, Predictor, columns_of_trees
+from .runtime import (
+    OF_LEAVES,
+    OUTPUTS,
+    PARALLEL,
+    SUMS,
+    Compiled,
+    Predictor,
+    columns_of_trees,
+)
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
-from .schedule_prims.batches import Schedules, by_batch, function_names
+from .schedule_prims.batches import Schedules, by_batch, function_names, walked
 from .schedule_prims.model import check_fit
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
@@ -35,10 +43,6 @@ from .targets import cpu
 from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical, model_buffers
 from .tir_gen.linear import linear_arrays, numbered
-
-SUMS: Output = "predict"
-OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""What is asked for seldom, and so compiled once only."""
 
 
 class Lowered(NamedTuple):
@@ -95,7 +99,23 @@ def build(
     """
     schedules = by_batch(schedule)
     packed = _pack_each(forest, schedules, exact)
-    lowered, arguments = _lower(packed, schedules, target)
+    library, arguments = _compile(packed, schedules, target, (SUMS,))
+    columns = columns_of_trees(packed[walked(schedules)].forest)
+    about = (plain(forest), schedules, columns, target, signature or forest.signature)
+
+    def later(outputs: tuple[Output, ...]) -> Compiled:  # keeps the model, and not its layouts
+        return _compile(_pack_each(forest, schedules), schedules, target, outputs)
+
+    return Predictor(library, arguments, *about, later=later)
+
+
+def _compile(
+    packed: dict[Schedule, Packed],
+    schedules: dict[int, Schedule],
+    target: Target,
+    outputs: tuple[Output, ...],
+) -> Compiled:
+    lowered, arguments = _lower(packed, schedules, target, outputs)
     for sch in packed:
         _check_device(sch)
     try:
@@ -103,9 +123,7 @@ def build(
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, packed))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
-    columns = columns_of_trees(packed[schedules[max(schedules)]].forest)
-    origin = signature or forest.signature
-    return Predictor(library, arguments, plain(forest), schedules, columns, target, origin)
+    return library, arguments
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
@@ -115,7 +133,7 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = by_batch(schedule, "lower")
-    return _lower(_pack_each(forest, schedules), schedules, target)[0]
+    return _lower(_pack_each(forest, schedules), schedules, target, OUTPUTS)[0]
 
 
 def _pack_each(
@@ -158,15 +176,19 @@ def _laid_out(forest: Forest, sch: Schedule) -> Packed:
 
 
 def _lower(
-    packed: dict[Schedule, Packed], schedules: dict[int, Schedule], target: Target
+    packed: dict[Schedule, Packed],
+    schedules: dict[int, Schedule],
+    target: Target,
+    outputs: tuple[Output, ...],
 ) -> tuple[Lowered, dict[str, list[Array]]]:
-    """Lower the sums of every schedule, and what leaves say by the one for large batches."""
+    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
     names = function_names(schedules)
     sums = [(name, SUMS, schedules[smallest]) for smallest, name in names.items()]
-    leaves = [(name, name, schedules[max(schedules)]) for name in OF_LEAVES]
+    leaves = [(name, name, walked(schedules)) for name in OF_LEAVES]
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
     arguments = dict[str, list[Array]]()
-    for name, output, sch in dict.fromkeys([*sums, *leaves]):
+    wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
+    for name, output, sch in wanted:
         found = _lower_function(name, output, packed[sch], sch, target)
         before[name], arguments[name] = found[0], found[2]
         after |= found[1]

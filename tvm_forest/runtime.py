@@ -6,8 +6,9 @@ takes: library, arrays, Forest; gives: Predictor.
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 # TVM would otherwise use half of the cores, and pin the calling thread to one of them.
@@ -22,7 +23,7 @@ from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, by_target, labelled
 from .rows import to_rows, writable_view
 from .schedule import Schedule
-from .schedule_prims.batches import function_names, schedule_of
+from .schedule_prims.batches import function_names, schedule_of, walked
 from .target import Target
 from .threads import (
     MOST_THREADS,
@@ -31,7 +32,15 @@ from .threads import (
     rows_of_one_thread,
     set_threads,
 )
-from .tir_gen.canonical import result_dtype, result_names
+from .tir_gen.canonical import Output, result_dtype, result_names
+
+SUMS: Output = "predict"
+OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
+"""What is asked for seldom, and so compiled when it is asked for first."""
+OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
+
+Compiled = tuple[tvm.runtime.Executable, dict[str, list[Array]]]
+"""A library, and for each function the arrays that it takes between the rows and its outputs."""
 
 PARALLEL = "_parallel"
 """Suffix of the functions that use threads; those without it run on the caller's thread."""
@@ -43,6 +52,9 @@ FEW = 64
 """Rows of a batch that goes through a `_Frame`, if they take no more than `FEW_BYTES`."""
 
 FEW_BYTES = 1 << 15
+
+_lock = threading.Lock()
+"""Held while functions are compiled that were left out."""
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
@@ -88,7 +100,7 @@ class Predictor:
 
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
-        schedule: how large batches are evaluated, and what leaves say.
+        schedule: how large batches are evaluated.
         schedules: how batches of so many rows and more are evaluated, see `by_batch`.
         target: what it is compiled for.
         library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
@@ -110,27 +122,28 @@ class Predictor:
         columns: Array,
         target: Target,
         signature: str,
+        later: Callable[[tuple[Output, ...]], Compiled] | None = None,
     ) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`.
 
-        `arguments` are the arrays that each function takes between the rows and its outputs.
+        `arguments` are the arrays that each function takes between the rows and its outputs;
+        `later` compiles what the library does not have.
         """
         self.forest, self.schedules, self.target, self.library = forest, schedules, target, library
         self.schedule = schedules[max(schedules)]
         self.signature, self.columns = signature, columns
         self.n_jobs: int | None = None
-        tensors: dict[int, Any] = {}  # functions share arrays, and so they share tensors
-        for array in (array for arrays in arguments.values() for array in arrays):
-            tensors.setdefault(id(array), tvm.runtime.tensor(array))
-        self.arguments = {
-            name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()
-        }
+        self._later, self._by_leaf = later, dict[str, _Function]()
+        self.arguments = _tensors(arguments)
         names = function_names(schedules)
         read = {id(array): array.nbytes for name in names.values() for array in arguments[name]}
         self.model_bytes = sum(read.values())
         by_name = {name: schedules[smallest] for smallest, name in names.items()}
         self._functions = {
-            name: self._function(name, by_name.get(name, self.schedule)) for name in arguments
+            name: self._function(
+                library, self.arguments, name, by_name.get(name, walked(schedules))
+            )
+            for name in arguments
         }
         self._starts = list(names)
         self._serving = [self._functions[name] for name in names.values()]
@@ -142,14 +155,35 @@ class Predictor:
         self._frames = self._kept_frames()
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
 
-    def _function(self, name: str, sch: Schedule) -> _Function:
+    def _function(
+        self, library: Any, arguments: dict[str, list[Any]], name: str, sch: Schedule
+    ) -> _Function:
         parallel = [loop for loop in sch.loops() if loop.parallel]
         return _Function(
-            self.library[name],
-            self.library[name + PARALLEL] if parallel else None,
-            tuple(self.arguments[name]),
+            library[name],
+            library[name + PARALLEL] if parallel else None,
+            tuple(arguments[name]),
             rows_of_one_thread(parallel),
         )
+
+    def whole(self) -> Compiled:
+        """Return a library with all functions, and their arrays; compiles what is not there."""
+        if self._later is None:
+            arrays = {k: [x.numpy() for x in v] for k, v in self.arguments.items()}
+            return self.library, arrays
+        return self._later(OUTPUTS)
+
+    def _function_of(self, name: str) -> _Function:
+        """Return what says of leaves; compiles it when it is asked for first."""
+        if self._later is None:
+            return self._functions[name]
+        with _lock:
+            if name not in self._by_leaf:
+                library, arrays = self._later(OF_LEAVES)
+                arguments, sch = _tensors(arrays), walked(self.schedules)
+                for x in OF_LEAVES:
+                    self._by_leaf[x] = self._function(library, arguments, x, sch)
+        return self._by_leaf[name]
 
     # -- public -----------------------------------------------------------------------------------
 
@@ -347,7 +381,7 @@ class Predictor:
             return part._leaves(name, dtype, rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
         leaves = np.empty((len(rows), self.forest.n_trees), dtype)
-        self._call(self._functions[name], rows, [leaves], n_jobs)
+        self._call(self._function_of(name), rows, [leaves], n_jobs)
         whole = np.array_equal(self.columns[:, 0], np.arange(self.forest.n_trees))
         return leaves[:, :, None] if whole else leaves[:, self.columns]
 
@@ -380,6 +414,14 @@ class Predictor:
             return self.target.cores if large else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
+
+
+def _tensors(arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
+    """Make tensors of arrays; functions share arrays, and so they share tensors."""
+    tensors: dict[int, Any] = {}
+    for array in (array for arrays in arguments.values() for array in arrays):
+        tensors.setdefault(id(array), tvm.runtime.tensor(array))
+    return {name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()}
 
 
 def columns_of_trees(forest: Forest) -> Array:

@@ -69,16 +69,17 @@ def to_bytes(predictor: Predictor) -> bytes:
     Raises:
         UnsupportedModel: see `save`.
     """
-    code = machine_code.of(predictor.library, predictor.target)
+    library, arguments = predictor.whole()
+    code = machine_code.of(library, predictor.target)
     values, arrays = to_parts(predictor.forest)
     parts: dict[str, Any] = {f"code.{code.form}": code.data}
     parts |= {f"forest/{name}.npy": array for name, array in arrays.items()}
     parts["columns.npy"] = predictor.columns
     names: dict[int, str] = {}  # functions share arrays
-    for array in (a for arguments in predictor.arguments.values() for a in arguments):
+    for array in (a for arrays in arguments.values() for a in arrays):
         if id(array) not in names:
             names[id(array)] = f"arrays/{len(names)}.npy"
-            parts[names[id(array)]] = array.numpy()
+            parts[names[id(array)]] = array
     manifest = {
         "kind": KIND,
         "format": FORMAT,
@@ -88,7 +89,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         "n_jobs": predictor.n_jobs,
         "target": predictor.target.to_dict(),
         "code": {"form": code.form, "made_for": code.made_for},
-        "functions": {k: [names[id(a)] for a in v] for k, v in predictor.arguments.items()},
+        "functions": {k: [names[id(a)] for a in v] for k, v in arguments.items()},
         "forest": values,
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }

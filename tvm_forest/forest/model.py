@@ -236,6 +236,17 @@ class Forest:
         return np.unique(pairs, axis=0)
 
     @cached_property
+    def cuts_per_column(self) -> Array:
+        """Int64 (columns,), distinct thresholds of each feature and side of missing values."""
+        inner = ~self.is_leaf
+        column = 2 * self.feature[inner].astype(np.int64) + self.default_left[inner]
+        cut = self.threshold[inner]
+        order = np.lexsort((cut, column))
+        column, cut = column[order], cut[order]
+        fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
+        return np.unique(column[fresh], return_counts=True)[1].astype(np.int64)
+
+    @cached_property
     def signature(self) -> str:
         """Hex digest of everything that decides a prediction; equal for equal models."""
         digest = hashlib.sha256()

@@ -54,6 +54,16 @@ def schedule_of(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
     return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
 
 
+def walked(schedules: Mapping[int, Schedule]) -> Schedule:
+    """Return the schedule of the largest batches that walks hop by hop, else that of the largest.
+
+    It is asked what leaves say: by bits, a few rows would cost as much as a block.
+    """
+    keys = sorted(schedules, reverse=True)
+    hops = (key for key in keys if all(x.simdize != "bits" for x in schedules[key].leaves()))
+    return schedules[next(hops, keys[0])]
+
+
 def function_names(schedules: Mapping[int, Schedule]) -> dict[int, str]:
     """Name what predicts batches from each size on; equal schedules share a function.
 

@@ -18,8 +18,9 @@ import numpy as np
 from ..forest import Forest
 from ..forest_passes.plain import plain
 from ..schedule import Schedule
-from ..schedule_prims.batches import by_batch
+from ..schedule_prims.batches import by_batch, walked
 from ..target import Target
+from . import bits
 
 ROWS = 64
 """Rows of one block: they and one tree stay in the first-level cache together."""
@@ -56,6 +57,13 @@ MOST_COLUMNS_ONE_ROW = 0.05
 """The same for a single row, whose columns are coded one by one: the ranked layout takes 0.8 of the
 time of the packed one on `covtype` (0.02), 0.92 on `higgs` (0.03) and 1.1 on `year` (0.13)."""
 
+BLOCK = 512
+"""Rows of a block of the bit-sliced layout. Smaller blocks would serve smaller batches better, 256
+rows 1.4 times as fast (`airline`), but each is code of its own, 0.7 s to compile."""
+
+FULL = (64, 128, 256, 512, 1024)
+"""Batches from which blocks may be taken, though the last one is not full."""
+
 WORD = 32
 """Bits that the ranked layout has for a node, and the packed one beside the threshold."""
 
@@ -88,20 +96,29 @@ def new_schedule(forest: Forest) -> Schedule:
 
 
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return good schedules by the smallest batch that each serves."""
-    forest, found = plain(forest), dict[int, Schedule]()
+    """Return good schedules by the smallest batch that each serves.
+
+    Threads are for the largest batches only, which saves the twins of the others.
+    """
+    found = by_batch({k: choice.schedule for k, choice in _chosen(plain(forest), target).items()})
+    last = max(found)
+    return by_batch({k: s if k == last else s.without("parallel") for k, s in found.items()})
+
+
+def default_schedule(forest: Forest, target: Target) -> Schedule:
+    """Return the one for the largest batches that walks hop by hop: a start for one's own."""
+    return walked({k: x.schedule for k, x in _chosen(plain(forest), target).items()})
+
+
+def _chosen(forest: Forest, target: Target) -> dict[int, Choice]:
+    """Ask the rules of every batch, each until one chooses."""
+    found = dict[int, Choice]()
     for smallest, rules in RULES.items():
         results = (rule(forest, target) for rule in rules)
         choice = next((result for result in results if isinstance(result, Choice)), None)
         if choice is not None:
-            found[smallest] = choice.schedule
-    return by_batch(found)
-
-
-def default_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the one of `default_schedules` that serves large batches."""
-    schedules = default_schedules(forest, target)
-    return schedules[max(schedules)]
+            found[smallest] = choice
+    return found
 
 
 def explain(forest: Forest, target: Target) -> list[str]:
@@ -199,6 +216,31 @@ def _rows_sparse(forest: Forest, target: Target) -> Choice | str:
     return Choice(_rows_together(forest, "sparse", target), "it holds every model")
 
 
+# -- blocks of rows: bits of words ----------------------------------------------------------------
+
+
+def _rows_in_bits(from_rows: int) -> Rule:
+    """A rule for batches of `from_rows` and more."""
+
+    def rows_in_bits(forest: Forest, target: Target) -> Choice | str:
+        counts = bits.counts_of(forest)
+        unfit = bits.unfit(forest, counts)
+        if unfit is not None:
+            return unfit
+        walking = bits.cost_of_walking(forest, counts)
+        slicing = bits.cost_of_slicing(forest, counts, BLOCK, from_rows)
+        said = (
+            f"{counts.tests} tests in {counts.columns} columns, {counts.slots} slots and about "
+            f"{counts.selections} selections for {BLOCK} rows: {slicing:.3g} ns a row by estimate, "
+            f"{walking:.3g} hop by hop"
+        )
+        if slicing > bits.GAIN * walking:
+            return said
+        return Choice(bits.sliced(new_schedule(forest), BLOCK, target.cores > 1), said)
+
+    return rows_in_bits
+
+
 def _unless_in_tiles(rule: Rule) -> Rule:
     @wraps(rule)
     def asked(forest: Forest, target: Target) -> Choice | str:
@@ -217,6 +259,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     1: OF_TREES,
     TOGETHER: tuple(map(_unless_in_tiles, (_few_rows_ranked, *OF_ROWS[1:]))),
     TOGETHER_BESIDE_TILES: OF_ROWS,
+    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
 }
 
 # -- counts ---------------------------------------------------------------------------------------
@@ -224,13 +267,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
 
 def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
     """Whether columns, ranks and children fit a word, and coding rows costs less than walking."""
-    inner = ~forest.is_leaf
-    column = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
-    cut = forest.threshold[inner]
-    order = np.lexsort((cut, column))
-    column, cut = column[order], cut[order]
-    fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
-    counts = np.unique(column[fresh], return_counts=True)[1]
+    counts = forest.cuts_per_column
     columns, thresholds = len(counts), int(counts.max(initial=0))
     rank = 8 if thresholds <= 255 else 16
     place, link = max(0, columns - 1).bit_length(), _link_bits(forest)

@@ -110,23 +110,20 @@ PIPELINE = "tvm_forest"
 def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
 
-    Left out are those for blocks, of which there are none any more, and for other devices.
-    CompactBufferAllocation alone took 95 % of the time to compile bit-sliced walks.
+    Left out are those for blocks, of which there are none any more, and for other devices, and
+    what LLVM does as well: hoisting and common expressions. CompactBufferAllocation alone took 95 %
+    of the time to compile bit-sliced walks.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
         plain.FlattenBuffer(),
         plain.NarrowDataType(32),
-        block.LoopPartition(),
         plain.VectorizeLoop(),
         plain.StorageRewrite(),
-        block.HoistIfThenElse(),
         plain.UnrollLoop(),
-        block.RenormalizeSplitPattern(),
         plain.StmtSimplify(),
         plain.RemoveNoOp(),
         block.RewriteUnsafeSelect(),
-        plain.CommonSubexprElim(),
         plain.VerifyMemory(),
         plain.AnnotateEntryFunc(),
         plain.SplitHostDevice(),

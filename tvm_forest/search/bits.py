@@ -1,0 +1,122 @@
+"""When bit-slicing pays: what a block of rows costs, from counts of the model.
+
+takes: Forest; gives: nanoseconds, Schedule.
+
+A block costs the same whether it is full or not, so slicing pays from some number of rows on. The
+constants were measured on one core of Zen 4 (AVX-512); their ratios decide, not their size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..forest import Forest
+from ..schedule import Schedule
+
+HOP = 0.55
+"""A hop of a row, where rows walk together through ranked nodes."""
+
+SLOT = 0.42
+"""A slot of a complete tree, for all rows of a block, up to 512."""
+
+SELECTION = {64: 1.3, 256: 1.5, 512: 2.7}
+"""A selection of a list, by the rows of a block."""
+
+PER_NODE = 3.2
+"""Selections for each inner node of a listed tree, on trees of 255 leaves."""
+
+VALUE = {"float32": 1.4, "float64": 2.5}
+"""To code one value of a row."""
+
+LEAF = {True: 0.2, False: 0.6}
+"""To look up and add one leaf of a row, by bytes in registers or one by one."""
+
+GAIN = 0.9
+"""The share of the time of walking below which slicing is taken."""
+
+COMPLETE_DEPTH, COMPLETE_SLOTS = 8, 8
+"""Trees up to this depth, with at most so many slots for each leaf, are complete: the rule of
+`tir_gen.rep_bitsliced`, which says the same."""
+
+MOST_TESTS = 60_000
+MOST_THRESHOLDS = (1 << 16) - 1
+MOST_LEAVES = 1 << 16
+MOST_TREES = 1 << 17
+"""What the layout holds, on the safe side."""
+
+
+class Counts(NamedTuple):
+    """What decides.
+
+    Attributes:
+        columns: columns of a coded row.
+        tests: distinct tests.
+        slots: of complete trees.
+        selections: of other trees, about.
+        hops: of a row through all trees.
+        trees: number of them.
+        by_bytes: whether leaves are looked up by bytes.
+    """
+
+    columns: int
+    tests: int
+    slots: int
+    selections: int
+    hops: int
+    trees: int
+    by_bytes: bool
+
+
+def counts_of(forest: Forest) -> Counts:
+    """Count what a block of rows has to do."""
+    columns = forest.cuts_per_column
+    depth = np.minimum(forest.depths.astype(np.int64), 40)
+    leaves = np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
+    listed = (depth > COMPLETE_DEPTH) | ((1 << depth) > COMPLETE_SLOTS * leaves)
+    wide = listed.any() and leaves[listed].max() > 256
+    return Counts(
+        len(columns),
+        int(columns.sum()),
+        int((1 << depth[~listed]).sum()),
+        int(PER_NODE * leaves[listed].sum()),
+        int(forest.depths.sum()),
+        forest.n_trees,
+        forest.leaf_value.dtype == np.float32 and not wide,
+    )
+
+
+def unfit(forest: Forest, counts: Counts) -> str | None:
+    """Say why the layout cannot hold a forest, or holds it badly."""
+    if forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    most = (
+        (counts.tests, "distinct tests", MOST_TESTS),
+        (int(forest.cuts_per_column.max(initial=0)), "thresholds of a feature", MOST_THRESHOLDS),
+        (int(np.bincount(forest.node_tree).max()), "nodes of a tree", MOST_LEAVES),
+        (counts.trees, "trees", MOST_TREES),
+    )
+    over = next((x for x in most if x[0] > x[2]), None)
+    return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+
+
+def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> float:
+    """Nanoseconds a row, for a batch of `rows` rows that is one block or less."""
+    trees = SLOT * counts.slots + SELECTION[block] * counts.selections
+    leaves = LEAF[counts.by_bytes] * counts.trees * block
+    code = VALUE[forest.row_dtype] * counts.columns * min(block, rows) + SLOT * counts.tests
+    return (trees + leaves + code) / rows
+
+
+def cost_of_walking(forest: Forest, counts: Counts) -> float:
+    """Nanoseconds a row where rows walk together."""
+    return HOP * counts.hops + VALUE[forest.row_dtype] * counts.columns
+
+
+def sliced(sch: Schedule, block: int, parallel: bool) -> Schedule:
+    """Return the schedule that evaluates blocks of so many rows by bits."""
+    sch = sch.represent_as("bitsliced").tile("batch", "b0", "b1", block)
+    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    sch = sch.reorder("b0", *inner, "b1").simdize("b1", "bits")
+    return sch.parallel("b0") if parallel else sch
