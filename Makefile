@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 22000
 
-.PHONY: demo test tiny lint format size golden differential language bench bench-layouts bench-schedules bench-tiling clean
+.PHONY: demo test tiny lint format size golden differential language bench bench-full bench-layouts bench-schedules bench-tiling clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -43,8 +43,13 @@ differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; wri
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py
 
-bench: $(INSTALLED)
-	$(BIN)/python benchmarks/first_figure.py
+bench: $(INSTALLED)  ## beside other engines: few models and batches, 1 and 2 threads; in build/cpu
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/python benchmarks/cpu.py --short --out build/cpu
+
+bench-full: $(INSTALLED)  ## all models, batches and engines; over an hour, on a quiet machine
+	$(BIN)/pip install --quiet --editable '.[bench,bench-nvforest]'
+	$(BIN)/python benchmarks/cpu.py --out build/cpu
 
 bench-layouts: $(INSTALLED)  ## size, time to build and speed of every layout and tile size
 	$(BIN)/python benchmarks/layouts.py --out build/layouts.json

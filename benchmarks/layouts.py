@@ -29,7 +29,8 @@ import numpy as np
 
 import tvm_forest
 from real_models import MODELS, published, rows_of, trained
-from schedules import blocked, cpu_name, seconds_a_call
+from schedules import blocked
+from timing import cpu_name, seconds_a_call
 from tvm_forest import Forest, Profile, Schedule
 from tvm_forest.errors import BuildError
 from tvm_forest.probe_rows import hard_rows, typical_rows

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xgboost
 
 import tvm_forest
 
@@ -29,6 +28,8 @@ def trained(name: str, classes: int, rounds: int, depth: int = 6) -> tvm_forest.
         rounds: number of trees of each class.
         depth: of the deepest tree, at most.
     """
+    import xgboost
+
     rows, answer = rows_of(name)
     params: dict[str, Any] = {"objective": "reg:squarederror"}
     if classes > 1:

@@ -18,10 +18,8 @@ import datetime
 import itertools
 import json
 import os
-import platform
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ import numpy as np
 
 import tvm_forest
 from real_models import published, trained
+from timing import cpu_name, seconds_a_call
 from tvm_forest import Forest, Schedule
 from tvm_forest.forest_passes.ordering import take_trees
 from tvm_forest.probe_rows import hard_rows, typical_rows
@@ -37,7 +36,6 @@ BATCHES = (1, 64, 4096)
 DEFAULT = "default"
 NO_TREES = "no trees"
 ROUNDS = 21
-SECONDS_A_ROUND = 0.012
 
 
 def inner(sch: Schedule) -> tuple[str, ...]:
@@ -81,15 +79,6 @@ def predictors(forest: Forest) -> dict[str, Any]:
             assert np.array_equal(margin, expected[:size]), f"{name}: margins differ"
     empty = take_trees(forest, np.zeros(0, np.int64))
     return {NO_TREES: tvm_forest.build(empty, n_jobs=1), **built}
-
-
-def seconds_a_call(function: Callable[[Any], Any], batches: Iterator[Any]) -> float:
-    """Call for one round, with the next batch each time."""
-    calls, begin = 0, time.perf_counter()
-    while (spent := time.perf_counter() - begin) < SECONDS_A_ROUND or not calls:
-        function(next(batches))
-        calls += 1
-    return spent / calls
 
 
 def measure(model: str, forest: Forest) -> list[dict[str, Any]]:
@@ -145,14 +134,6 @@ def plot(records: list[dict[str, Any]], path: Path, title: str) -> None:
     panels.flat[0].invert_yaxis()
     figure.suptitle(title)
     figure.savefig(path, dpi=100)
-
-
-def cpu_name() -> str:
-    """Return what the machine calls its processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def main() -> None:

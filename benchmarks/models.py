@@ -1,0 +1,302 @@
+"""The models of the benchmark: published ones, and others that are trained here, always alike.
+
+takes: a name; gives: Model, a file that every engine can read, with rows to predict.
+
+Trained models and all rows are kept in `build/models`; delete that folder after a change to this
+file. Rows are those that were published, drawn again and again in random order, rows like those of
+the training, or, where neither is known, `typical_rows` of the model's thresholds.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from real_models import MODELS, rows_of
+
+CACHE = Path(__file__).resolve().parents[1] / "build" / "models"
+ROWS = 20_480
+PUBLISHED = ("airline", "higgs", "year", "epsilon")
+SUFFIX = {"xgboost": ".json", "lightgbm": ".txt", "scikit-learn": ".pickle"}
+ONE_HOT = (12, 31, 7, 22, 309, 309)
+"""Month, day, weekday, carrier, origin, destination: with two numbers, 692 columns."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model in a file.
+
+    Attributes:
+        library: that trained it: "xgboost", "lightgbm" or "scikit-learn".
+        rows_from: where the rows come from.
+        gives: what `predict` is to return: "value", or for classifiers of scikit-learn
+            "probability".
+        folder: of the file, unless the model is a published one, and of the rows.
+    """
+
+    name: str
+    library: str
+    rows_from: str
+    gives: str = "value"
+    folder: Path = CACHE
+
+    @property
+    def path(self) -> Path:
+        """JSON, text or pickle."""
+        if self.name in PUBLISHED:
+            return MODELS / f"{self.name}.json"
+        return self.folder / f"{self.name}{SUFFIX[self.library]}"
+
+    @property
+    def rows_path(self) -> Path:
+        """`.npy`: (ROWS, F) float32, or float64 where the library compares so."""
+        return self.folder / f"{self.name}.npy"
+
+    def load(self) -> Any:
+        """Return the object of the training library."""
+        if self.library == "xgboost":
+            import xgboost
+
+            return xgboost.Booster(model_file=self.path)
+        if self.library == "lightgbm":
+            import lightgbm
+
+            return lightgbm.Booster(model_file=self.path)
+        return pickle.loads(self.path.read_bytes())
+
+    def rows(self) -> Any:
+        """Return the rows, which share the memory of all processes that read them."""
+        return np.load(self.rows_path, mmap_mode="c").view(np.ndarray)
+
+    def reference(self, rows: Any) -> tuple[Any, Any]:
+        """Return margins and values of the training library on one thread, each (R, C)."""
+        model = self.load()
+        if self.library == "xgboost":
+            model.set_param({"nthread": 1})
+            kinds = ("margin", "value")
+            both = [model.inplace_predict(rows, predict_type=kind) for kind in kinds]
+        elif self.library == "lightgbm":
+            both = [model.predict(rows, raw_score=raw, num_threads=1) for raw in (True, False)]
+        else:
+            model.set_params(n_jobs=1)  # more threads add in any order
+            both = [model.predict_proba(rows) if self.gives == "probability" else None]
+            both = 2 * [model.predict(rows) if both[0] is None else both[0]]
+        return tuple(np.asarray(array).reshape(len(rows), -1) for array in both)
+
+    def to_json(self) -> str:
+        """Return the fields as text."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Model:
+        """Rebuild what `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"folder": Path(fields["folder"])})
+
+
+class Trained(NamedTuple):
+    """What a recipe gives: the object, the library, and rows like those of the training."""
+
+    model: Any
+    library: str
+    rows: Any
+    rows_from: str = "drawn like those of the training"
+
+
+def _drawn_again(rows: Any) -> Any:
+    return rows[np.random.default_rng(0).integers(0, len(rows), ROWS)]
+
+
+def _boost(rows: Any, answer: Any, rounds: int, **params: Any) -> Any:
+    import xgboost
+
+    params = {"seed": 7, "nthread": 2, "verbosity": 0} | params
+    return xgboost.train(params, xgboost.DMatrix(rows, answer), rounds)
+
+
+def _on_published_rows(name: str, rounds: int, classes: int = 1, **params: Any) -> Trained:
+    rows, answer = rows_of(name)
+    task: dict[str, Any] = {"objective": "reg:squarederror"}
+    if classes > 1:
+        task = {"objective": "multi:softprob", "num_class": classes}
+    model = _boost(*_blurred(rows, answer), rounds, **task, **params)
+    return Trained(model, "xgboost", _drawn_again(rows), "published")
+
+
+def _blurred(rows: Any, answer: Any) -> tuple[Any, Any]:
+    """Draw 8,000 rows in which one value in ten, and one answer in ten, is that of another row.
+
+    A few thousand rows that can be fitted would leave nothing to later trees than single leaves;
+    those of the published profiles have many.
+    """
+    rng = np.random.default_rng(0)
+    table = np.column_stack([rows, answer])
+    drawn = table[rng.integers(0, len(table), 8000)]
+    other = np.take_along_axis(table, rng.integers(0, len(table), drawn.shape), axis=0)
+    drawn = np.where(rng.random(drawn.shape) < 0.1, other, drawn)
+    return drawn[:, :-1], drawn[:, -1]
+
+
+def _numbers(seed: int, n: int, features: int) -> tuple[Any, Any]:
+    """Draw normal rows and an answer with steps, products and noise."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, features))
+    answer = rows[:, 0] * rows[:, 1] + np.sin(3 * rows[:, 2]) + 0.3 * rows[:, 3:10].sum(axis=1)
+    return rows, answer + rng.normal(size=n)
+
+
+def _flights(seed: int, n: int) -> tuple[Any, Any]:
+    """Draw two numbers and six one-hot groups, and whether a flight is late."""
+    rng, effects = np.random.default_rng(seed), np.random.default_rng(1)
+    codes = np.stack([(rng.random(n) ** 2 * size).astype(int) for size in ONE_HOT], axis=1)
+    rows = np.zeros((n, 2 + sum(ONE_HOT)), np.float32)
+    first = np.cumsum((2, *ONE_HOT[:-1]))
+    rows[np.arange(n)[:, None], first + codes] = 1
+    rows[:, 0], rows[:, 1] = rng.uniform(0, 2400, n), rng.gamma(2, 400, n)
+    score = np.sin(rows[:, 0] / 300) + rows[:, 1] / 800 * effects.normal(size=309)[codes[:, 4]]
+    for group, size in enumerate(ONE_HOT):
+        score += 0.4 * effects.normal(size=size)[codes[:, group]]
+    return rows, score + rng.logistic(size=n) > 1
+
+
+def _tiny() -> Trained:
+    rows, answer = _numbers(0, 500, 10)
+    model = _boost(rows, answer, 20, max_depth=4)
+    return Trained(model, "xgboost", _numbers(1, ROWS, 10)[0].astype(np.float32))
+
+
+def _airline_ohe() -> Trained:
+    rows, answer = _flights(0, 40_000)
+    params = {"max_bin": 32, "colsample_bytree": 0.1, "eta": 0.03}
+    params |= {"min_child_weight": 0.02, "reg_lambda": 0.01}
+    model = _boost(rows, answer, 1000, objective="binary:logistic", max_depth=8, **params)
+    return Trained(model, "xgboost", _flights(1, ROWS)[0])
+
+
+def _xgb_nan() -> Trained:
+    def with_holes(seed: int, n: int) -> tuple[Any, Any]:
+        rows, answer = _numbers(seed, n, 20)
+        rows[np.random.default_rng(seed + 10).random(rows.shape) < 0.2] = np.nan
+        return rows.astype(np.float32), answer > 0
+
+    model = _boost(*with_holes(0, 20_000), 300, objective="binary:logistic", max_depth=8)
+    return Trained(model, "xgboost", with_holes(1, ROWS)[0])
+
+
+def _lightgbm(rows: Any, answer: Any, rounds: int, categories: Any = "auto", **params: Any) -> Any:
+    import lightgbm
+
+    data = lightgbm.Dataset(rows, answer, categorical_feature=categories)
+    params = {"seed": 7, "num_threads": 2, "verbose": -1, "deterministic": True} | params
+    return lightgbm.train(params, data, rounds)
+
+
+def _lgb_reg() -> Trained:
+    params = {"num_leaves": 255, "min_data_in_leaf": 5, "max_bin": 127}
+    model = _lightgbm(*_numbers(0, 20_000, 28), 500, **params)
+    return Trained(model, "lightgbm", _numbers(1, ROWS, 28)[0])
+
+
+def _lgb_cat() -> Trained:
+    def with_codes(seed: int, n: int) -> tuple[Any, Any]:
+        rows, answer = _numbers(seed, n, 20)
+        sizes = (8, 20, 50, 100)
+        codes = np.random.default_rng(seed + 10).integers(0, sizes, (n, len(sizes)))
+        effects = np.random.default_rng(1).normal(size=(max(sizes), len(sizes)))
+        rows[:, 10:14] = codes
+        return rows, answer + effects[codes, np.arange(len(sizes))].sum(axis=1) > 0
+
+    rows, answer = with_codes(0, 20_000)
+    columns = [10, 11, 12, 13]
+    model = _lightgbm(rows, answer, 200, columns, objective="binary", num_leaves=63)
+    return Trained(model, "lightgbm", with_codes(1, ROWS)[0])
+
+
+def _skl_rf_reg() -> Trained:
+    from sklearn.ensemble import RandomForestRegressor
+
+    rows, answer = _numbers(0, 10_000, 20)
+    model = RandomForestRegressor(100, n_jobs=2, random_state=7, max_features=0.5)
+    return Trained(
+        model.fit(rows.astype(np.float32), answer),
+        "scikit-learn",
+        _numbers(1, ROWS, 20)[0].astype(np.float32),
+    )
+
+
+def _skl_rf_clf() -> Trained:
+    from sklearn.ensemble import RandomForestClassifier
+
+    rows, answer = _numbers(0, 20_000, 20)
+    model = RandomForestClassifier(200, max_depth=12, n_jobs=2, random_state=7)
+    return Trained(
+        model.fit(rows.astype(np.float32), np.digitize(answer, (-0.5, 1.0))),
+        "scikit-learn",
+        _numbers(1, ROWS, 20)[0].astype(np.float32),
+    )
+
+
+TRAINED: dict[str, Callable[[], Trained]] = {
+    "tiny": _tiny,
+    "abalone": lambda: _on_published_rows("abalone", 1000, max_depth=6, eta=0.1),
+    "airline_ohe": _airline_ohe,
+    "covtype": lambda: _on_published_rows(
+        "covtype", 100, 8, max_depth=8, eta=0.1, min_child_weight=0.02
+    ),
+    "letters": lambda: _on_published_rows("letters", 1000, 26, max_depth=6, eta=0.1),
+    "xgb_nan": _xgb_nan,
+    "lgb_reg": _lgb_reg,
+    "lgb_cat": _lgb_cat,
+    "skl_rf_reg": _skl_rf_reg,
+    "skl_rf_clf": _skl_rf_clf,
+}
+NAMES = (*PUBLISHED, *(name for name in TRAINED if name != "tiny"))
+"""All but `tiny`, which is there to try the harness."""
+SHORT = ("airline", "year", "xgb_nan")
+_NEEDS_ROWS = ("abalone", "covtype", "letters")
+
+
+def at_hand(name: str) -> bool:
+    """Whether a model can be had here: the published ones lie beside the checkout or do not."""
+    return MODELS.is_dir() or name not in (*PUBLISHED, *_NEEDS_ROWS)
+
+
+def get(name: str, folder: Path = CACHE) -> Model:
+    """Return a model, trained and with its rows written if that has not been done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = folder / f"{name}.about.json"
+    if not about.exists():
+        model = (_published if name in PUBLISHED else _trained)(name, folder)
+        about.write_text(model.to_json(), encoding="utf-8")  # last, so that all is there
+    return replace(Model.from_json(about.read_text(encoding="utf-8")), folder=folder)
+
+
+def _published(name: str, folder: Path) -> Model:
+    if (MODELS / f"{name}.csv").exists():
+        model, rows = Model(name, "xgboost", "published", folder=folder), rows_of(name)[0]
+        np.save(model.rows_path, _drawn_again(rows))
+        return model
+    import tvm_forest
+    from tvm_forest.probe_rows import typical_rows
+
+    model = Model(name, "xgboost", "drawn between thresholds", folder=folder)
+    np.save(model.rows_path, typical_rows(tvm_forest.load(model.path), ROWS))
+    return model
+
+
+def _trained(name: str, folder: Path) -> Model:
+    trained, library, rows, rows_from = TRAINED[name]()
+    gives = "probability" if hasattr(trained, "predict_proba") else "value"
+    model = Model(name, library, rows_from, gives, folder)
+    if library == "scikit-learn":
+        model.path.write_bytes(pickle.dumps(trained))
+    else:
+        trained.save_model(model.path)
+    np.save(model.rows_path, np.ascontiguousarray(rows))
+    return model
