@@ -599,8 +599,8 @@ REFUSALS = [
     ),
     Refusal(
         LANES,
-        lambda s: s.simdize("b1", "bits"),
-        "simdize: argument 'how': 'bits' is unknown; use 'gather'",
+        lambda s: s.simdize("b1", "scatter"),
+        "simdize: argument 'how': 'scatter' is unknown; use 'gather' or 'bits'",
         "for b1 in",
     ),
     # parallel

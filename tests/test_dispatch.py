@@ -18,8 +18,8 @@ from schedules import rounding_bound
 from tvm_forest import saving
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of
-from tvm_forest.search import heuristic
+from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
+from tvm_forest.search import bits, heuristic
 from tvm_forest.target import Target
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
@@ -267,16 +267,17 @@ def layouts(forest: Any, target: Target = CPU) -> list[str]:
     return ["tiles of " * bool(sch.rewrites) + sch.representation for sch in schedules]
 
 
-def test_single_rows_have_a_layout_of_their_own() -> None:
-    assert list(heuristic.default_schedules(FOREST, CPU)) == [1, 16]
-    assert list(heuristic.default_schedules(WIDE, CPU)) == [1, 8, 16]
-    assert layouts(FOREST) == ["tiles of sparse", "ranked"]
-    assert layouts(FOREST, Target(abilities=frozenset({"avx2"}))) == ["tiles of sparse", "ranked"]
-    assert layouts(FOREST, Target(abilities=frozenset())) == ["packed", "ranked"]
-    assert layouts(FOREST, Target(options=(("mcpu", "x86-64-v3"),))) == ["packed", "ranked"]
-    assert layouts(WIDE) == ["packed", "array", "ranked"]
-    assert layouts(drawn_forest(99, 4, dtype="float64")) == ["ranked", "ranked"]
-    assert layouts(drawn_forest(9, 4, dtype="float64")) == ["array", "ranked"]
+def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:
+    assert list(heuristic.default_schedules(FOREST, CPU)) == [1, 16, 128]
+    assert list(heuristic.default_schedules(WIDE, CPU)) == [1, 8, 16, 128]
+    rest = ["ranked", "bitsliced"]
+    assert layouts(FOREST) == ["tiles of sparse", *rest]
+    assert layouts(FOREST, Target(abilities=frozenset({"avx2"}))) == ["tiles of sparse", *rest]
+    assert layouts(FOREST, Target(abilities=frozenset())) == ["packed", *rest]
+    assert layouts(FOREST, Target(options=(("mcpu", "x86-64-v3"),))) == ["packed", *rest]
+    assert layouts(WIDE) == ["packed", "array", *rest]
+    assert layouts(drawn_forest(99, 4, dtype="float64")) == ["ranked", *rest]
+    assert layouts(drawn_forest(9, 4, dtype="float64")) == ["array", *rest]
 
 
 def test_every_default_is_exact_and_serves_single_rows() -> None:
@@ -284,7 +285,21 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
         schedules = heuristic.default_schedules(forest, CPU)
         assert by_batch(schedules)[1].keeps_order
         assert all(sch.keeps_order for sch in schedules.values())
-        assert heuristic.default_schedule(forest, CPU) == schedules[max(schedules)]
+        start = heuristic.default_schedule(forest, CPU)
+        assert start == walked(schedules) or start.without("parallel") == walked(schedules)
+
+
+def test_threads_are_for_the_largest_batches_only() -> None:
+    schedules = heuristic.default_schedules(FOREST, Target(cores=2))
+    parallel = [any(x.parallel for x in sch.loops()) for sch in schedules.values()]
+    assert parallel == [False, False, True]
+
+
+def test_what_bits_do_not_serve_is_walked() -> None:
+    assert "bitsliced" not in layouts(forest_of([1.0]))
+    counts = bits.counts_of(FOREST)._replace(tests=100_000)
+    assert bits.unfit(FOREST, counts) == "100000 distinct tests, 60000 fit"
+    assert bits.unfit(FOREST, bits.counts_of(FOREST)) is None
 
 
 def test_the_choice_is_explained_with_its_counts() -> None:
@@ -297,5 +312,6 @@ def test_the_choice_is_explained_with_its_counts() -> None:
         "trees packed",
         "rows in array",
         "rows ranked",
+        "rows in bits",
     ]
     assert "72 columns, at most 6 thresholds in one: rank 8 + column 7 + child 6 = 21" in chosen[2]

@@ -144,6 +144,7 @@ def _pack_each(
     packed = {}
     for sch in schedules.values():
         _check_schedule(forest, sch, exact)
+        _check_walks(sch)
         asked = (sch.representation, *(str(step) for step in sch.rewrites))
         if asked not in shared:
             shared[asked] = pack(forest, sch, exact)
@@ -226,6 +227,12 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
             f"represent_as: argument 'name': {sch.representation!r} cannot hold {tiles} (tiles it "
             f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
         )
+    return layout
+
+
+def _check_walks(sch: Schedule) -> None:
+    """Refuse a nest that does not walk as the layout must be walked."""
+    layout = representation.find(sch.representation)
     bits = [loop for loop in sch.leaves() if loop.simdize == "bits"]
     other = next((loop for loop in sch.leaves() if loop.simdize != "bits"), None)
     if layout.walks == "bits" and other is not None:
@@ -246,7 +253,6 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
             f"known size, but no loop around the trees of '{endless.name}' has one; tile 'batch', "
             f"and put the loop over blocks outermost\n{sch.render(endless.name)}"
         )
-    return layout
 
 
 def _in_blocks(path: tuple[Loop, ...]) -> bool:

@@ -169,8 +169,9 @@ class Predictor:
     def whole(self) -> Compiled:
         """Return a library with all functions, and their arrays; compiles what is not there."""
         if self._later is None:
-            arrays = {k: [x.numpy() for x in v] for k, v in self.arguments.items()}
-            return self.library, arrays
+            arrays = {id(x): x.numpy() for xs in self.arguments.values() for x in xs}
+            shared = {k: [arrays[id(x)] for x in xs] for k, xs in self.arguments.items()}
+            return self.library, shared
         return self._later(OUTPUTS)
 
     def _function_of(self, name: str) -> _Function:

@@ -102,11 +102,10 @@ def unfit(forest: Forest, counts: Counts) -> str | None:
 
 
 def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> float:
-    """Nanoseconds a row, for a batch of `rows` rows that is one block or less."""
-    trees = SLOT * counts.slots + SELECTION[block] * counts.selections
+    """Nanoseconds a row, for a batch of at most one block."""
+    trees = SLOT * counts.slots + SELECTION[block] * counts.selections + SLOT * counts.tests
     leaves = LEAF[counts.by_bytes] * counts.trees * block
-    code = VALUE[forest.row_dtype] * counts.columns * min(block, rows) + SLOT * counts.tests
-    return (trees + leaves + code) / rows
+    return (trees + leaves) / rows + VALUE[forest.row_dtype] * counts.columns
 
 
 def cost_of_walking(forest: Forest, counts: Counts) -> float:

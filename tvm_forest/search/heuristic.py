@@ -61,7 +61,7 @@ BLOCK = 512
 """Rows of a block of the bit-sliced layout. Smaller blocks would serve smaller batches better, 256
 rows 1.4 times as fast (`airline`), but each is code of its own, 0.7 s to compile."""
 
-FULL = (64, 128, 256, 512, 1024)
+FULL = (64, 128, 256, 512)
 """Batches from which blocks may be taken, though the last one is not full."""
 
 WORD = 32
