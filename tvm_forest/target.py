@@ -33,7 +33,7 @@ class Target:
     kind: str = "llvm"
     options: tuple[tuple[str, Any], ...] = ()
     cores: int = field(default_factory=lambda: available_cores())
-    abilities: frozenset[str] | None = None
+    abilities: frozenset[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.abilities is None:
