@@ -302,6 +302,20 @@ def test_what_bits_do_not_serve_is_walked() -> None:
     assert bits.unfit(FOREST, bits.counts_of(FOREST)) is None
 
 
+@pytest.mark.slow
+def test_rows_behind_the_last_full_block_go_another_way() -> None:
+    """By a schedule for few rows that adds backwards: it shows in the last bits."""
+    one = {1: START, 64: bits.sliced(START, 64, False)}
+    exact = tvm_forest.build(FOREST, schedule=one)
+    rows = hard_rows(FOREST, 70, seed=5)
+    assert np.array_equal(exact.predict_margin(rows), FOREST.predict_reference(rows))
+    two = {1: BACKWARDS, 64: bits.sliced(START, 64, False)}
+    mixed = tvm_forest.build(FOREST, schedule=two, exact=False)
+    assert np.array_equal(mixed.predict_margin(rows), FOREST.predict_reference(rows))
+    assert exact._serving[-1].slices == 64
+    assert mixed._serving[-1].slices == 0
+
+
 def test_the_choice_is_explained_with_its_counts() -> None:
     said = heuristic.explain(WIDE, CPU)
     assert said[0] == (

@@ -68,12 +68,14 @@ class _Function(NamedTuple):
         parallel: uses threads; None if the schedule has no parallel loop.
         arguments: the tensors between the rows and the outputs.
         block: rows that its parallel loops leave to one thread.
+        slices: rows of a block that costs the same whether it is full or not; 0 if there is none.
     """
 
     alone: Any
     parallel: Any
     arguments: tuple[Any, ...]
     block: int
+    slices: int
 
 
 class _Frame(NamedTuple):
@@ -164,6 +166,7 @@ class Predictor:
             library[name + PARALLEL] if parallel else None,
             tuple(arguments[name]),
             rows_of_one_thread(parallel),
+            sch.sliced if all(x.keeps_order for x in self.schedules.values()) else 0,
         )
 
     def whole(self) -> Compiled:
@@ -371,7 +374,13 @@ class Predictor:
             return part._sums(rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = self.forest.prepared(to_rows(rows, self.forest))
         results = self._new_results(len(rows))
-        self._call(self._serves(len(rows)), rows, results.values(), n_jobs)
+        function = self._serves(len(rows))
+        left = len(rows) % function.slices if len(rows) > function.slices > 0 else 0
+        full = [array[: len(rows) - left] for array in results.values()]
+        self._call(function, rows[: len(rows) - left], full, n_jobs)
+        if left:  # 10 rows of a block of 512 would cost as much as 500
+            rest = [array[-left:] for array in results.values()]
+            self._call(self._serves(left), rows[-left:], rest, n_jobs)
         return results["margin"], results.get("value", results["margin"])
 
     def _leaves(

@@ -183,6 +183,11 @@ class Schedule:
         """
         return keeps_order(self.nest) and all(step.do != "sort_trees" for step in self.rewrites)
 
+    @property
+    def sliced(self) -> int:
+        """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
+        return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
+
     def problem(self) -> str | None:
         """Return the first broken invariant as a sentence, or None."""
         names = self.names()

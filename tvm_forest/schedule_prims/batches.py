@@ -60,7 +60,7 @@ def walked(schedules: Mapping[int, Schedule]) -> Schedule:
     It is asked what leaves say: by bits, a few rows would cost as much as a block.
     """
     keys = sorted(schedules, reverse=True)
-    hops = (key for key in keys if all(x.simdize != "bits" for x in schedules[key].leaves()))
+    hops = (key for key in keys if not schedules[key].sliced)
     return schedules[next(hops, keys[0])]
 
 
