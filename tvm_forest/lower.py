@@ -11,6 +11,7 @@ takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -78,6 +79,7 @@ def build(
     target: Target,
     exact: bool = True,
     signature: str | None = None,
+    leaves: Sequence[Output] = OF_LEAVES,
 ) -> Predictor:
     """Compile a forest into a predictor.
 
@@ -87,6 +89,7 @@ def build(
         target: the machine.
         exact: refuse a schedule that adds leaves in another order than the model.
         signature: of the model if `forest` is what became of it, see `Predictor.forest`.
+        leaves: functions to compile beside the sums; () if nobody will ask what leaves say.
 
     Raises:
         ScheduleError: a schedule does not fit the model, or is not exact.
@@ -95,7 +98,7 @@ def build(
     """
     schedules = by_batch(schedule)
     packed = _pack_each(forest, schedules, exact)
-    lowered, arguments = _lower(packed, schedules, target)
+    lowered, arguments = _lower(packed, schedules, target, leaves)
     for sch in packed:
         _check_device(sch)
     try:
@@ -158,12 +161,15 @@ def _laid_out(forest: Forest, sch: Schedule) -> Packed:
 
 
 def _lower(
-    packed: dict[Schedule, Packed], schedules: dict[int, Schedule], target: Target
+    packed: dict[Schedule, Packed],
+    schedules: dict[int, Schedule],
+    target: Target,
+    of_leaves: Sequence[Output] = OF_LEAVES,
 ) -> tuple[Lowered, dict[str, list[Array]]]:
     """Lower the sums of every schedule, and what leaves say by the one for large batches."""
     names = function_names(schedules)
     sums = [(name, SUMS, schedules[smallest]) for smallest, name in names.items()]
-    leaves = [(name, name, schedules[max(schedules)]) for name in OF_LEAVES]
+    leaves = [(name, name, schedules[max(schedules)]) for name in of_leaves]
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
     arguments = dict[str, list[Array]]()
     for name, output, sch in dict.fromkeys([*sums, *leaves]):
