@@ -37,6 +37,7 @@ LEVELS = {
     "relax": 9,
     "viz": 9,
     "verify": 9,
+    "tuning": 9,
     "saving": 10,
     "api": 11,
     "estimators": 12,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         new_schedule,
         profile,
         rewrite,
+        tune,
         verify,
         with_depths,
     )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .runtime import Predictor
     from .schedule_prims import Schedule
     from .target import Target
+    from .tuning import Tuned
     from .verify import Report
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ _HOME = {
     "Schedule": "schedule_prims",
     "ScheduleError": "errors",
     "Target": "target",
+    "Tuned": "tuning",
     "UnsupportedModel": "errors",
     "build": "api",
     "default_schedule": "api",
@@ -72,6 +75,7 @@ _HOME = {
     "new_schedule": "api",
     "profile": "api",
     "rewrite": "api",
+    "tune": "api",
     "verify": "api",
     "with_depths": "api",
 }
@@ -90,6 +94,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "Target",
+    "Tuned",
     "UnsupportedModel",
     "build",
     "default_schedule",
@@ -100,6 +105,7 @@ __all__ = [
     "new_schedule",
     "profile",
     "rewrite",
+    "tune",
     "verify",
     "with_depths",
 ]

@@ -1,4 +1,4 @@
-"""What users call: load, profile, new_schedule, rewrite, lower, build, load_predictor, verify.
+"""What users call: load, new_schedule, tune, lower, build, verify, load_predictor and others.
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
@@ -8,6 +8,8 @@ The only room that picks defaults. TVM is imported when the first model is built
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import frontends
@@ -26,6 +28,7 @@ from .target import Target, parse_target
 if TYPE_CHECKING:
     from .lower import Lowered
     from .runtime import Predictor
+    from .tuning import Tuned
     from .verify import Report
 
 TargetLike = str | dict[str, Any] | Target
@@ -180,6 +183,7 @@ def build(
     profile: Profile | None = None,
     exact: bool = True,
     n_jobs: int | None = None,
+    records: str | os.PathLike[str] | None = None,
 ) -> Predictor:
     """Compile a model.
 
@@ -194,12 +198,14 @@ def build(
         exact: refuse a schedule that adds leaves in another order than the model does.
         n_jobs: threads of a call that does not say: None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
+        records: file that `tune` has written, in place of a schedule: its fastest schedules are
+            used. Those of another model, target, CPU or version are refused.
 
     Raises:
         ModelFormatError, UnsupportedModel: see `load`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown, the profile is of another model, or n_jobs is no number
-            of threads.
+        InputError: the target is unknown, the profile is of another model, n_jobs is no number
+            of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
     from . import saving  # noqa: F401  # gives Predictor its method save
@@ -208,10 +214,102 @@ def build(
 
     check_n_jobs("build", n_jobs)
     forest, machine = _forest(model, profile), parse_target(target)
+    if records is not None:
+        schedule = _recorded(records, forest, machine, schedule)
     chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
     predictor = compile_forest(forest, chosen, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
+
+
+def _recorded(
+    records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
+) -> Schedules:
+    from .search.records import schedules_of
+
+    if schedule is not None:
+        raise InputError(
+            "build: argument 'records': a schedule is given as well; leave one of them out"
+        )
+    return schedules_of(records, forest, target)
+
+
+def tune(
+    model: Any,
+    target: TargetLike = "llvm",
+    batch_size: int | Sequence[int] = (1, 64, 4096),
+    rows: Any = None,
+    strategy: str = "heuristic",
+    *,
+    budget_s: float = 60.0,
+    trials: int | None = None,
+    seed: int = 0,
+    records: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    limit_s: float = 30.0,
+    progress: bool | None = None,
+) -> Tuned:
+    """Search for the fastest schedules of a model, by measuring on this machine.
+
+    Every candidate is built and timed in a process of its own, after its margins were compared
+    with the reference walk to the bit. Ctrl-C ends the search and keeps what was found.
+
+    Args:
+        model: see `load`.
+        target: see `build`.
+        batch_size: rows of a call, or several such sizes; each gets a schedule.
+        rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
+            the model's thresholds.
+        strategy: "heuristic", a few parameters at a time, about 20 schedules for each size;
+            "exhaustive", all of a space of some thousands, in an order drawn by the seed; "beam",
+            one directive at a time.
+        budget_s: seconds for all sizes together.
+        trials: most schedules to measure for each size; None for any number.
+        seed: the same seed gives the same rows, and the same order where a strategy draws one.
+        records: file to which each result is appended; what it holds is not measured again.
+        n_jobs: threads of a call, see `build`.
+        limit_s: seconds to build and time one schedule.
+        progress: show a bar; None for where a person would see it.
+
+    Returns:
+        Tuned: give its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
+
+    Raises:
+        InputError: an argument of the wrong kind, or a file that holds something else.
+        ModelFormatError, UnsupportedModel: see `load`.
+    """
+    from .search.strategies import STRATEGIES
+    from .threads import check_n_jobs
+    from .tuning import tune as search
+
+    check_n_jobs("tune", n_jobs)
+    sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
+    for size in sizes or [0]:
+        _check_count("batch_size", size)
+    if trials is not None:
+        _check_count("trials", trials)
+    if strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {known})")
+    return search(
+        load(model),
+        parse_target(target),
+        sorted(set(sizes)),
+        rows,
+        strategy,
+        budget_s=budget_s,
+        trials=trials,
+        seed=seed,
+        records=None if records is None else Path(records),
+        n_jobs=n_jobs,
+        limit_s=limit_s,
+        progress=progress,
+    )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"tune: argument '{name}': expected 1 or more, got {value!r}")
 
 
 def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor:

@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info | predict | verify | demo.
+"""The command line: tvm-forest info | predict | verify | tune | demo.
 
 takes: arguments; gives: text on the terminal, files of predictions, an exit status.
 """
@@ -64,6 +64,21 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     verify.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
     verify.set_defaults(run=_verify)
+
+    tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
+    tune.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
+    tune.add_argument("--rows", type=Path, help=".npy or .csv of rows like those to be predicted")
+    tune.add_argument(
+        "--batch-size", type=int, nargs="+", default=[1, 64, 4096], help="rows of a call"
+    )
+    tune.add_argument("--strategy", default="heuristic", help="heuristic, exhaustive or beam")
+    tune.add_argument("--budget", type=float, default=60.0, help="seconds (default: 60)")
+    tune.add_argument("--trials", type=int, help="most schedules to measure for each size")
+    tune.add_argument("--seed", type=int, default=0, help="of rows, and of the order of schedules")
+    tune.add_argument("--records", default="tune.jsonl", help="file to append to; see build")
+    tune.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
+    tune.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
+    tune.set_defaults(run=_tune)
 
     demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     demo.set_defaults(run=_demo)
@@ -269,6 +284,33 @@ def _verify(options: argparse.Namespace) -> int:
     report = api.verify(options.model, rows, target=options.target, n_rows=options.n_rows)
     print(report)
     return 0 if report.ok else 1
+
+
+# -- tune -----------------------------------------------------------------------------------------
+
+
+def _tune(options: argparse.Namespace) -> None:
+    from . import api
+
+    forest = api.load(options.model)
+    tuned = api.tune(
+        forest,
+        options.target,
+        options.batch_size,
+        None if options.rows is None else read_rows(options.rows, forest, "tune"),
+        options.strategy,
+        budget_s=options.budget,
+        trials=options.trials,
+        seed=options.seed,
+        records=options.records,
+        n_jobs=options.n_jobs,
+    )
+    for smallest, schedule in tuned.schedules.items():
+        print(f"batches of {smallest} and more:\n{schedule}\n")
+    print(tuned)
+    if not tuned.finished:
+        print("ended before the search did; run it again to go on")
+    print(f"use it: tvm_forest.build({options.model!r}, records={options.records!r})")
 
 
 # -- demo -----------------------------------------------------------------------------------------

@@ -42,6 +42,10 @@ class Directive(Protocol):
     onto_tir: Callable[..., None] | None
     onto_forest: Callable[..., Forest] | None
 
+    @property
+    def choices(self) -> Callable[[Schedule], Iterator[dict[str, Any]]]:
+        """Yields the argument dicts that a search may try on a schedule."""
+
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
         """Return `sch` rewritten, with the step appended to its trace."""
 

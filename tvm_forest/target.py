@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,22 @@ def available_cores() -> int:
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
     """Return what Linux says that the CPU can do; nothing elsewhere."""
+    return frozenset(_of_cpu("flags").split())
+
+
+def cpu_name() -> str:
+    """Return what Linux calls the CPU at hand; elsewhere what Python does."""
+    return _of_cpu("model name") or platform.processor() or platform.machine()
+
+
+def _of_cpu(field: str) -> str:
+    """Read a field of the first core; "" where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return frozenset()
-    flags = (line.partition(":")[2] for line in lines if line.startswith("flags"))
-    return frozenset(next(flags, "").split())
+        return ""
+    texts = (line.partition(":")[2].strip() for line in lines if line.startswith(field))
+    return next(texts, "")
 
 
 def parse_target(target: str | dict[str, Any] | Target) -> Target:

@@ -17,6 +17,8 @@ LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 """What a search tries without tiles; there may be more, see `tir_gen`."""
 TILED = ("array", "sparse")
 """What a search tries with tiles."""
+SLICED = "bitsliced"
+"""What a search tries with blocks of rows and `simdize(how="bits")`, and in no other way."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from ..nest import Loop
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 from .loops import said_of
+from .memory import SLICED
 
 MOST_WALKS = 32
 MOST_HOPS = 64
@@ -183,8 +184,9 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.leaves():
         free = not (loop.parallel or loop.marks())
-        if loop.kind == "batch" and loop.count in LANES["gather"] and loop.step == 1 and free:
-            yield {"index": loop.name}
+        how = "bits" if sch.representation == SLICED else "gather"
+        if loop.kind == "batch" and loop.count in LANES[how] and loop.step == 1 and free:
+            yield {"index": loop.name} if how == "gather" else {"index": loop.name, "how": how}
 
 
 @directive(choices=_simdize_choices)

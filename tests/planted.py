@@ -1,0 +1,41 @@
+"""Functions for a child process: some answer, some never do."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from tvm_forest.errors import BuildError
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.tuning.measure import Times
+
+
+def add(first: int, second: int) -> int:
+    print("words on the standard output are no answer")
+    return first + second
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def fail(error: str) -> None:
+    raise BuildError(error) if error else RuntimeError("a bug")
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def treacherous(schedule: str, batch: int, best: float) -> Any:
+    """Measure nothing: one layout crashes, one hangs, one is refused, others have planted times."""
+    sch = Schedule.from_json(schedule)
+    deeds = {"packed": crash, "reorg": spin, "sparse": lambda: fail("too deep")}
+    deeds.get(sch.representation, lambda: None)()
+    return Times(1.0 / (1 + len(sch.steps)), 1.0, 3)

@@ -1,0 +1,216 @@
+"""What was measured, kept line by line.
+
+takes: records; gives: a file of JSON lines, and the fastest known schedules of a model.
+
+A line is written at once and flushed, so that a process that is killed leaves whole lines, and at
+most one part of a line at the end, which is cut off when the file is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, ScheduleError
+from ..forest import Forest
+from ..schedule import Schedule
+from ..target import Target, cpu_name
+
+FORMAT = 1
+FACTS = ("model", "target", "cpu", "versions")
+"""What must be the same for a schedule to be taken over."""
+
+CONDITIONS = ("n_jobs", "rows")
+"""What must be the same as well for two times to be compared."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One schedule for one size of batch, measured or refused.
+
+    Attributes:
+        context: `FACTS` and `CONDITIONS`, see `context_of`.
+        batch: rows of a call.
+        schedule: what was measured.
+        seconds: of a call, the best round; None if there is a problem.
+        median: the same, of the median round.
+        rounds: rounds measured; few if the schedule was hopeless.
+        problem: why there is no time: refused, wrong, crashed, or too slow; None if there is one.
+    """
+
+    context: dict[str, Any]
+    batch: int
+    schedule: Schedule
+    seconds: float | None = None
+    median: float | None = None
+    rounds: int = 0
+    problem: str | None = None
+
+    def to_line(self) -> str:
+        """Return JSON text without a line break."""
+        said = {"format": FORMAT, **self.context, "batch": self.batch}
+        times = {"seconds": self.seconds, "median": self.median, "rounds": self.rounds}
+        steps = json.loads(self.schedule.to_json())
+        return json.dumps({**said, **times, "problem": self.problem, "schedule": steps})
+
+    @classmethod
+    def from_line(cls, line: str) -> Record:
+        """Read what `to_line` gives.
+
+        Raises:
+            ValueError, KeyError, TypeError, ScheduleError: it is something else.
+        """
+        data = json.loads(line)
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']!r}, this version reads {FORMAT}")
+        context = {name: data[name] for name in (*FACTS, *CONDITIONS)}
+        own = ("batch", "seconds", "median", "rounds", "problem")
+        schedule = Schedule.from_json(json.dumps(data["schedule"]))
+        return cls(context, schedule=schedule, **{name: data[name] for name in own})
+
+
+def context_of(
+    forest: Forest, target: Target, n_jobs: int | None = None, rows: str = ""
+) -> dict[str, Any]:
+    """Return what decides whether a record is of use.
+
+    Args:
+        forest: the model.
+        target: what it is compiled for.
+        n_jobs: threads of a call.
+        rows: a name or digest of the rows that were predicted.
+    """
+    package = sys.modules[__name__.partition(".")[0]]
+    versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
+    machine = f"{cpu_name()}, {target.cores} cores"
+    facts = (forest.signature, target.to_dict(), machine, versions)
+    return dict(zip((*FACTS, *CONDITIONS), (*facts, n_jobs, rows), strict=True))
+
+
+@dataclass
+class Journal:
+    """The records of one tuning, with those that a file had before.
+
+    Attributes:
+        context: what new records are about.
+        path: where lines are appended; None to keep them in memory only.
+        records: those of the same context, in order.
+    """
+
+    context: dict[str, Any]
+    path: Path | None = None
+    records: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            self._write("")  # before anything is measured in vain
+            _cut_off_half_a_line(self.path)
+            self.records += [r for r in read(self.path) if r.context == self.context]
+
+    def find(self, batch: int, schedule: Schedule) -> Record | None:
+        """Return the record of a schedule, or None."""
+        same = (r for r in self.records if r.batch == batch and r.schedule == schedule)
+        return next(same, None)
+
+    def add(self, record: Record) -> None:
+        """Keep a record, and write its line.
+
+        Raises:
+            InputError: the file cannot be written to.
+        """
+        self.records.append(record)
+        self._write(record.to_line() + "\n")
+
+    def _write(self, text: str) -> None:
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise InputError(f"tune: argument 'records': {error}") from None
+
+    def best(self, batch: int) -> Record | None:
+        """Return the fastest record of a size of batch; None if none has a time."""
+        return fastest(r for r in self.records if r.batch == batch)
+
+
+def fastest(records: Iterable[Record]) -> Record | None:
+    """Return the record with the shortest time, the earlier of equals."""
+    timed = [record for record in records if record.seconds is not None]
+    return min(timed, key=lambda record: record.seconds or 0.0, default=None)
+
+
+def read(path: str | os.PathLike[str]) -> list[Record]:
+    """Return the records of a file; half a line at its end is left out.
+
+    Raises:
+        InputError: no such file, or a line that is no record.
+    """
+    where = f"records: file '{os.fspath(path)}'"
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: cannot be read: {error}; give what tune has written") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(Record.from_line(line))
+        except (ValueError, KeyError, TypeError, ScheduleError) as error:
+            raise InputError(
+                f"{where}: line {number} is no record ({error}); take it out, or tune anew"
+            ) from None
+    return found
+
+
+def _cut_off_half_a_line(path: Path) -> None:
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+def schedules_of(
+    path: str | os.PathLike[str], forest: Forest, target: Target
+) -> dict[int, Schedule]:
+    """Return the fastest known schedules of a model, by the smallest batch that each serves.
+
+    Of several tunings, with other rows or numbers of threads, the latest counts.
+
+    Raises:
+        InputError: no such file, or no record of this model, target, CPU and version with a time.
+    """
+    wanted = context_of(forest, target)
+    where, records = f"build: argument 'records': '{os.fspath(path)}'", read(path)
+    for name in FACTS:
+        same = [r for r in records if r.context[name] == wanted[name]]
+        if not same:
+            others = sorted({_shown(r.context[name]) for r in records})
+            raise InputError(
+                f"{where}: no record of {name} {_shown(wanted[name])} (have: "
+                f"{', '.join(others) or 'nothing'}); tune this model here"
+            )
+        records = same
+    latest = [r for r in records if r.context == records[-1].context]
+    best = {r.batch: fastest(x for x in latest if x.batch == r.batch) for r in latest}
+    found = {batch: record.schedule for batch, record in best.items() if record is not None}
+    if not found:
+        raise InputError(f"{where}: no schedule of this model has a time; tune it again")
+    return from_one_on(found)
+
+
+def from_one_on(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
+    """Return schedules in the order of batches; the first serves smaller batches too."""
+    return {batch if i else 1: schedules[batch] for i, batch in enumerate(sorted(schedules))}
+
+
+def _shown(value: Any) -> str:
+    """Print a fact; of a digest its beginning."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:12] if len(text) == 64 and text.isalnum() else text

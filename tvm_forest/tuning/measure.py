@@ -1,0 +1,147 @@
+"""What a child does: build a schedule, compare it, time it.
+
+takes: a schedule as text; gives: `Times`.
+
+`prepare` is called once in each child, `measure` for every candidate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BuildError
+from ..forest import Array, Forest
+from ..schedule_prims import Schedule
+from ..target import Target
+
+ROUND = 0.004
+"""Seconds of a round, at least one call."""
+
+MOST_ROUNDS, MOST_SECONDS = 15, 0.3
+LEAST_ROUNDS = 5
+HOPELESS = 1.5
+"""How much slower than the best the first rounds may be for more rounds to be measured."""
+
+FAR = 5.0
+"""The same of two rounds, which others on the machine may have disturbed."""
+
+
+class Bench(NamedTuple):
+    """What all candidates share.
+
+    Attributes:
+        forest: the model.
+        target: the machine.
+        pool: (P, F) rows, from which batches are cut.
+        checks: (R, F) rows that are compared.
+        margins: (R, C) of the reference walk.
+        n_jobs: threads of a call.
+    """
+
+    forest: Forest
+    target: Target
+    pool: Array
+    checks: Array
+    margins: Array
+    n_jobs: int | None
+
+
+class Times(NamedTuple):
+    """Seconds of a call: of the best round and the median round; and the number of rounds."""
+
+    best: float
+    median: float
+    rounds: int
+
+
+_bench: list[Bench] = []  # of this process, which is a child
+
+
+def prepare(bench: Bench) -> None:
+    """Remember what all candidates share, and import the compiler."""
+    from .. import lower  # noqa: F401
+
+    _bench[:] = [bench]
+
+
+def measure(schedule: str, batch: int, best: float) -> Times:
+    """Build a schedule, compare it with the reference walk to the bit, and time it.
+
+    Args:
+        schedule: as JSON text.
+        batch: rows of a call.
+        best: seconds of the best candidate so far; infinity if there is none.
+
+    Raises:
+        ScheduleError, BuildError: it cannot be built, or its margins are wrong.
+    """
+    from ..lower import build
+
+    (bench,) = _bench
+    sch = Schedule.from_json(schedule)
+    predictor = build(bench.forest, sch, bench.target)
+    check(bench, predictor.predict_margin, batch, any(loop.parallel for loop in sch.loops()))
+    batches = cut(bench.pool, batch)
+    return timed(lambda rows: predictor.predict_margin(rows, n_jobs=bench.n_jobs), batches, best)
+
+
+def check(bench: Bench, margin: Callable[..., Array], batch: int, parallel: bool) -> None:
+    """Compare margins to the bit, of all rows and of a batch, on one thread and on all.
+
+    Raises:
+        BuildError: they differ; names the row.
+    """
+    for count in sorted({len(bench.checks), min(batch, len(bench.checks))}):
+        for n_jobs in (1, -1) if parallel else (1,):
+            found = margin(bench.checks[:count], n_jobs=n_jobs).reshape(count, -1)
+            bits = f"u{found.dtype.itemsize}"
+            differs = found.view(bits) != bench.margins[:count].view(bits)
+            if differs.any():
+                row = int(np.argmax(differs.any(axis=1)))
+                raise BuildError(
+                    f"tune: row {row} of {count}: margin {found[row]} differs from the reference "
+                    f"{bench.margins[row]}; please report this schedule"
+                )
+
+
+def cut(pool: Array, batch: int) -> list[Array]:
+    """Cut rows into batches, at most 256, each an array of its own."""
+    starts = range(0, len(pool) - batch + 1, batch)
+    return [pool[start : start + batch].copy() for start in starts][:256]
+
+
+def timed(
+    call: Callable[[Any], Any],
+    batches: Sequence[Any],
+    best: float = float("inf"),
+    clock: Callable[[], float] = time.perf_counter,
+) -> Times:
+    """Time calls with batches in rotation, in rounds; stop early if there is no hope.
+
+    Args:
+        call: what is timed.
+        batches: what it is given, in turn; the first round is not counted.
+        best: seconds of a call that are to be beaten.
+        clock: seconds from any moment on.
+    """
+    found: list[float] = []
+    at, calls, begin = 0, 1, clock()
+    while len(found) < MOST_ROUNDS:
+        before = clock()
+        for i in range(at, at + calls):
+            call(batches[i % len(batches)])
+        spent = clock() - before
+        at += calls
+        if spent < ROUND / 2 and not found:  # still warming up
+            calls *= 2
+            continue
+        found.append(spent / calls)
+        few = len(found) < LEAST_ROUNDS
+        hopeless = len(found) > 1 and min(found) > (FAR if few else HOPELESS) * best
+        if hopeless or (clock() - begin > MOST_SECONDS and not few):
+            break
+    return Times(min(found), float(np.median(found)), len(found))
