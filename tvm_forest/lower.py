@@ -24,6 +24,8 @@ from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
+from .passes.cache_trees import cache_trees
+from .passes.map_threads import map_threads
 from .runtime import PARALLEL, Predictor, columns_of_trees
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
@@ -31,7 +33,7 @@ from .schedule_prims.batches import Schedules, by_batch, function_names
 from .schedule_prims.model import check_fit
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
-from .targets import cpu
+from .targets import cpu, simt
 from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical, model_buffers
 from .tir_gen.linear import linear_arrays, numbered
@@ -95,17 +97,25 @@ def build(
     """
     schedules = by_batch(schedule)
     packed = _pack_each(forest, schedules, exact)
-    lowered, arguments = _lower(packed, schedules, target)
     for sch in packed:
-        _check_device(sch)
+        _check_device(sch, target)
+    lowered, arguments = _lower(packed, schedules, target)
     try:
-        library = cpu.compile_module(lowered.after, cpu.tvm_target(target))
+        library = _compiled(lowered.after, target)
+    except BuildError:
+        raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, packed))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
     columns = columns_of_trees(packed[schedules[max(schedules)]].forest)
     origin = signature or forest.signature
     return Predictor(library, arguments, plain(forest), schedules, columns, target, origin)
+
+
+def _compiled(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+    if target.kind == simt.KIND:
+        return simt.compile_module(mod, target)
+    return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
@@ -179,7 +189,9 @@ def _lower_function(
     """Return a function before and after lowering, with its twin for threads, and its arrays."""
     # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
     forest, rep, _ = packed
+    on_gpu = target.kind == simt.KIND
     machine = cpu.tvm_target(target)
+    abilities = None if on_gpu else cpu.abilities(machine)
     forms = walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
@@ -190,8 +202,11 @@ def _lower_function(
         scheduled = _schedule(canonical, variant, forms)
         # 4. what the machine has to do
         mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, variant, forms, cpu.abilities(machine))(mod)
-        functions[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
+        mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
+        function = mod["main"]
+        if on_gpu:
+            function = map_threads(cache_trees(function, variant, packed.arrays), variant)
+        functions[name + suffix] = function.with_attr("global_symbol", name + suffix)
     return canonical["main"], functions, [*packed.read_by(output).values(), *base]
 
 
@@ -267,12 +282,31 @@ def _check_forest(forest: Forest) -> None:
         )
 
 
-def _check_device(sch: Schedule) -> None:
+def _check_device(sch: Schedule, target: Target) -> None:
+    where = "build: argument 'schedule'"
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
-    if mapped is not None:
+    if target.kind != simt.KIND and mapped is not None:
         raise ScheduleError(
-            f"build: argument 'schedule': '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}"
-            f"), but code is made for CPUs only so far; look at it with tvm_forest.lower\n{sch}"
+            f"{where}: '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}), but the target "
+            f"is a CPU; use target 'simt', or look at it with tvm_forest.lower\n{sch}"
+        )
+    if target.kind != simt.KIND:
+        return
+    parallel = next((loop for loop in sch.loops() if loop.parallel), None)
+    if parallel is not None:
+        raise ScheduleError(
+            f"{where}: '{parallel.name}' is parallel, which is for CPU threads, but the target is "
+            f"{target.kind!r}; use gpu_dimension\n{sch}"
+        )
+    if not any(loop.gpu for loop in sch.loops()):
+        raise ScheduleError(
+            f"{where}: no loop is mapped to the threads of a GPU, but the target is "
+            f"{target.kind!r}; use gpu_dimension\n{sch}"
+        )
+    if representation.find(sch.representation).walks == "bits":
+        raise ScheduleError(
+            f"{where}: layout {sch.representation!r} is for CPUs only; choose another with "
+            f"represent_as\n{sch}"
         )
 
 
