@@ -185,7 +185,7 @@ BAD_INPUTS = [
     # threads
     *(_jobs(value) for value in (0, -2, 1.5, "2", True, [1])),
     # target
-    _target("an unknown target", "quantum", "unknown kind 'quantum' (have: llvm)"),
+    _target("an unknown target", "quantum", "unknown kind 'quantum' (have: llvm, simt)"),
     _target("a GPU", "cuda", "'cuda' is not supported yet", "use 'llvm'"),
     _target("a GPU dict", {"kind": "cuda"}, "'cuda' is not supported yet", "use 'llvm'"),
     _target("options in a string", "llvm -mcpu=x86-64-v2", "-mcpu=x86-64-v2", "as a dict"),

@@ -144,7 +144,10 @@ def test_the_code_of_a_gpu_recipe_names_the_dimensions(name: str) -> None:
     for loop in sch.loops():
         if loop.gpu is not None:
             assert f'"tvm_forest.gpu": "{loop.gpu}"' in text
-    assert ("alloc_shared" in text) == any(loop.reduce == "shared" for loop in sch.loops())
+    shared = any(
+        loop.reduce == "shared" or (loop.cache and loop.kind == "batch") for loop in sch.loops()
+    )
+    assert ("alloc_shared" in text) == shared
 
 
 @pytest.mark.parametrize("rows_tb", [8, 32, 64])

@@ -190,7 +190,7 @@ def build(
     Args:
         model: see `load`.
         target: "llvm" for the CPU at hand, a dict such as {"kind": "llvm", "mcpu": "x86-64-v3"},
-            or a Target.
+            "simt" to run a schedule for GPUs on the CPU, or a Target.
         schedule: how to evaluate the model: a Schedule, or several by the smallest batch that each
             serves, such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry

@@ -24,6 +24,8 @@ from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
+from .passes.cache_trees import cache_trees
+from .passes.map_threads import map_threads
 from .runtime import (
     OF_LEAVES,
     OUTPUTS,
@@ -39,7 +41,7 @@ from .schedule_prims.batches import Schedules, by_batch, function_names, walked
 from .schedule_prims.model import check_fit
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
-from .targets import cpu
+from .targets import cpu, simt
 from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical, model_buffers
 from .tir_gen.linear import linear_arrays, numbered
@@ -115,15 +117,23 @@ def _compile(
     target: Target,
     outputs: tuple[Output, ...],
 ) -> Compiled:
-    lowered, arguments = _lower(packed, schedules, target, outputs)
     for sch in packed:
-        _check_device(sch)
+        _check_device(sch, target)
+    lowered, arguments = _lower(packed, schedules, target, outputs)
     try:
-        library = cpu.compile_module(lowered.after, cpu.tvm_target(target))
+        library = _compiled(lowered.after, target)
+    except BuildError:
+        raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, packed))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
     return library, arguments
+
+
+def _compiled(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+    if target.kind == simt.KIND:
+        return simt.compile_module(mod, target)
+    return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
@@ -202,7 +212,9 @@ def _lower_function(
     """Return a function before and after lowering, with its twin for threads, and its arrays."""
     # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
     forest, rep, _ = packed
+    on_gpu = target.kind == simt.KIND
     machine = cpu.tvm_target(target)
+    abilities = None if on_gpu else cpu.abilities(machine)
     forms = walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
@@ -213,8 +225,11 @@ def _lower_function(
         scheduled = _schedule(canonical, variant, forms)
         # 4. what the machine has to do
         mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, variant, forms, cpu.abilities(machine))(mod)
-        functions[name + suffix] = mod["main"].with_attr("global_symbol", name + suffix)
+        mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
+        function = mod["main"]
+        if on_gpu:
+            function = map_threads(cache_trees(function, variant, packed.arrays), variant)
+        functions[name + suffix] = function.with_attr("global_symbol", name + suffix)
     return canonical["main"], functions, [*packed.read_by(output).values(), *base]
 
 
@@ -295,12 +310,31 @@ def _check_forest(forest: Forest) -> None:
         )
 
 
-def _check_device(sch: Schedule) -> None:
+def _check_device(sch: Schedule, target: Target) -> None:
+    where = "build: argument 'schedule'"
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
-    if mapped is not None:
+    if target.kind != simt.KIND and mapped is not None:
         raise ScheduleError(
-            f"build: argument 'schedule': '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}"
-            f"), but code is made for CPUs only so far; look at it with tvm_forest.lower\n{sch}"
+            f"{where}: '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}), but the target "
+            f"is a CPU; use target 'simt', or look at it with tvm_forest.lower\n{sch}"
+        )
+    if target.kind != simt.KIND:
+        return
+    parallel = next((loop for loop in sch.loops() if loop.parallel), None)
+    if parallel is not None:
+        raise ScheduleError(
+            f"{where}: '{parallel.name}' is parallel, which is for CPU threads, but the target is "
+            f"{target.kind!r}; use gpu_dimension\n{sch}"
+        )
+    if not any(loop.gpu for loop in sch.loops()):
+        raise ScheduleError(
+            f"{where}: no loop is mapped to the threads of a GPU, but the target is "
+            f"{target.kind!r}; use gpu_dimension\n{sch}"
+        )
+    if representation.find(sch.representation).walks == "bits":
+        raise ScheduleError(
+            f"{where}: layout {sch.representation!r} is for CPUs only; choose another with "
+            f"represent_as\n{sch}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import InputError
 
-KINDS = ("llvm",)
+KINDS = ("llvm", "simt")
 LATER = ("cuda", "rocm", "opencl", "metal", "vulkan")
 
 
@@ -23,10 +23,10 @@ class Target:
     """A target and the facts that schedules depend on.
 
     Attributes:
-        kind: "llvm".
+        kind: "llvm", or "simt" for the threads of a GPU, run one after the other on a CPU.
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
-        cores: CPU cores that this process may use.
+        cores: CPU cores that this process may use; 1 for "simt".
         abilities: what the CPU at hand can do, in the words of Linux, such as "avx512f"; empty
             where the system does not tell, or if a CPU was named.
     """
@@ -37,13 +37,21 @@ class Target:
     abilities: frozenset[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.kind == "simt":
+            object.__setattr__(self, "cores", 1)
         if self.abilities is None:
             named = any(key == "mcpu" for key, _ in self.options)
             object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that TVM takes."""
+        """Return the form that `parse_target` takes."""
         return {"kind": self.kind, **{key: _thaw(value) for key, value in self.options}}
+
+    def host(self) -> dict[str, Any]:
+        """Return the CPU that runs the code, in the form that TVM takes."""
+        if self.kind != "simt":
+            return self.to_dict()
+        return {key: x for key, x in self.to_dict().items() if key != "order"} | {"kind": "llvm"}
 
 
 def available_cores() -> int:
@@ -78,7 +86,8 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     """Understand a target.
 
     Args:
-        target: "llvm", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"}, or a Target.
+        target: "llvm" or "simt", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"} or
+            {"kind": "simt", "order": "backwards"}, which runs the last thread first, or a Target.
 
     Raises:
         InputError: no such target.
@@ -102,6 +111,12 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     if kind not in KINDS:
         known = ", ".join(KINDS)
         raise InputError(f"build: argument 'target': unknown kind {kind!r} (have: {known})")
+    order = spec.get("order", "forwards")
+    if kind == "simt" and order not in ("forwards", "backwards"):
+        raise InputError(
+            f"build: argument 'target': option 'order' of 'simt': {order!r} is unknown; use "
+            "'forwards' or 'backwards'"
+        )
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
     options = ((key, _freeze(value)) for key, value in named)
     return Target(kind, tuple(options))

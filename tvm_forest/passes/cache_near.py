@@ -63,6 +63,8 @@ class CacheNear:
         body = self._visit(statement.body, rows, around)
         how = str(statement.annotations.get(CACHE, ""))
         if how == "prefetch" or (how and str(statement.annotations[KIND]) == "tree"):
+            if on_gpu(self.sch):  # hides loads behind other threads; `cache_trees` copies trees
+                return with_body(statement, body)
             body = self._prefetch(body, rows, around)
         elif how and self.rep.row_code is None:  # codes are near already
             body = self._pack(body, rows, around)
@@ -72,12 +74,13 @@ class CacheNear:
         first, here, most = reach(self.sch, around, rows)
         assert most is not None, "the directive refuses row loops without bound"
         features = rows.shape[1]
-        shared = str(around[-1].annotations[CACHE]) == "shared"
+        spread = on_gpu(self.sch)
+        shared = spread or str(around[-1].annotations[CACHE]) == "shared"
         scope = "shared" if shared else "global"
         near = tirx.decl_buffer((most, features), rows.dtype, "near", scope=scope)
         code = Code()
         code.add(tirx.AllocBuffer(near))
-        with code.nest("copy", [here, features.astype("int64")]) as (r, f):
+        with code.nest("copy", [here, features.astype("int64")], spread) as (r, f):
             code.add(tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f]))
 
         code.add(
@@ -127,6 +130,11 @@ class CacheNear:
         with code.nest("line", [here, lines]) as (r, line):
             load = tirx.BufferLoad(rows, [first + r, line * a_line])
             code.add(_prefetch(tirx.address_of(load)))
+
+
+def on_gpu(sch: Schedule) -> bool:
+    """Return whether loops are mapped to a GPU."""
+    return any(loop.gpu for loop in sch.loops())
 
 
 def reach(sch: Schedule, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, Any, int | None]:

@@ -17,6 +17,8 @@ from ..tir_gen import ops
 from ..tir_gen.representation import Representation
 
 WALK_OPS = (ops.WALK, ops.WALK_ID)
+SPREAD = "tvm_forest.spread"
+"""Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
 
 
 class Code:
@@ -64,10 +66,11 @@ class Code:
                 yield var
 
     @contextmanager
-    def nest(self, name: str, counts: Sequence[Any]) -> Iterator[list[Any]]:
-        """Open one serial loop inside the other."""
+    def nest(self, name: str, counts: Sequence[Any], spread: bool = False) -> Iterator[list[Any]]:
+        """Open one serial loop inside the other; `spread` if their iterations are independent."""
+        notes, serial = {SPREAD: 1} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
-            yield [stack.enter_context(self.repeat(name, count)) for count in counts]
+            yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
 
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
         """Return width, begin and number of full groups of `count` things, then of single ones."""
@@ -84,10 +87,12 @@ class Code:
         self.statements = [*outer, wrap(self.finish())]
 
     @contextmanager
-    def _loop(self, name: str, count: Any, kind: Any) -> Iterator[Any]:
+    def _loop(
+        self, name: str, count: Any, kind: Any, notes: dict[str, Any] | None = None
+    ) -> Iterator[Any]:
         var = tirx.Var(name, count.ty.dtype)
         zero = tirx.const(0, count.ty.dtype)
-        with self.block(lambda body: tirx.For(var, zero, count, kind, body)):
+        with self.block(lambda body: tirx.For(var, zero, count, kind, body, None, notes or {})):
             yield var
 
     def finish(self) -> tirx.Stmt:

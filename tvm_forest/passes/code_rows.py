@@ -25,7 +25,7 @@ from tvm import tirx
 
 from ..schedule import Schedule
 from ..tir_gen.representation import Representation
-from .cache_near import CACHE, reach, redirect_walks, walks_of
+from .cache_near import CACHE, on_gpu, reach, redirect_walks, walks_of
 from .code import Code, i64, tree_of
 from .decide import Decide
 from .fuse_parallel import is_parallel
@@ -89,7 +89,9 @@ class _Places:
         first, here, most = reach(self.sch, around, self.rows)
         if most is None or not _may_hold_codes(statement) or _is_marked_inside(statement.body):
             return with_body(statement, self.visit(statement.body, around))
-        scope = "shared" if statement.annotations.get(CACHE) == "shared" else "global"
+        how = str(statement.annotations.get(CACHE, "prefetch"))
+        shared = how == "shared" or (how != "prefetch" and on_gpu(self.sch))
+        scope = "shared" if shared else "global"
         return with_body(statement, self.coded(statement.body, first, here, i64(most), scope))
 
     def coded(self, body: tirx.Stmt, first: Any, here: Any, most: Any, scope: str) -> tirx.Stmt:

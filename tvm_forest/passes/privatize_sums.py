@@ -157,7 +157,7 @@ class _Region:
         """Return the statements in the place of the loop."""
         row0, rows, most_rows = self._range("batch", self.n)
         class0, classes, most_classes = self._range("class", self.margin.shape[1])
-        counts = [loop.extent for loop in self._levels]
+        counts = [self._count(loop) for loop in self._levels]
         if not counts:
             return self._redirected(lambda indices: (self.margin, list(indices)))
         dtype = self.margin.dtype
@@ -171,12 +171,18 @@ class _Region:
 
         code = Code()
         code.add(tirx.AllocBuffer(part))
-        with code.nest("zero", [*counts, classes, rows]) as indices:
+        spread = any(_level(loop) for loop in _concurrent(self.loop))
+        with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.add(tirx.BufferStore(part, tirx.const(0.0, dtype), list(indices)))
         code.add(self._redirected(place))
         for level in reversed(range(len(counts))):
             self._add_level(code, part, level, (row0, rows), (class0, classes))
         return code.finish()
+
+    def _count(self, loop: tirx.For) -> Any:
+        """Iterations of a loop over trees, also where fewer are left inside other loops."""
+        count = self.sch[_name(loop)].count
+        return loop.extent if count is None else i64(count)
 
     def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
         """First value of a kind inside the region, how many there are here, and at most."""
@@ -206,12 +212,15 @@ class _Region:
         self, code: Code, part: Any, level: int, rows: tuple[Any, Any], classes: tuple[Any, Any]
     ) -> None:
         """Add up one dimension: the outermost into the margins, others into their element 0."""
-        outer = [loop.extent for loop in self._levels[:level]]
+        if _level(self._levels[level]):
+            self._add_level_by_threads(code, part, level, rows, classes)
+            return
+        outer = [self._count(loop) for loop in self._levels[:level]]
         inner = [i64(0)] * (len(self._levels) - level - 1)
         first = 1 if level else 0
         strategy = _strategy(self._levels[level])
         width = int(strategy.split()[1]) if strategy.startswith("vector") else 1
-        count = self._levels[level].extent - first
+        count = self._count(self._levels[level]) - first
         with code.nest("add", [*outer, count, classes[1]]) as (*places, i, c):
             for lanes, begin, groups in code.groups(rows[1], width):
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
@@ -223,6 +232,36 @@ class _Region:
                         target, at = self.margin, [rows[0] + r, classes[0] + c]
                     total = tirx.BufferLoad(target, at) + source
                     code.add(tirx.BufferStore(target, total, at))
+
+    def _add_level_by_threads(
+        self, code: Code, part: Any, level: int, rows: tuple[Any, Any], classes: tuple[Any, Any]
+    ) -> None:
+        """The same on a GPU, whose threads share the rows and classes.
+
+        In shared memory the upper half is added to the lower one until one sum is left.
+        """
+        outer = [self._count(loop) for loop in self._levels[:level]]
+        inner = [i64(0)] * (len(self._levels) - level - 1)
+        count = self._count(self._levels[level])
+        if _strategy(self._levels[level]) == "shared" and isinstance(count, tirx.IntImm):
+            count = int(count)
+            while count > 1:
+                half = (count + 1) // 2
+                spans = [*outer, i64(count - half), classes[1], rows[1]]
+                with code.nest("halve", spans, spread=True) as (*places, i, c, r):
+                    into, source = ([*places, i + x, *inner, c, r] for x in (0, half))
+                    total = tirx.BufferLoad(part, into) + tirx.BufferLoad(part, source)
+                    code.add(tirx.BufferStore(part, total, into))
+                count = half
+            count = i64(count)
+        first = 1 if level else 0
+        with code.nest("add", [*outer, classes[1], rows[1]], spread=True) as (*places, c, r):
+            target, at = part, [*places, i64(0), *inner, c, r]
+            if not level:
+                target, at = self.margin, [rows[0] + r, classes[0] + c]
+            with code.repeat("each", count - first) as i:
+                source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
+                code.add(tirx.BufferStore(target, tirx.BufferLoad(target, at) + source, at))
 
 
 def _strategy(loop: tirx.For) -> str:

@@ -56,10 +56,12 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
     asks for the rows or the first nodes of the tree of the next iteration; "shared" copies into the
-    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU. A layout that codes
-    rows ("ranked") does so with or without "pack", and always near, so "pack" only says where.
+    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is "shared" on a
+    GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows ("ranked") does
+    so with or without "pack", and always near, so "pack" only says where.
 
-    Passes: CacheNear, CodeRows. (`cache_read` and `compute_at` cannot follow a nest with copies.)
+    Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
+    follow a nest with copies.)
 
     Args:
         index: a loop over rows or trees.

@@ -113,7 +113,7 @@ def default_schedule(forest: Forest, target: Target) -> Schedule:
 def _chosen(forest: Forest, target: Target) -> dict[int, Choice]:
     """Ask the rules of every batch, each until one chooses."""
     found = dict[int, Choice]()
-    for smallest, rules in RULES.items():
+    for smallest, rules in _rules(target).items():
         results = (rule(forest, target) for rule in rules)
         choice = next((result for result in results if isinstance(result, Choice)), None)
         if choice is not None:
@@ -129,7 +129,7 @@ def explain(forest: Forest, target: Target) -> list[str]:
 
 def _answers(forest: Forest, target: Target, smallest: int) -> Iterator[str]:
     batch = f"batches of {smallest} row{'s' * (smallest > 1)} and more"
-    for rule in RULES[smallest]:
+    for rule in _rules(target)[smallest]:
         result, name = rule(forest, target), rule.__name__.strip("_").replace("_", " ")
         if isinstance(result, Choice):
             yield f"{batch}: {name}: {result.reason}"
@@ -261,6 +261,40 @@ RULES: dict[int, tuple[Rule, ...]] = {
     TOGETHER_BESIDE_TILES: OF_ROWS,
     **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
 }
+
+# -- a GPU: every row has a thread ----------------------------------------------------------------
+
+MOST_SHARED = 48 * 1024
+"""Bytes of shared memory of a thread block, in which its rows must fit if they are kept there."""
+
+
+def _threads(forest: Forest, layout: str) -> tuple[Schedule, str]:
+    """A thread for every row: no two threads add to one sum, and the order of additions is kept."""
+    row = forest.n_features * np.dtype(forest.row_dtype).itemsize
+    rows = next((size for size in (128, 64, 32) if size * row <= MOST_SHARED), 0)
+    sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", rows or 128)
+    sch = sch.reorder("b0", "b1", *(("class", "tree") if sch.classes > 1 else ("tree",)))
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    said = f"{rows} rows of {row} bytes in shared memory" if rows else f"rows of {row} bytes"
+    return sch.cache("b0", "shared") if rows else sch, said
+
+
+def _threads_in_array(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _padded(forest)
+    sch, said = _threads(forest, "array")
+    return Choice(sch, f"{said}, {reason}") if fits else reason
+
+
+def _threads_sparse(forest: Forest, target: Target) -> Choice | str:
+    return Choice(*_threads(forest, "sparse"))
+
+
+GPU_RULES: dict[int, tuple[Rule, ...]] = {1: (_threads_in_array, _threads_sparse)}
+
+
+def _rules(target: Target) -> dict[int, tuple[Rule, ...]]:
+    return GPU_RULES if target.kind == "simt" else RULES
+
 
 # -- counts ---------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
             "build: argument 'target': this TVM was built without LLVM, so 'llvm' cannot be "
             "compiled for; install apache-tvm from its wheel"
         )
-    spec: dict[str, Any] = target.to_dict()
+    spec = target.host()
     _check_options(spec)
     spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
     spec["cl-opt"] = [NO_SLP]
@@ -50,7 +50,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
         made = tvm.target.Target(spec)
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
-        raise InputError(f"{WHERE}: TVM refuses {target.to_dict()}: {reason}") from None
+        raise InputError(f"{WHERE}: TVM refuses {target.host()}: {reason}") from None
     _check_cpu(made, spec["mcpu"])
     return made
 
