@@ -6,17 +6,23 @@ By hand, for any number of inputs, with a table at the end; what fails is kept i
     python tests/fuzz.py --only "json values" 4711     # one input, in this process
 
 An input is told by its kind and its seed. Inputs are tried in a forked process with bounds on time
-and memory, so that crashes, hangs and floods of memory are found and have a name.
+and memory, so that crashes, hangs and floods of memory are found and have a name. It tries one
+input after another until one ends it; another then takes its place.
+
+Each model that we take is walked by `Forest.predict_reference` and compared with its library; one
+in `fuzz_files.COMPILED` of them is also compiled and compared with that walk.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import multiprocessing
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -24,7 +30,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +39,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import fuzz_files
 import fuzz_values
 
-OURS, LIBRARY, PREPARING = 20.0, 5.0, 60.0
+LIMITS = {"preparing": 60.0, "ours": 20.0, "compiling": 120.0, "library": 5.0}
 """Seconds of wall time after which an input hangs, by who has it."""
+LIBRARY_SECONDS = 0.5
+"""Processor time after which it hangs in a library; sound files take some milliseconds."""
 MOST_SECONDS = 1.0
 """Processor time that an answer of ours may take."""
 MOST_MEMORY = 1 << 30
 """Bytes that a process may take beyond what it has at the beginning."""
 FAILURES = ("crash", "hang", "slow", "wrong")
-LIMITS = {"preparing": PREPARING, "ours": OURS, "library": LIBRARY}
 SHARES = {kind: files.share for kind, files in fuzz_files.FILES.items()}
 SHARES |= {kind: 8 for kind in fuzz_values.CHECKS}
 
@@ -63,8 +70,9 @@ def drawn(count: int, seed: int, kinds: list[str]) -> Iterator[tuple[str, int]]:
 # -- the process that tries -----------------------------------------------------------------------
 
 
-def _try_all(pipe: Connection, log: str) -> None:
-    """Answer inputs until there are no more."""
+def _try_all(pipe: Connection, other: Connection, log: str) -> None:
+    """Answer inputs until there are no more, or nobody asks."""
+    other.close()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -80,20 +88,21 @@ def _try_all(pipe: Connection, log: str) -> None:
 
 
 def _tried(kind: str, seed: int, pipe: Connection) -> tuple[str, str]:
-    begin = {"ours": time.process_time()}
+    marks: list[tuple[str, float]] = []
 
     def said(phase: str) -> None:
-        begin.setdefault(phase if phase != "ours" else "", 0)
-        begin[phase] = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, LIBRARY_SECONDS if phase == "library" else 0)
+        marks.append((phase, time.process_time()))
         pipe.send((phase,))
 
+    signal.setitimer(signal.ITIMER_PROF, 0)
     try:
         outcome = check(kind, seed, said)
     except BaseException:  # whatever goes wrong is told with its input, and the next one follows
         return "wrong", traceback.format_exc(limit=-6)
-    end = begin.get("library", time.process_time())
-    if end - begin["ours"] > MOST_SECONDS and not kind.startswith("predictor"):  # may compile
-        return "slow", f"{end - begin['ours']:.1f} s"
+    (_, begin), (_, end), *_ = [*marks, ("", time.process_time())]
+    if end - begin > MOST_SECONDS and not kind.startswith("predictor"):  # these may compile
+        return "slow", f"{end - begin:.1f} s"
     return outcome, ""
 
 
@@ -108,7 +117,8 @@ class Worker:
     def _start(self) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_try_all, args=(theirs, self.log.name), daemon=True)
+        arguments = (theirs, self.pipe, self.log.name)
+        self.process = context.Process(target=_try_all, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
 
@@ -120,17 +130,18 @@ class Worker:
 
     def outcome(self) -> tuple[str, str] | None:
         """Return what became of the input, None while it is being tried."""
+        how = None
         try:
-            while self.pipe.poll(0.002):
+            while self.pipe.poll():
                 word, *rest = self.pipe.recv()
                 if word == "done":
                     return rest[0], rest[1]
                 self.phase, self.since = word, time.monotonic()
         except (EOFError, ConnectionError):
-            return self._ended("crash")
-        if time.monotonic() - self.since > LIMITS[self.phase]:
-            return self._ended("hang")
-        return None
+            how = "crash"
+        if how is None and time.monotonic() - self.since > LIMITS[self.phase]:
+            how = "hang"
+        return self._ended(how) if how else None
 
     def _ended(self, how: str) -> tuple[str, str]:
         self.process.kill()
@@ -139,6 +150,7 @@ class Worker:
         code = self.process.exitcode
         self._start()
         if self.phase == "library":
+            how = "hang" if code == -signal.SIGPROF else how
             return f"{how} of the library", ""
         return how, f"while {self.phase}, exit code {code}\n{said}"
 
@@ -158,6 +170,7 @@ def run(cases: Iterator[tuple[str, int]], folder: Path, jobs: int = 1) -> Counte
     workers = [Worker() for _ in range(jobs)]
     busy = [worker for worker in workers if _next(worker, cases)]
     while busy:
+        wait([worker.pipe for worker in busy], 0.1)
         for worker in list(busy):
             found = worker.outcome()
             if found is None:
@@ -174,11 +187,14 @@ def run(cases: Iterator[tuple[str, int]], folder: Path, jobs: int = 1) -> Counte
 
 
 def prepare() -> None:
-    """Make all sound inputs before any process is forked."""
+    """Make all sound inputs, and fill the caches, before any process is forked."""
     fuzz_files.silence()
     for files in fuzz_files.FILES.values():
-        files.sound()
+        for data in files.sound():
+            files.damage(data, random.Random(0))
     fuzz_values.prepare()
+    gc.collect()
+    gc.freeze()  # or each process collects, and so copies, all that was made before it
 
 
 def _next(worker: Worker, cases: Iterator[tuple[str, int]]) -> bool:

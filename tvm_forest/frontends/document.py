@@ -5,6 +5,7 @@ takes: what a JSON or UBJSON reader returns; gives: checked numbers, texts and l
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,11 @@ import numpy as np
 
 from ..forest import Array
 from .refusals import damaged
+
+# XGBoost takes digits alone for an integer of 64 bits, and stops at what belongs to no number.
+_NUMBER = re.compile(
+    r"\s*([Nn]a[Nn]|-?([0-9]{1,18}|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+))\s*"
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,10 @@ class Node:
         """Float32 of a number, or of text with one number or with a vector in brackets."""
         try:
             if isinstance(self.value, str):
-                value = np.array(self.value.strip().strip("[]").split(","), np.float32)
+                texts = self.value.strip().strip("[]").split(",")
+                if not all(map(_NUMBER.fullmatch, texts)):
+                    raise self.wrong("numbers")
+                value = np.array(texts, np.float32)
             else:
                 value = np.array(self.value, np.float32).reshape(-1)
         except (TypeError, ValueError):

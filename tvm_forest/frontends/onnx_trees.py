@@ -95,6 +95,12 @@ def listed_nodes(op: TreeOp, prefix: str) -> tuple[Nodes, Votes]:
     at_leaf = mode[leaf] == _IS_LEAF  # old converters list weights of inner nodes, unused
     if prefix == "class" and not at_leaf.all():  # but onnxruntime looks at their signs
         raise unsupported(op.where, "class_nodeids", "a weight of an inner node", _EXPORT)
+    bare = mode == _IS_LEAF
+    bare[leaf] = False
+    if bare[children["truenodeids"][mode == _EQ]].any():
+        # onnxruntime may join such nodes, as if the leaf had the weight that is listed next
+        what = "a leaf below BRANCH_EQ has no weight"
+        raise unsupported(op.where, f"{prefix}_nodeids", what, "give it a weight of zero")
     nodes = Nodes(
         mode=mode,
         feature=columns["featureids"],

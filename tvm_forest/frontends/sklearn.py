@@ -172,6 +172,9 @@ def _load_boosting(model: Any, where: str) -> Forest:
     rounds, outputs = model.estimators_.shape
     values = float(model.learning_rate) * np.concatenate([tree.value for tree in trees])[:, 0, :1]
     _check_init(model.init_, where)
+    base = model._raw_predict_init(np.zeros((1, model.n_features_in_), np.float32))[0]
+    if len(base) != outputs:
+        raise damaged(where, "estimators_", f"{outputs} trees in a round for {len(base)} outputs")
     rule: dict[str, Any] = {}
     if hasattr(model, "classes_"):
         rule = _link(model, where)
@@ -182,7 +185,7 @@ def _load_boosting(model: Any, where: str) -> Forest:
         _nodes(trees),
         values,
         np.arange(len(trees)) % outputs,
-        base_score=model._raw_predict_init(np.zeros((1, model.n_features_in_), np.float32))[0],
+        base_score=base,
         refuses=("nan", "inf"),
         leaf_id_dtype="float64",
         n_rounds=rounds,
@@ -265,13 +268,15 @@ def _categories(
 ) -> dict[str, Any]:
     """Sets of raw categories; the bits of a node count the categories of the encoder."""
     encoded = model._preprocessor.named_transformers_["encoder"].categories_
-    asks = np.flatnonzero(records["is_categorical"] & ~records["is_leaf"].astype(bool))
+    asks = np.flatnonzero((records["is_categorical"] != 0) & (records["is_leaf"] == 0))
     place = records["feature_idx"][asks]
     known = {at: _whole(encoded[at], columns[at], where) for at in np.unique(place)}
     bitsets = [predictor.raw_left_cat_bitsets for predictor in predictors]
-    first = np.concatenate([[0], np.cumsum([len(bits) for bits in bitsets])])[:-1]
+    sizes, index = np.array([len(bits) for bits in bitsets]), records["bitset_idx"][asks]
     tree = np.repeat(np.arange(len(predictors)), [len(part.nodes) for part in predictors])[asks]
-    words = np.concatenate(bitsets)[first[tree] + records["bitset_idx"][asks]]
+    if np.any(index >= sizes[tree]):
+        raise damaged(where, "_predictors", "a node has no set of categories in its tree")
+    words = np.concatenate(bitsets)[(np.cumsum(sizes) - sizes)[tree] + index]
     bits = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")
     return {
         "category_rule": _RULE,

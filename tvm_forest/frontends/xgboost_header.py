@@ -25,7 +25,7 @@ from .xgboost_trees import LEAF_ARRAYS, category_names, check_trees, check_vecto
 Format = Literal["json", "ubjson", "binary"]
 BOOSTERS = ("gbtree", "dart")
 _NODE_ARRAYS = (
-    "base_weights default_left leaf_child_counts leaf_weights left_children loss_changes parents "
+    "base_weights leaf_child_counts leaf_weights left_children loss_changes parents "
     "right_children split_conditions split_indices split_type sum_hessian"
 ).split()
 _MOST_CLASSES = 2**16  # of a model without trees

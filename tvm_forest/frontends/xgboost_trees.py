@@ -40,6 +40,13 @@ def check_trees(trees: Node, n_trees: int, n_outputs: int) -> tuple[bool, bool]:
         if any(tree.get(name) for name in _CATEGORIES):
             _check_categories(Node(tree, trees.where, f"tree {number}"))
             has_categories = True
+        if tree.get("id", number) != number:  # XGBoost puts it at this place, treelite does not
+            what = f"tree {number} has the number {tree['id']!r:.40}"
+            raise damaged(trees.where, "id", what)
+        left = tree.get("default_left")
+        if isinstance(left, list) and left.count(0) + left.count(1) != len(left):
+            what = f"tree {number} has numbers other than 0 and 1"  # treelite: yes, XGBoost: no
+            raise damaged(trees.where, "default_left", what)
         width = Node(tree["tree_param"], trees.where, "tree_param").get("size_leaf_vector", 1)
         widths.add(max(width.integer(), 1))
     if not widths <= {1} and widths != {n_outputs}:
