@@ -24,11 +24,13 @@ import lightgbm as lgb
 import numpy as np
 import onnx
 import onnxruntime
+import treelite
 import xgboost as xgb
 
 import lightgbm_models
 import models
 import onnx_models
+import treelite_models
 import tvm_forest
 import xgboost_models
 from forests import Split, forest_of
@@ -409,6 +411,10 @@ def onnx_margins(data: bytes, path: str, rows: Any, forest: Forest) -> Any:
     return onnx_models.answers(data, rows)[-1].reshape(len(rows), -1)
 
 
+def treelite_margins(data: bytes, path: str, rows: Any, forest: Forest) -> Any:
+    return treelite_models.margins(treelite.Model.deserialize(path), rows)
+
+
 def read_profile(data: bytes, suffix: str, said: Phase, _: Any) -> str:
     with tempfile.NamedTemporaryFile(suffix=suffix, dir=_folder()) as file:
         file.write(data)
@@ -500,6 +506,11 @@ def onnx_files() -> list[bytes]:
     return [model.SerializeToString() for model in found]
 
 
+def treelite_files() -> list[bytes]:
+    names = [name for name in treelite_models.MODELS if name.startswith("drawn")]
+    return [treelite_models.MODELS[name]().serialize_bytes() for name in names[::3]]
+
+
 @lru_cache
 def small_forest() -> Forest:
     trees = [Split(0, 0.5, -1.0, 2.0), Split(1, -0.25, 0.5, Split(2, 1.5, 0.25, 4.0), True), 0.125]
@@ -564,6 +575,7 @@ _MODELS: dict[str, tuple[Any, Any, str, Any]] = {
     "binary": (binary_files, damaged_words, ".model", None),
     "lightgbm": (lightgbm_files, damaged_lines, ".txt", lightgbm_margins),
     "onnx": (onnx_files, damaged_onnx, ".onnx", onnx_margins),
+    "treelite": (treelite_files, damaged_words, ".tl", treelite_margins),
 }
 FILES: dict[str, Files] = {}
 for _name, (_sound, _damage_of, _suffix, _margins) in _MODELS.items():
