@@ -27,7 +27,7 @@ def test_margins_equal_those_of_xgboost_bit_for_bit(name):
     assert margin.dtype == np.float32
     assert np.array_equal(margin, margins(model, rows))
     assert (forest.n_outputs > 1) == any(
-        word in name for word in ("targets", "quantiles", "classes", "vectors")
+        word in name for word in ("targets", "quantiles", "classes", "vectors", "labels")
     )
 
 

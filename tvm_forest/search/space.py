@@ -194,13 +194,14 @@ def _layouts(space: Space, sch: Schedule) -> Options:
 
 
 def _blocks(space: Space, sch: Schedule) -> Options:
-    """Blocks that a batch fills, for the most part."""
+    """Blocks that a batch fills, for the most part, and that of a default by bits."""
     if sch.representation == SLICED:
         sizes, found = LANES["bits"], Options()
     else:
         choices = DIRECTIVES["tile"].choices(sch)
         sizes, found = tuple(x["size"] for x in choices if x["index"] == "batch"), {0: sch}
-    fit = (size for size in sizes if size < 2 * space.batch)
+    default = space.default.sliced if sch.representation == SLICED else 0
+    fit = (size for size in sizes if size < 2 * space.batch or size == default)
     return found | {size: sch.tile("batch", "b0", "b1", size) for size in fit}
 
 
@@ -235,9 +236,9 @@ def _parallel(space: Space, sch: Schedule) -> Options:
     outer = sch.nest.children[0]
     if not space.threads or outer.kind != "batch":
         return {False: sch}
-    if outer.step < space.batch:
-        return {False: sch, True: sch.parallel(outer.name)}
-    return {True: sch.parallel(outer.name)} if outer.step > 1 else {False: sch}
+    if max(outer.step, space.batch) == 1:
+        return {False: sch}
+    return {False: sch, True: sch.parallel(outer.name)}
 
 
 DECISIONS: dict[str, Callable[[Space, Schedule], Options]] = {
