@@ -13,7 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Forest
+from ..forest_passes.slicing import is_listed, leaves_of_trees
 from ..schedule import Schedule
+
+BLOCK = 512
+"""Rows of a block. Smaller blocks would serve smaller batches better, 256 rows 1.4 times as fast
+(`airline`), but each is code of its own, 0.7 s to compile."""
 
 HOP = 0.55
 """A hop of a row, where rows walk together through ranked nodes."""
@@ -21,8 +26,8 @@ HOP = 0.55
 SLOT = 0.42
 """A slot of a complete tree, for all rows of a block, up to 512."""
 
-SELECTION = {64: 1.3, 256: 1.5, 512: 2.7}
-"""A selection of a list, by the rows of a block."""
+SELECTION = 2.7
+"""A selection of a list, for all rows of a block."""
 
 PER_NODE = 3.2
 """Selections for each inner node of a listed tree, on trees of 255 leaves."""
@@ -35,10 +40,6 @@ LEAF = {True: 0.2, False: 0.6}
 
 GAIN = 0.9
 """The share of the time of walking below which slicing is taken."""
-
-COMPLETE_DEPTH, COMPLETE_SLOTS = 8, 8
-"""Trees up to this depth, with at most so many slots for each leaf, are complete: the rule of
-`tir_gen.rep_bitsliced`, which says the same."""
 
 MOST_TESTS = 60_000
 MOST_THRESHOLDS = (1 << 16) - 1
@@ -73,8 +74,7 @@ def counts_of(forest: Forest) -> Counts:
     """Count what a block of rows has to do."""
     columns = forest.cuts_per_column
     depth = np.minimum(forest.depths.astype(np.int64), 40)
-    leaves = np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
-    listed = (depth > COMPLETE_DEPTH) | ((1 << depth) > COMPLETE_SLOTS * leaves)
+    leaves, listed = leaves_of_trees(forest), is_listed(forest)
     wide = listed.any() and leaves[listed].max() > 256
     return Counts(
         len(columns),
@@ -101,10 +101,10 @@ def unfit(forest: Forest, counts: Counts) -> str | None:
     return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
 
 
-def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> float:
+def cost_of_slicing(forest: Forest, counts: Counts, rows: int) -> float:
     """Nanoseconds a row, for a batch of at most one block."""
-    trees = SLOT * counts.slots + SELECTION[block] * counts.selections + SLOT * counts.tests
-    leaves = LEAF[counts.by_bytes] * counts.trees * block
+    trees = SLOT * counts.slots + SELECTION * counts.selections + SLOT * counts.tests
+    leaves = LEAF[counts.by_bytes] * counts.trees * BLOCK
     return (trees + leaves) / rows + VALUE[forest.row_dtype] * counts.columns
 
 

@@ -57,10 +57,6 @@ MOST_COLUMNS_ONE_ROW = 0.05
 """The same for a single row, whose columns are coded one by one: the ranked layout takes 0.8 of the
 time of the packed one on `covtype` (0.02), 0.92 on `higgs` (0.03) and 1.1 on `year` (0.13)."""
 
-BLOCK = 512
-"""Rows of a block of the bit-sliced layout. Smaller blocks would serve smaller batches better, 256
-rows 1.4 times as fast (`airline`), but each is code of its own, 0.7 s to compile."""
-
 FULL = (64, 128, 256, 512)
 """Batches from which blocks may be taken, though the last one is not full."""
 
@@ -228,15 +224,15 @@ def _rows_in_bits(from_rows: int) -> Rule:
         if unfit is not None:
             return unfit
         walking = bits.cost_of_walking(forest, counts)
-        slicing = bits.cost_of_slicing(forest, counts, BLOCK, from_rows)
+        slicing = bits.cost_of_slicing(forest, counts, from_rows)
         said = (
             f"{counts.tests} tests in {counts.columns} columns, {counts.slots} slots and about "
-            f"{counts.selections} selections for {BLOCK} rows: {slicing:.3g} ns a row by estimate, "
-            f"{walking:.3g} hop by hop"
+            f"{counts.selections} selections for {bits.BLOCK} rows: {slicing:.3g} ns a row by "
+            f"estimate, {walking:.3g} hop by hop"
         )
         if slicing > bits.GAIN * walking:
             return said
-        return Choice(bits.sliced(new_schedule(forest), BLOCK, target.cores > 1), said)
+        return Choice(bits.sliced(new_schedule(forest), bits.BLOCK, target.cores > 1), said)
 
     return rows_in_bits
 

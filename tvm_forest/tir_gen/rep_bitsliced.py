@@ -32,6 +32,7 @@ from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
+from ..forest_passes.slicing import MOST_DEPTH, is_listed, leaves_of_trees
 from .complete import check_slots, occupants
 from .planes import PlaneCode, number_tests
 from .representation import (
@@ -44,13 +45,6 @@ from .representation import (
     register,
 )
 from .selections import select
-
-MOST_DEPTH = 8
-"""Levels of a complete tree. Twice the code for one more."""
-
-LISTED = 8
-"""Complete slots for each inner node from which a tree is a list of selections: a selection of a
-list takes 3.5 times as long as one of a complete tree, and there are 2 to 3 for each node."""
 
 MOST_BITS = 16
 """Bits of the number of a leaf."""
@@ -97,18 +91,17 @@ class BitslicedRepresentation(Representation):
             BuildError: a tree has too many leaves, or a feature too many thresholds.
         """
         depth = forest.depths.astype(np.int64)
-        inner = np.bincount(forest.node_tree[~forest.is_leaf], minlength=forest.n_trees)
-        listed = (depth > MOST_DEPTH) | (1 << np.minimum(depth, 40) > LISTED * (inner + 1))
-        bits = max(1, int(np.where(listed, np.ceil(np.log2(inner + 1)), depth).max()))
+        ends, listed = leaves_of_trees(forest), is_listed(forest)
+        bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
         if bits > MOST_BITS:
             raise BuildError(
-                f"represent_as: layout '{cls.name}': tree {np.argmax(inner)} has {inner.max() + 1} "
+                f"represent_as: layout '{cls.name}': tree {np.argmax(ends)} has {ends.max()} "
                 f"leaves, the limit is {1 << MOST_BITS}; use represent_as('packed')"
             )
         sliced = number_tests(forest, cls.name)
         chosen = select(forest, sliced.plane, sliced.code.tests, listed, bits)
         size = np.where(listed, 0, (1 << np.minimum(depth, MOST_DEPTH)) - 1)
-        leaves = np.where(listed, inner + 1, size + 1)
+        leaves = np.where(listed, ends, size + 1)
         table = next((x for x in TABLES if x >= 1 << bits), 0)
         if not table or forest.leaf_value.dtype != np.float32:
             table = 0
