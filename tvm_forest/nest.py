@@ -54,7 +54,7 @@ class Loop:
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how the iterations are lanes of one vector walk, "gather", or None.
+        simdize: how the iterations are done by one vector walk, "gather" or "bits", or None.
         hops: hops of the straight-line walks at or below, a number or "depth"; None for a loop.
         peel: hops before the loop of the walks at or below, a number or "likely", and whether each
             is checked.

@@ -200,7 +200,8 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     Args:
         index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512.
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
-            them, and go through a tree by selections: for layout "bitsliced" only.
+            them, and go through a tree by selections: for layout "bitsliced" only. These have no
+            hops, so `unroll_walk` and `peel_walk` change nothing.
 
     Raises:
         ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
