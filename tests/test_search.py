@@ -148,7 +148,7 @@ def test_the_staged_search_finds_a_planted_optimum_in_few_trials(batch: int, wis
 
 def test_the_staged_search_goes_on_where_nothing_can_be_built() -> None:
     asked = walk("heuristic", space(), lambda sch: math.inf)
-    assert len(set(asked)) >= 10
+    assert len(set(asked)) > 10
 
 
 def test_exhaustive_visits_every_point_and_the_default_first() -> None:
