@@ -129,7 +129,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
     """
     forest = rewrite(model, schedule, profile)
     depths = [forest.depths] if forest.hits is None else [forest.depths, peel_depths(forest)]
-    rounds = (x.reshape(-1, forest.n_outputs).max(axis=1).tolist() for x in depths)
+    rounds = (x.reshape(-1, forest.round_size).max(axis=1).tolist() for x in depths)
     return schedule.know_depths(*rounds)
 
 
@@ -190,6 +190,8 @@ def build(
     Args:
         model: see `load`.
         target: "llvm" for the CPU at hand, a dict such as {"kind": "llvm", "mcpu": "x86-64-v3"},
+            "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0} for a GPU of NVIDIA, which need
+            not be there yet, {"kind": "rocm", "mcpu": "gfx942"} for one of AMD, "opencl" for text,
             "simt" to run a schedule for GPUs on the CPU, or a Target.
         schedule: how to evaluate the model: a Schedule, or several by the smallest batch that each
             serves, such as {1: a, 8: b}; `default_schedules` if None.
@@ -208,7 +210,7 @@ def build(
             of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
-    from . import saving  # noqa: F401  # gives Predictor its method save
+    from . import exporting, saving  # noqa: F401  # give Predictor export_library and save
     from .lower import build as compile_forest
     from .threads import check_n_jobs
 

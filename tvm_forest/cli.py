@@ -56,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
     predict.set_defaults(run=_predict)
 
+    export = commands.add_parser("export", help="write a shared library and a C header")
+    export.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
+    export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
+    export.set_defaults(run=_export)
+
     verify = commands.add_parser(
         "verify", help="compare with the training library; exit status 1 if different"
     )
@@ -270,6 +275,16 @@ def _check_suffix(path: Path) -> None:
         raise InputError(
             f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
         )
+
+
+# -- export ---------------------------------------------------------------------------------------
+
+
+def _export(options: argparse.Namespace) -> None:
+    from . import api
+
+    api.build(options.model).export_library(options.library)
+    print(f"{options.library}, {options.library.with_suffix('.h')}")
 
 
 # -- verify ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -18,33 +19,35 @@ import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
-from .errors import BuildError, ScheduleError, UnsupportedModel
+from .device_predictor import predictor_class
+from .errors import BuildError, ForestError, ScheduleError, UnsupportedModel
 from .forest import Array, Forest
 from .forest_passes.ordering import take_trees
 from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
-from .passes.cache_trees import cache_trees
-from .passes.map_threads import map_threads
+from .passes.kernels import make_kernels
 from .runtime import (
     OF_LEAVES,
     OUTPUTS,
     PARALLEL,
     SUMS,
     Compiled,
+    Library,
     Predictor,
     columns_of_trees,
 )
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
 from .schedule_prims.batches import Schedules, by_batch, function_names, walked
+from .schedule_prims.memory import WALKED
 from .schedule_prims.model import check_fit
-from .schedule_prims.walks import WalkForm, walk_forms
+from .schedule_prims.walks import LANES, WalkForm, walk_forms
 from .target import Target
-from .targets import cpu, simt
+from .targets import cpu, cuda, opencl, rocm, simt
 from .tir_gen import representation
 from .tir_gen.canonical import Output, emit_canonical, model_buffers
-from .tir_gen.linear import linear_arrays, numbered
+from .tir_gen.leaves import leaf_arrays, numbered
 
 
 class Lowered(NamedTuple):
@@ -108,7 +111,7 @@ def build(
     def later(outputs: tuple[Output, ...]) -> Compiled:  # keeps the model, and not its layouts
         return _compile(_pack_each(forest, schedules), schedules, target, outputs)
 
-    return Predictor(library, arguments, *about, later=later)
+    return predictor_class(library)(library, arguments, *about, later=later)
 
 
 def _compile(
@@ -122,7 +125,7 @@ def _compile(
     lowered, arguments = _lower(packed, schedules, target, outputs)
     try:
         library = _compiled(lowered.after, target)
-    except BuildError:
+    except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, packed))
@@ -130,7 +133,13 @@ def _compile(
     return library, arguments
 
 
-def _compiled(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+def _compiled(mod: tvm.IRModule, target: Target) -> Library:
+    if target.kind == cuda.KIND:
+        return cuda.compile_module(mod, target)
+    if target.kind == rocm.KIND:
+        return rocm.compile_module(mod, target)
+    if target.kind == opencl.KIND:
+        return opencl.compile_module(mod, target)
     if target.kind == simt.KIND:
         return simt.compile_module(mod, target)
     return cpu.compile_module(mod, cpu.tvm_target(target))
@@ -183,7 +192,7 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
 
 def _laid_out(forest: Forest, sch: Schedule) -> Packed:
     layout, arrays = _layout(forest, sch).pack(numbered(forest))
-    return Packed(forest, layout, arrays | linear_arrays(forest))
+    return Packed(forest, layout, arrays | leaf_arrays(forest))
 
 
 def _lower(
@@ -212,9 +221,8 @@ def _lower_function(
     """Return a function before and after lowering, with its twin for threads, and its arrays."""
     # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
     forest, rep, _ = packed
-    on_gpu = target.kind == simt.KIND
     machine = cpu.tvm_target(target)
-    abilities = None if on_gpu else cpu.abilities(machine)
+    abilities = None if target.on_gpu else cpu.abilities(machine)
     forms = walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
@@ -227,8 +235,8 @@ def _lower_function(
         mod = tirx.transform.BindTarget(machine)(scheduled)
         mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
         function = mod["main"]
-        if on_gpu:
-            function = map_threads(cache_trees(function, variant, packed.arrays), variant)
+        if target.on_gpu:
+            function = make_kernels(function, variant, packed.arrays)
         functions[name + suffix] = function.with_attr("global_symbol", name + suffix)
     return canonical["main"], functions, [*packed.read_by(output).values(), *base]
 
@@ -248,26 +256,55 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
 def _check_walks(sch: Schedule) -> None:
     """Refuse a nest that does not walk as the layout must be walked."""
     layout = representation.find(sch.representation)
-    bits = [loop for loop in sch.leaves() if loop.simdize == "bits"]
-    other = next((loop for loop in sch.leaves() if loop.simdize != "bits"), None)
-    if layout.walks == "bits" and other is not None:
+    how = layout.walks
+    other = next((loop for loop in sch.leaves() if loop.simdize != how), None)
+    if how != "hops" and other is not None:
+        counts = ", ".join(map(str, LANES[how]))
         raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} is walked by bits only, not as "
-            f"'{other.name}' is; tile the rows by 64, 128, 256 or 512, put the trees around that "
-            f"loop, and use simdize('{other.name}', 'bits')\n{sch.render(other.name)}"
+            f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
+            f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "
+            f"loop, and use simdize('{other.name}', '{how}')\n{sch.render(other.name)}"
         )
-    if layout.walks != "bits" and bits:
+    marked = [loop for loop in sch.leaves() if loop.simdize in set(WALKED.values())]
+    if how == "hops" and marked:
+        said = marked[0].simdize
+        layout_of = next(name for name, word in WALKED.items() if word == said)
         raise ScheduleError(
-            f"simdize: argument 'how': 'bits' is for layout 'bitsliced', not for "
-            f"{sch.representation!r}; use represent_as('bitsliced')\n{sch.render(bits[0].name)}"
+            f"simdize: argument 'how': {said!r} is for layout '{layout_of}', not for "
+            f"{sch.representation!r}; use represent_as('{layout_of}')\n"
+            f"{sch.render(marked[0].name)}"
         )
-    endless = next((loop for loop in bits if not _in_blocks(sch.path(loop.name))), None)
+    if how == "permute" and sch.vectors:
+        raise ScheduleError(
+            f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
+            "leaf, but the leaves of this model hold vectors; choose another layout\n"
+            f"{sch.render(marked[0].name)}"
+        )
+    endless = next((loop for loop in marked if not _in_blocks(sch.path(loop.name))), None)
     if endless is not None:
         raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} slices rows in blocks of a "
+            f"represent_as: argument 'name': {sch.representation!r} codes rows in blocks of a "
             f"known size, but no loop around the trees of '{endless.name}' has one; tile 'batch', "
             f"and put the loop over blocks outermost\n{sch.render(endless.name)}"
         )
+    least = LANES.get(how, (1,))[0]
+    odd = next((x for loop in marked for x in _in_block(sch.path(loop.name)) if x[1] % least), None)
+    if odd is not None:
+        raise ScheduleError(
+            f"simdize: argument 'how': {how!r} takes groups of {least} rows, but '{odd[0]}' begins "
+            f"at multiples of {odd[1]} in a block; tile by multiples of {least}\n"
+            f"{sch.render(odd[0])}"
+        )
+
+
+def _in_block(path: tuple[Loop, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the starts and steps, in rows, of the loops inside a block of a known size."""
+    rows = [loop for loop in path if loop.kind == "batch"]
+    block = next(k for k in range(len(rows)) if all(x.count is not None for x in rows[k + 1 :]))
+    for loop in rows[block + 1 :]:
+        yield loop.name, loop.start
+        if loop is not rows[-1] and isinstance(loop.step, int):
+            yield loop.name, loop.step
 
 
 def _in_blocks(path: tuple[Loop, ...]) -> bool:
@@ -298,7 +335,7 @@ def _check_forest(forest: Forest) -> None:
     """Refuse by name what a Forest can say and the code generators cannot do yet."""
     refused = {
         "n_features": forest.n_features == 0,
-        "threshold": forest.threshold.dtype != forest.leaf_value.dtype,
+        "threshold": forest.threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors,
     }
     field = next((name for name, fires in refused.items() if fires), None)
     if field is not None:
@@ -313,12 +350,12 @@ def _check_forest(forest: Forest) -> None:
 def _check_device(sch: Schedule, target: Target) -> None:
     where = "build: argument 'schedule'"
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
-    if target.kind != simt.KIND and mapped is not None:
+    if not target.on_gpu and mapped is not None:
         raise ScheduleError(
             f"{where}: '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}), but the target "
-            f"is a CPU; use target 'simt', or look at it with tvm_forest.lower\n{sch}"
+            f"is a CPU; use target 'cuda' or 'simt', or look at it with tvm_forest.lower\n{sch}"
         )
-    if target.kind != simt.KIND:
+    if not target.on_gpu:
         return
     parallel = next((loop for loop in sch.loops() if loop.parallel), None)
     if parallel is not None:
@@ -331,7 +368,7 @@ def _check_device(sch: Schedule, target: Target) -> None:
             f"{where}: no loop is mapped to the threads of a GPU, but the target is "
             f"{target.kind!r}; use gpu_dimension\n{sch}"
         )
-    if representation.find(sch.representation).walks == "bits":
+    if representation.find(sch.representation).walks != "hops":
         raise ScheduleError(
             f"{where}: layout {sch.representation!r} is for CPUs only; choose another with "
             f"represent_as\n{sch}"

@@ -54,7 +54,8 @@ class Loop:
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how the iterations are done by one vector walk, "gather" or "bits", or None.
+        simdize: how the iterations are done by one vector walk, "gather", "bits" or "permute", or
+            None.
         hops: hops of the straight-line walks at or below, a number or "depth"; None for a loop.
         peel: hops before the loop of the walks at or below, a number or "likely", and whether each
             is checked.
@@ -175,14 +176,31 @@ def values(path: Iterable[Loop], kind: Kind, guards: Iterable[Guard]) -> npt.NDA
     return np.sum(list(at.values()), axis=0)[kept]
 
 
-def path_problem(path: tuple[Loop, ...], wanted: set[str]) -> str | None:
-    """Return what is wrong with the loops around one leaf, or None."""
+def walk_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
+    """Return the loops here and inside whose body is one walk, in order.
+
+    That is an innermost loop. With `vectors`, a walk finds a value for each class, so it is also a
+    loop that holds nothing but loops over classes, which are done after the walk.
+    """
+    after = vectors and not loop.special and all(map(_of_outputs, loop.children))
+    if not loop.children or after:
+        return (loop,)
+    return tuple(found for child in loop.children for found in walk_loops(child, vectors))
+
+
+def _of_outputs(loop: Loop) -> bool:
+    alone = loop.kind == "class" and not (loop.parallel or loop.gpu)
+    return alone and all(map(_of_outputs, loop.children))
+
+
+def path_problem(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False) -> str | None:
+    """Return what is wrong with the loops around one innermost loop, or None."""
     leaf = path[-1]
     kinds = {loop.kind for loop in path}
     if kinds != wanted:
         return f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
     for loop in path[:-1]:
-        if loop.interleave > 1 or loop.simdize:
+        if (loop.interleave > 1 or loop.simdize) and walk_loops(loop, vectors) != (loop,):
             what = "interleaved" if loop.interleave > 1 else "simdized"
             return f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
     return _cache_problem(path) or _parallel_problem(path) or _gpu_problem(path)
@@ -223,6 +241,12 @@ def _gpu_problem(path: tuple[Loop, ...]) -> str | None:
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
         return f"'{doubled}' is used by two loops on the path to '{path[-1].name}'"
+    for loop in mapped:
+        width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
+        if width > 1 and loop.special:
+            return f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
+        if width > 1 and (loop.count is None or loop.count % width):
+            return f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
     for outer, inner in combinations(mapped, 2):
         if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):
             return f"grid index '{inner.name}' lies inside block index '{outer.name}'"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 # TVM would otherwise use half of the cores, and pin the calling thread to one of them.
 os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
@@ -33,13 +33,18 @@ from .threads import (
     set_threads,
 )
 from .tir_gen.canonical import Output, result_dtype, result_names
+from .tir_gen.representation import takes_memberships
 
 SUMS: Output = "predict"
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
 """What is asked for seldom, and so compiled when it is asked for first."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 
-Compiled = tuple[tvm.runtime.Executable, dict[str, list[Array]]]
+Library: TypeAlias = Any
+"""A TVM executable or a KernelLibrary: gives functions by name, which take the rows, arrays of the
+model, and arrays for results."""
+
+Compiled = tuple[Library, dict[str, list[Array]]]
 """A library, and for each function the arrays that it takes between the rows and its outputs."""
 
 PARALLEL = "_parallel"
@@ -54,8 +59,9 @@ FEW = 64
 FEW_BYTES = 1 << 15
 
 DERIVED_ROWS = 512
-"""Rows that are prepared together if memberships in categories become columns: thousands of them,
-which memory would have to take and give back. 4,096 rows at once took 6 times as long a row."""
+"""Rows that are prepared together where memberships in categories become columns: thousands of
+them, which memory would have to take and give back. 4,096 rows at once took 6 times as long a row.
+"""
 
 _lock = threading.Lock()
 """Held while functions are compiled that were left out."""
@@ -73,6 +79,7 @@ class _Function(NamedTuple):
         arguments: the tensors between the rows and the outputs.
         block: rows that its parallel loops leave to one thread.
         slices: rows of a block that costs the same whether it is full or not; 0 if there is none.
+        is_wide: takes rows with memberships in categories as columns.
     """
 
     alone: Any
@@ -80,6 +87,7 @@ class _Function(NamedTuple):
     arguments: tuple[Any, ...]
     block: int
     slices: int
+    is_wide: bool
 
 
 class _Frame(NamedTuple):
@@ -110,9 +118,9 @@ class Predictor:
         schedules: how batches of so many rows and more are evaluated, see `by_batch`.
         target: what it is compiled for.
         library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
-            hold machine code only.
+            hold machine code only. On a GPU, a KernelLibrary.
         signature: `Forest.signature` of the model that was compiled.
-        columns: (T, W), the compiled trees that stand for each tree of the source model.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
         arguments: for each function, the tensors between the rows and its outputs.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
@@ -121,7 +129,7 @@ class Predictor:
 
     def __init__(
         self,
-        library: tvm.runtime.Executable,
+        library: Library,
         arguments: dict[str, list[Array]],
         forest: Forest,
         schedules: dict[int, Schedule],
@@ -140,7 +148,7 @@ class Predictor:
         self.signature, self.columns = signature, columns
         self.n_jobs: int | None = None
         self._later, self._by_leaf = later, dict[str, _Function]()
-        self.arguments = _tensors(arguments)
+        self.arguments = self._tensors(arguments)
         names = function_names(schedules)
         read = {id(array): array.nbytes for name in names.values() for array in arguments[name]}
         self.model_bytes = sum(read.values())
@@ -171,6 +179,7 @@ class Predictor:
             tuple(arguments[name]),
             rows_of_one_thread(parallel),
             sch.sliced if all(x.keeps_order for x in self.schedules.values()) else 0,
+            takes_memberships(sch.representation, self.forest),
         )
 
     def whole(self) -> Compiled:
@@ -179,7 +188,12 @@ class Predictor:
             arrays = {id(x): x.numpy() for xs in self.arguments.values() for x in xs}
             shared = {k: [arrays[id(x)] for x in xs] for k, xs in self.arguments.items()}
             return self.library, shared
-        return self._later(OUTPUTS)
+        return self._compiled(OUTPUTS)
+
+    def _compiled(self, outputs: tuple[Output, ...]) -> Compiled:
+        """Compile functions that were left out."""
+        assert self._later is not None, "a loaded library has all functions"
+        return self._later(outputs)
 
     def _function_of(self, name: str) -> _Function:
         """Return what says of leaves; compiles it when it is asked for first."""
@@ -187,16 +201,17 @@ class Predictor:
             return self._functions[name]
         with _lock:
             if name not in self._by_leaf:
-                library, arrays = self._later(OF_LEAVES)
-                arguments, sch = _tensors(arrays), walked(self.schedules)
+                library, arrays = self._compiled(OF_LEAVES)
+                arguments, sch = self._tensors(arrays), walked(self.schedules)
                 for x in OF_LEAVES:
                     self._by_leaf[x] = self._function(library, arguments, x, sch)
         return self._by_leaf[name]
 
     # -- public -----------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # attached by saving and by ranges
+    if TYPE_CHECKING:  # attached by exporting, saving and ranges
 
+        def export_library(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
         def save(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
         def rounds(self, begin: int = 0, end: int = 0) -> Predictor: ...  # noqa: D102
 
@@ -238,17 +253,21 @@ class Predictor:
             UnsupportedModel: the model gives no probabilities.
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        link, rule = self.forest.link, self.forest.label_rule
-        likely = link in PROBABILITIES or rule in ("half", "argmax_probability")
-        if not likely:
+        if not self.gives_probabilities:
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
         value = self._sums(rows, n_jobs, iteration_range)[1]
-        if self.forest.targets and rule == "argmax_probability":
+        if self.forest.targets and self.forest.label_rule == "argmax_probability":
             return by_target(value, self.forest)
         return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether `predict_proba` can be asked."""
+        rule = self.forest.label_rule
+        return self.forest.link in PROBABILITIES or rule in ("half", "argmax_probability")
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -308,7 +327,7 @@ class Predictor:
         leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, None).astype(np.float64)
         leaves = np.abs(leaves.reshape(len(leaves), -1))
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
-        np.add.at(total.T, self.forest.tree_class[self.columns.ravel()], leaves.T)
+        np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
         unit = np.finfo(self.forest.sum_dtype).eps / 2
         if schedule_of(self.schedules, len(leaves)).keeps_order:
             return 0 * total
@@ -321,15 +340,19 @@ class Predictor:
 
     # -- calls ------------------------------------------------------------------------------------
 
+    def _tensors(self, arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
+        """Return the arrays of the model as the library's functions take them."""
+        return tensors(arguments, tvm.runtime.tensor)
+
     def _kept_frames(self) -> dict[tuple[int, int], list[_Frame]]:
         """Return room for frames by the shape of rows, as far as rows are used as they are."""
         forest, width = self.forest, self.forest.row_width
-        needs_more = (forest.missing is not None, forest.zero_missing, forest.known_categories)
-        if any((*needs_more, forest.derived, forest.refuses)):
+        if forest.needs_cleaning or forest.refuses:
             return {}
         most = min(FEW, FEW_BYTES // max(1, width * self._row_dtype.itemsize))
-        alone = (n for n in range(1, most + 1) if self._threads(self._serves(n), n, None) == 1)
-        return {(n, width): [] for n in alone}
+        serves = {n: self._serves(n) for n in range(1, most + 1)}
+        alone = {n: self._threads(x, n, None) == 1 for n, x in serves.items() if not x.is_wide}
+        return {(n, width): [] for n, is_alone in alone.items() if is_alone}
 
     def _of_few(self, rows: Any, n_jobs: Any, iteration_range: Range, which: int) -> Array | None:
         """Predict margins (0) or values (1) the short way; None if rows ask for the long one."""
@@ -370,6 +393,15 @@ class Predictor:
         """Return the function that predicts so many rows."""
         return self._serving[max(0, bisect_right(self._starts, count) - 1)]
 
+    def _shared_out(self, count: int, n_jobs: int | None) -> _Function:
+        """Return the same, or one with smaller blocks if threads would get none otherwise."""
+        serves = self._serves(count)
+        for function in reversed(self._serving[: self._serving.index(serves) + 1]):
+            threads = self._threads(function, count, n_jobs)
+            if function.parallel and threads > 1 and function.block * threads <= count:
+                return function
+        return serves
+
     def _sums(
         self, rows: Any, n_jobs: int | None, iteration_range: Range = None
     ) -> tuple[Array, Array]:
@@ -378,16 +410,12 @@ class Predictor:
             return part._sums(rows, self.n_jobs if n_jobs is None else n_jobs)
         rows = to_rows(rows, self.forest)
         results = self._new_results(len(rows))
-        step = DERIVED_ROWS if self.forest.derived else max(1, len(rows))
-        for begin in range(0, max(1, len(rows)), step):
-            some = slice(begin, begin + step)
-            outputs = [array[some] for array in results.values()]
-            self._add_up(self.forest.prepared(rows[some]), outputs, n_jobs)
+        self._add_up(rows, list(results.values()), n_jobs)
         return results["margin"], results.get("value", results["margin"])
 
     def _add_up(self, rows: Array, outputs: list[Array], n_jobs: int | None) -> None:
-        """Write sums of prepared rows."""
-        function = self._serves(len(rows))
+        """Write sums."""
+        function = self._shared_out(len(rows), self.n_jobs if n_jobs is None else n_jobs)
         left = len(rows) % function.slices if len(rows) > function.slices > 0 else 0
         full = len(rows) - left
         self._call(function, rows[:full], [array[:full] for array in outputs], n_jobs)
@@ -401,11 +429,12 @@ class Predictor:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
         if iteration_range is not None and (part := self._part(iteration_range)) is not self:
             return part._leaves(name, dtype, rows, self.n_jobs if n_jobs is None else n_jobs)
-        rows = self.forest.prepared(to_rows(rows, self.forest))
-        leaves = np.empty((len(rows), self.forest.n_trees), dtype)
+        rows = to_rows(rows, self.forest)
+        places = self.forest.n_trees // self.forest.round_size * self.forest.n_outputs
+        leaves = np.empty((len(rows), places), dtype)
         self._call(self._function_of(name), rows, [leaves], n_jobs)
-        whole = np.array_equal(self.columns[:, 0], np.arange(self.forest.n_trees))
-        return leaves[:, :, None] if whole else leaves[:, self.columns]
+        whole = np.array_equal(self.columns.ravel(), np.arange(places))
+        return leaves.reshape(len(rows), *self.columns.shape) if whole else leaves[:, self.columns]
 
     def _part(self, iteration_range: Any) -> Predictor:
         try:
@@ -418,7 +447,7 @@ class Predictor:
         return self.rounds(begin, end)
 
     def _call(
-        self, function: _Function, rows: Array, outputs: Iterable[Array], n_jobs: int | None
+        self, function: _Function, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
         count = len(rows)
         threads = self._threads(function, count, self.n_jobs if n_jobs is None else n_jobs)
@@ -428,7 +457,12 @@ class Predictor:
         if parallel:
             set_threads(threads)
         run = function.parallel if parallel else function.alone
-        run(writable_view(rows), *function.arguments, *outputs)
+        step = DERIVED_ROWS if function.is_wide else count
+        prepare = self.forest.prepared if function.is_wide else self.forest.cleaned
+        for begin in range(0, count, step):
+            some = slice(begin, begin + step)
+            ready = writable_view(prepare(rows[some]))
+            run(ready, *function.arguments, *(array[some] for array in outputs))
 
     def _threads(self, function: _Function, n_rows: int, n_jobs: Any) -> int:
         if n_jobs is None:
@@ -438,18 +472,22 @@ class Predictor:
         return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
 
 
-def _tensors(arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
+def tensors(
+    arguments: dict[str, list[Array]], make: Callable[[Array], Any]
+) -> dict[str, list[Any]]:
     """Make tensors of arrays; functions share arrays, and so they share tensors."""
-    tensors: dict[int, Any] = {}
+    made: dict[int, Any] = {}
     for array in (array for arrays in arguments.values() for array in arrays):
-        tensors.setdefault(id(array), tvm.runtime.tensor(array))
-    return {name: [tensors[id(array)] for array in arrays] for name, arrays in arguments.items()}
+        made.setdefault(id(array), make(array))
+    return {name: [made[id(array)] for array in arrays] for name, arrays in arguments.items()}
 
 
 def columns_of_trees(forest: Forest) -> Array:
-    """Return (T, W), the compiled trees that stand for each tree of the source model."""
+    """Return (T, W), the places `round * C + class` of each tree of the source model."""
     known = np.flatnonzero(forest.tree_id >= 0)
     order = known[np.argsort(forest.tree_id[known], kind="stable")]
+    if forest.has_vectors:
+        return order[:, None] * forest.n_outputs + np.arange(forest.n_outputs)
     trees = len(np.unique(forest.tree_id[known]))
     return order.reshape(trees, -1) if trees else order.reshape(0, 1)
 

@@ -18,18 +18,19 @@ import numpy as np
 
 from . import archive, ranges  # noqa: F401  # ranges gives Predictor its method rounds
 from .archive import Archive
+from .device_predictor import predictor_class
 from .errors import BuildError, ForestError, ModelFormatError
 from .forest.parts import from_parts, to_parts
 from .lower import build
 from .runtime import Predictor
 from .schedule_prims import Schedule
 from .schedule_prims.batches import by_batch
-from .target import parse_target
+from .target import Target, parse_target
 from .targets import machine_code
 from .targets.machine_code import MachineCode
 from .threads import check_n_jobs
 
-FORMAT = 2
+FORMAT = 3
 """Counts up when an older version of the package would read a file wrongly."""
 
 KIND = "predictor"
@@ -139,24 +140,24 @@ def _predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     schedules = by_batch(named, "load_predictor")
     target = parse_target(manifest["target"])
     check_n_jobs("load_predictor", manifest["n_jobs"])
-    library = _library(manifest, parts)
+    library = _library(manifest, parts, target)
     if library is None:
         predictor = build(forest, schedules, target, exact=False, signature=manifest["signature"])
     else:
         arguments = {k: [parts[name] for name in v] for k, v in manifest["functions"].items()}
         about = (parts["columns.npy"], target, manifest["signature"])
-        predictor = Predictor(library, arguments, forest, schedules, *about)
+        predictor = predictor_class(library)(library, arguments, forest, schedules, *about)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 
 
-def _library(manifest: dict[str, Any], parts: dict[str, Any]) -> Any:
+def _library(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Any:
     """Return the stored code, or None if it has to be compiled anew."""
     form, made_for = manifest["code"]["form"], manifest["code"]["made_for"]
     same = manifest["versions"]["tvm_forest"] == _versions()["tvm_forest"]
     if not same or not machine_code.runs_here(made_for):
         return None
-    return machine_code.load(MachineCode(form, parts[f"code.{form}"], made_for))
+    return machine_code.load(MachineCode(form, parts[f"code.{form}"], made_for), target)
 
 
 def _versions() -> dict[str, str]:

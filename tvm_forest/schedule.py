@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ScheduleError
 from .forest import Array, Forest
-from .nest import Guard, Loop, keeps_order, path_problem, path_to, paths, replace_loop, values
+from .nest import (
+    Guard,
+    Loop,
+    keeps_order,
+    path_problem,
+    path_to,
+    paths,
+    replace_loop,
+    values,
+    walk_loops,
+)
 
 JSON_VERSION = 1
 DEFAULT_LAYOUT = "array"
@@ -57,13 +67,17 @@ DIRECTIVES: dict[str, Directive] = {}
 class Schedule:
     """A nest of loops over rows, classes and trees.
 
+    With several classes, a loop over them stands around that over trees, and where leaves hold
+    `vectors` inside: one walk serves all loops over classes that lie inside all others.
+
     Every directive is a method that returns a new schedule and leaves the old one alone, so one
     can print between any two lines. Two schedules are equal if they compute the same way: same
     problem, same nest, whatever steps led there.
 
     Attributes:
         trees: number of trees, all classes together.
-        classes: number of outputs; with more than one, a `class` loop stands around `tree`.
+        vectors: whether leaves hold a value for each class, so that a tree is of all classes.
+        classes: number of outputs; with more than one, there is a loop over them.
         batch: number of rows if it is fixed, None for any.
         representation: in-memory layout of the model.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
@@ -82,6 +96,7 @@ class Schedule:
     batch: int | None = None
     target: str | None = None
     depths: tuple[int, ...] | None = None
+    vectors: bool = False
     representation: str = DEFAULT_LAYOUT
     rewrites: tuple[Step, ...] = ()
     hops: tuple[int, ...] | None = ()
@@ -111,13 +126,26 @@ class Schedule:
             object.__setattr__(self, "nest", self._default_nest())
 
     def _default_nest(self) -> Loop:
-        rounds = -(-self.trees // self.classes)
-        nest = Loop("tree", "tree", 0, rounds, 1)
+        loops = [Loop("batch", "batch", 0, self.batch, 1), Loop("tree", "tree", 0, self.rounds, 1)]
         if self.classes > 1:
-            nest = Loop("class", "class", 0, self.classes, 1, (nest,))
-        return Loop(ROOT, "batch", 0, 1, 1, (Loop("batch", "batch", 0, self.batch, 1, (nest,)),))
+            at = 2 if self.vectors else 1
+            loops.insert(at, Loop("class", "class", 0, self.classes, 1))
+        inside: tuple[Loop, ...] = ()
+        for loop in reversed(loops):
+            inside = (replace(loop, children=inside),)
+        return Loop(ROOT, "batch", 0, 1, 1, inside)
 
     # -- looking ----------------------------------------------------------------------------------
+
+    @property
+    def round_size(self) -> int:
+        """Trees that add to every class once."""
+        return 1 if self.vectors else self.classes
+
+    @property
+    def rounds(self) -> int:
+        """Iterations of the loop over trees before any directive."""
+        return -(-self.trees // self.round_size)
 
     def loops(self) -> tuple[Loop, ...]:
         """Return all live loops, outermost first."""
@@ -140,8 +168,8 @@ class Schedule:
         return path_to(self.nest, name)[1:]
 
     def leaves(self) -> tuple[Loop, ...]:
-        """Return the innermost loops, in order."""
-        return tuple(loop for loop in self.loops() if not loop.children)
+        """Return the loops whose body is one walk, in order: the innermost ones, see `vectors`."""
+        return tuple(x for loop in self.nest.children for x in walk_loops(loop, self.vectors))
 
     def copies(self, name: str) -> tuple[str, ...]:
         """Return the live loops that came from an index, itself included, in order."""
@@ -177,7 +205,8 @@ class Schedule:
 
     def fresh(self) -> Schedule:
         """Return the schedule of the same problem without directives."""
-        return Schedule(self.trees, self.classes, self.batch, self.target, self.depths)
+        size = (self.trees, self.classes, self.batch, self.target, self.depths)
+        return Schedule(*size, vectors=self.vectors)
 
     @property
     def keeps_order(self) -> bool:
@@ -186,6 +215,14 @@ class Schedule:
         If so, results are bit-equal to the source model; otherwise sums are regrouped.
         """
         return keeps_order(self.nest) and all(step.do != "sort_trees" for step in self.rewrites)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether every run gives the same bits: no additions are atomic, whose order is by chance.
+
+        Partial sums are added in an order that the schedule alone decides.
+        """
+        return all(loop.reduce != "atomic" for loop in self.loops())
 
     @property
     def sliced(self) -> int:
@@ -199,7 +236,7 @@ class Schedule:
         if doubled is not None:
             return f"two loops are named '{doubled}'"
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
-        found = (path_problem(path[1:], wanted) for path in paths(self.nest))
+        found = (path_problem(path[1:], wanted, self.vectors) for path in paths(self.nest))
         return next((problem for problem in found if problem is not None), None)
 
     # -- changing ---------------------------------------------------------------------------------
@@ -264,6 +301,8 @@ class Schedule:
         row, output, tree = terms["batch"], terms["class"], terms["tree"]
         if self.classes == 1:
             return f"out[{row}] += walk({tree}, {row})"
+        if self.vectors:
+            return f"out[{row}, {output}] += walk({tree}, {row})[{output}]"
         tree = f"({tree})" if "+" in tree else tree
         return f"out[{row}, {output}] += walk({tree}*{self.classes} + {output}, {row})"
 
@@ -282,7 +321,7 @@ class Schedule:
     def to_json(self) -> str:
         """Return the problem and the trace as JSON text."""
         head = {"version": JSON_VERSION, "batch": self.batch, "trees": self.trees}
-        known = {"target": self.target, "depths": self.depths}
+        known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
         return json.dumps({**head, "classes": self.classes, **size, "steps": steps})
@@ -297,7 +336,8 @@ class Schedule:
         try:
             data = json.loads(text)
             depths = None if data.get("depths") is None else tuple(data["depths"])
-            start = cls(data["trees"], data["classes"], data["batch"], data.get("target"), depths)
+            size = (data["trees"], data["classes"], data["batch"], data.get("target"), depths)
+            start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [Step(step.pop("do"), step) for step in data["steps"]]
             version = data["version"]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -318,9 +358,9 @@ class Schedule:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        size = (self.trees, self.classes, self.batch, self.target, self.representation)
+        size = (self.trees, self.classes, self.vectors, self.batch, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        return (*size, rewrites, self.nest, self.guards)
+        return (*size, self.representation, rewrites, self.nest, self.guards)
 
 
 def _replay(sch: Schedule, steps: list[Step]) -> Schedule:

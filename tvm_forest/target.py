@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .errors import InputError
 
-KINDS = ("llvm", "simt")
-LATER = ("cuda", "rocm", "opencl", "metal", "vulkan")
+KINDS = ("llvm", "simt", "cuda", "rocm", "opencl")
+GPUS = ("simt", "cuda", "rocm", "opencl")
+LATER = ("metal", "vulkan")
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,10 @@ class Target:
     """A target and the facts that schedules depend on.
 
     Attributes:
-        kind: "llvm", or "simt" for the threads of a GPU, run one after the other on a CPU.
+        kind: "llvm", "cuda", or "simt" for the threads of a GPU, run one after the other on a CPU.
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
-        cores: CPU cores that this process may use; 1 for "simt".
+        cores: CPU cores that this process may use; 1 for GPUs.
         abilities: what the CPU at hand can do, in the words of Linux, such as "avx512f"; empty
             where the system does not tell, or if a CPU was named.
     """
@@ -37,11 +39,16 @@ class Target:
     abilities: frozenset[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.kind == "simt":
+        if self.on_gpu:
             object.__setattr__(self, "cores", 1)
         if self.abilities is None:
             named = any(key == "mcpu" for key, _ in self.options)
             object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether code is made of kernels."""
+        return self.kind in GPUS
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that `parse_target` takes."""
@@ -49,8 +56,10 @@ class Target:
 
     def host(self) -> dict[str, Any]:
         """Return the CPU that runs the code, in the form that TVM takes."""
-        if self.kind != "simt":
+        if not self.on_gpu:
             return self.to_dict()
+        if self.kind != "simt":
+            return {"kind": "llvm"}
         return {key: x for key, x in self.to_dict().items() if key != "order"} | {"kind": "llvm"}
 
 
@@ -86,8 +95,9 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     """Understand a target.
 
     Args:
-        target: "llvm" or "simt", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"} or
-            {"kind": "simt", "order": "backwards"}, which runs the last thread first, or a Target.
+        target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},
+            {"kind": "cuda", "arch": "sm_90", "device": 0} or {"kind": "simt", "order":
+            "backwards"}, which runs the last thread first, or a Target.
 
     Raises:
         InputError: no such target.
@@ -117,9 +127,23 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
             f"build: argument 'target': option 'order' of 'simt': {order!r} is unknown; use "
             "'forwards' or 'backwards'"
         )
+    if kind == "cuda":
+        _check_cuda(spec)
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
     options = ((key, _freeze(value)) for key, value in named)
     return Target(kind, tuple(options))
+
+
+def _check_cuda(spec: dict[str, Any]) -> None:
+    where = "build: argument 'target': option"
+    arch, device = spec.get("arch", "sm_80"), spec.get("device", 0)
+    if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise InputError(f"{where} 'arch' of 'cuda': {arch!r} is no architecture; use 'sm_90'")
+    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+        raise InputError(f"{where} 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
+    other = sorted(set(spec) - {"kind", "arch", "device"})
+    if other:
+        raise InputError(f"{where} {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
 
 
 def _freeze(value: Any) -> Any:

@@ -19,6 +19,7 @@ from . import prepare, reference
 from .linear import FIELDS as LINEAR_FIELDS
 from .linear import linear_problem
 from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
+from .vectors import LeafTable, leaf_table
 
 LEAF = -1
 
@@ -179,6 +180,21 @@ class Forest:
         """Whether leaves hold linear functions of the row."""
         return self.leaf_terms is not None
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether leaves hold a value for each output."""
+        return self.leaf_value.shape[1] > 1
+
+    @property
+    def round_size(self) -> int:
+        """Trees that add to every output once: C, or one whose leaves hold vectors."""
+        return self.n_outputs // self.leaf_value.shape[1]
+
+    @cached_property
+    def leaf_table(self) -> LeafTable:
+        """The distinct leaves."""
+        return leaf_table(self)
+
     @cached_property
     def sum_dtype(self) -> str:
         """Dtype in which margins are summed."""
@@ -235,16 +251,27 @@ class Forest:
         pairs = np.stack([self.feature[inner], self.threshold[inner]], axis=1, dtype=np.float64)
         return np.unique(pairs, axis=0)
 
-    @cached_property
+    @property
     def cuts_per_column(self) -> Array:
         """Int64 (columns,), distinct thresholds of each feature and side of missing values."""
+        return self._columns[1]
+
+    @cached_property
+    def searches(self) -> int:
+        """How many searches code a row: for each column but memberships, and each question."""
+        compared = np.searchsorted(self._columns[0], 2 * self.row_width)
+        return int(compared) + len(self.questions)
+
+    @cached_property
+    def _columns(self) -> tuple[Array, Array]:
+        """Int64 (columns,) each: twice the feature plus the side, and distinct thresholds."""
         inner = ~self.is_leaf
         column = 2 * self.feature[inner].astype(np.int64) + self.default_left[inner]
         cut = self.threshold[inner]
         order = np.lexsort((cut, column))
         column, cut = column[order], cut[order]
         fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
-        return np.unique(column[fresh], return_counts=True)[1].astype(np.int64)
+        return np.unique(column[fresh], return_counts=True)
 
     @cached_property
     def signature(self) -> str:
@@ -363,10 +390,44 @@ class Forest:
         """
         return prepare.prepared(self, rows)
 
+    def cleaned(self, rows: Array) -> Array:
+        """Return rows as layouts that code them read them: only NaN is missing.
+
+        Such layouts know the sets of categories, and which categories are known.
+
+        Args:
+            rows: (R, row_width) in `row_dtype`; left as they are.
+
+        Returns:
+            (R, row_width), the same array if there is nothing to do.
+        """
+        return prepare.cleaned(self, rows)
+
+    @cached_property
+    def compared_categories(self) -> dict[int, tuple[int, ...]]:
+        """The known categories of features that are compared, or added up, as numbers too."""
+        numbers = [x for x in (self.feature, self.term_feature) if x is not None]
+        return {k: x for k, x in self.known_categories.items() if any(k in n for n in numbers)}
+
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether `prepared` may change rows."""
+        return self.needs_cleaning or bool(self.known_categories or self.derived)
+
+    @property
+    def needs_cleaning(self) -> bool:
+        """Whether `cleaned` may change rows."""
+        return self.missing is not None or bool(self.zero_missing or self.compared_categories)
+
     @property
     def row_width(self) -> int:
         """Columns of the rows that users pass."""
         return self.n_features - len(self.derived)
+
+    @cached_property
+    def questions(self) -> list[prepare.Question]:
+        """What features are asked for, from which the derived columns come."""
+        return prepare.questions(self)
 
     @cached_property
     def memberships(self) -> list[prepare.Memberships]:

@@ -15,6 +15,8 @@ from ..forest import LEAF, Array, Forest
 from .leaf_hits import need_hits, peel_depths
 
 NULL_TREE = -1
+OF_ALL = -1
+"""Class of a tree that adds to every output."""
 NEUTRAL = {"min": np.inf, "max": -np.inf}
 """Leaf of a tree that changes nothing, where leaves are not added."""
 
@@ -90,20 +92,20 @@ def arrange_by_round(forest: Forest) -> Forest:
     """Put tree `round * C + c` at the place of class c's tree of that round.
 
     The order within a class stays. Classes with fewer trees than others get null trees, as does a
-    forest without any tree.
+    forest without any tree. A tree whose leaves hold vectors is a round by itself.
     """
-    of_class = [np.flatnonzero(forest.tree_class == c) for c in range(forest.n_outputs)]
+    names = np.arange(forest.n_outputs, dtype=np.int32)
+    if forest.has_vectors:
+        names = np.array([OF_ALL], np.int32)
+    of_class = [np.flatnonzero(forest.tree_class == c) for c in names]
     rounds = max(1, *(len(trees) for trees in of_class))
-    table = np.full((rounds, forest.n_outputs), NULL_TREE)
+    table = np.full((rounds, len(names)), NULL_TREE)
     for output, trees in enumerate(of_class):
         table[: len(trees), output] = trees
     order = table.ravel()
     if np.array_equal(order, np.arange(forest.n_trees)):
         return forest
-    arranged = take_trees(forest, order)
-    return replace(
-        arranged, tree_class=np.tile(np.arange(forest.n_outputs, dtype=np.int32), rounds)
-    )
+    return replace(take_trees(forest, order), tree_class=np.tile(names, rounds))
 
 
 def sort_trees(forest: Forest, by: str = "depth") -> Forest:
@@ -185,3 +187,40 @@ def level_order(forest: Forest) -> tuple[Array, Array]:
     order = np.empty(forest.n_nodes, np.int64)
     order[place] = np.arange(forest.n_nodes)
     return order, place
+
+
+def depth_first(forest: Forest) -> tuple[Array, Array]:
+    """Number the nodes tree by tree, siblings together, the larger subtree of the two first.
+
+    So a walk that goes on into the larger side, as most do, stays near: its next pair of siblings
+    comes right behind.
+
+    Returns:
+        (order, place), see `level_order`.
+    """
+    levels = _levels(forest)
+    pairs = np.zeros(forest.n_nodes, np.int64)  # of siblings below a node
+    for node, left, right in reversed(levels):
+        pairs[node] = 1 + pairs[left] + pairs[right]
+    first, place = np.zeros(forest.n_nodes, np.int64), np.zeros(forest.n_nodes, np.int64)
+    for node, left, right in levels:
+        place[left], place[right] = 1 + 2 * first[node], 2 + 2 * first[node]
+        swap = pairs[left] < pairs[right]
+        large, small = np.where(swap, right, left), np.where(swap, left, right)
+        first[large] = first[node] + 1
+        first[small] = first[node] + 1 + pairs[large]
+    place += forest.tree_offset[forest.node_tree]
+    order = np.empty(forest.n_nodes, np.int64)
+    order[place] = np.arange(forest.n_nodes)
+    return order, place
+
+
+def _levels(forest: Forest) -> list[tuple[Array, Array, Array]]:
+    """Return the inner nodes of each level, of all trees together, with both children."""
+    found, node = list[tuple[Array, Array, Array]](), forest.tree_offset[:-1]
+    while (node := node[~forest.is_leaf[node]]).size:
+        base = forest.tree_offset[forest.node_tree[node]]
+        left, right = base + forest.left[node], base + forest.right[node]
+        found.append((node, left, right))
+        node = np.concatenate([left, right])
+    return found

@@ -1,4 +1,4 @@
-"""Forests that the compiler knows: scalar leaves, comparisons with thresholds, trees in rounds.
+"""Forests that the compiler knows: comparisons with thresholds, trees in rounds.
 
 takes: Forest; gives: Forest.
 """
@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..forest import Forest
-from .ordering import arrange_by_round, take_trees
+from .narrowing import narrow_thresholds
+from .ordering import arrange_by_round
 
 BETWEEN = 0.5
 """Threshold that tells a derived column's 0 from its 1."""
@@ -19,21 +20,14 @@ BETWEEN = 0.5
 def plain(forest: Forest) -> Forest:
     """Return a forest of plain trees with the same predictions, tree `round * C + class` in place.
 
+    Where leaves hold vectors, each tree is a round; these lie apart from the trees, whose
+    thresholds then need not have their dtype.
+
     Args:
         forest: any; the result of this function is returned as it is.
     """
-    return arrange_by_round(split_outputs(derive_columns(forest)))
-
-
-def split_outputs(forest: Forest) -> Forest:
-    """Make a tree for each output of every tree whose leaves hold vectors."""
-    width = forest.leaf_value.shape[1]
-    if width == 1:
-        return forest
-    split = take_trees(forest, np.repeat(np.arange(forest.n_trees), width))
-    tree_class = np.tile(np.arange(width, dtype=np.int32), forest.n_trees)
-    own = split.leaf_value[np.arange(split.n_nodes), tree_class[split.node_tree]]
-    return replace(split, tree_class=tree_class, leaf_value=own[:, None])
+    forest = arrange_by_round(derive_columns(forest))
+    return narrow_thresholds(forest) if forest.has_vectors else forest
 
 
 def derive_columns(forest: Forest) -> Forest:

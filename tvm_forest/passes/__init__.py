@@ -19,6 +19,7 @@ from .lower_atomics import LowerAtomics
 from .lower_linear import LowerLinear
 from .lower_walks import LowerWalks
 from .privatize_sums import PrivatizeSums
+from .thread_sums import ThreadSums
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 
@@ -64,6 +65,7 @@ def pipeline(
             CacheNear(rep, sch),
             FuseParallel(),
             KeepSums(),
+            ThreadSums(sch),
             # phase 5: operators become loads, comparisons, steps, terms and atomic additions
             LowerWalks(rep, comparison, abilities),
             LowerLinear(),

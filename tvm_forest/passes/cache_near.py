@@ -25,6 +25,7 @@ from ..nest import paths
 from ..schedule import Schedule
 from ..tir_gen.representation import Representation
 from .code import Code, find_walk, i64, is_walk, tree_of
+from .statements import GPU, guarded
 from .write_nest import KIND, NAME, value_of, with_body
 
 CACHE = "tvm_forest.cache"
@@ -65,7 +66,7 @@ class CacheNear:
         if how == "prefetch" or (how and str(statement.annotations[KIND]) == "tree"):
             if on_gpu(self.sch):  # hides loads behind other threads; `cache_trees` copies trees
                 return with_body(statement, body)
-            body = self._prefetch(body, rows, around)
+            body = self._prefetch(body, rows, around, how == "stream")
         elif how and self.rep.row_code is None:  # codes are near already
             body = self._pack(body, rows, around)
         return with_body(statement, body)
@@ -73,35 +74,44 @@ class CacheNear:
     def _pack(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
         first, here, most = reach(self.sch, around, rows)
         assert most is not None, "the directive refuses row loops without bound"
-        features = rows.shape[1]
-        spread = on_gpu(self.sch)
+        spread, features = on_gpu(self.sch), rows.shape[1]
         shared = spread or str(around[-1].annotations[CACHE]) == "shared"
+        pitch = i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
-        near = tirx.decl_buffer((most, features), rows.dtype, "near", scope=scope)
+        near = tirx.decl_buffer((most, pitch), rows.dtype, "near", scope=scope)
         code = Code()
         code.add(tirx.AllocBuffer(near))
-        with code.nest("copy", [here, features.astype("int64")], spread) as (r, f):
-            code.add(tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f]))
+        spans = [i64(most) if spread else here, features.astype("int64")]
+        with code.nest("copy", spans, spread) as (r, f):
+            copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])
+            code.add(guarded(copy, [first + r < rows.shape[0]] if spread else []))
 
-        code.add(
-            redirect_walks(body, rows, lambda r: tirx.BufferLoad(near, [r - first, i64(0)]))[0]
-        )
-        return code.finish()
+        def packed(inside: tirx.Stmt) -> tirx.Stmt:
+            moved, _ = redirect_walks(
+                inside, rows, lambda r: tirx.BufferLoad(near, [r - first, i64(0)])
+            )
+            return tirx.SeqStmt([*code.statements, moved])
 
-    def _prefetch(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        """What the next iteration reads first; the last one asks for its own again."""
+        return in_blocks(body, packed)
+
+    def _prefetch(
+        self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...], whole: bool
+    ) -> tirx.Stmt:
+        """What the next iteration reads, or reads first; the last one asks for its own again."""
         loop = around[-1]
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
         code = Code()
         if str(loop.annotations[KIND]) == "tree":
-            self._prefetch_tree(code, body, var, following)
+            self._prefetch_tree(code, body, (var, following), whole)
         else:
             self._prefetch_rows(code, rows, around, var, following)
         code.add(body)
         return code.finish()
 
-    def _prefetch_tree(self, code: Code, body: tirx.Stmt, var: Any, following: Any) -> None:
+    def _prefetch_tree(
+        self, code: Code, body: tirx.Stmt, step: tuple[Any, Any], whole: bool
+    ) -> None:
         call = _first_walk(body)
         if call is None:
             return
@@ -110,12 +120,17 @@ class CacheNear:
         tvm_ffi.structural_walk(body, (tirx.For, lambda x: inner.append(x.loop_var)))
 
         def begin(v: tirx.Var) -> Any:
-            if v.same_as(var):
-                return following
+            if v.same_as(step[0]):
+                return step[1]
             return tirx.const(0, v.ty.dtype) if any(v.same_as(x) for x in inner) else v
 
         tree = tvm_ffi.structural_map(tree, (tirx.Var, begin))
-        for load in self.rep.tree(buffers, tree, code.hold).heads():
+        access = self.rep.tree(buffers, tree, code.hold)
+        lines = access.lines() if whole else []
+        for count, load_of in lines:
+            with code.repeat("line", i64(count)) as line:
+                code.add(_prefetch(_address(load_of(line))))
+        for load in () if lines else access.heads():
             code.add(_prefetch(_address(load)))
 
     def _prefetch_rows(
@@ -130,6 +145,27 @@ class CacheNear:
         with code.nest("line", [here, lines]) as (r, line):
             load = tirx.BufferLoad(rows, [first + r, line * a_line])
             code.add(_prefetch(tirx.address_of(load)))
+
+
+def in_blocks(body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
+    """Change what each block of a GPU does: what is inside of further loops over the grid."""
+    if isinstance(body, tirx.For) and str(body.annotations.get(GPU, "")).startswith("grid"):
+        return with_body(body, in_blocks(body.body, change))
+    return change(body)
+
+
+WORD = 4
+"""Bytes of a bank of shared memory."""
+
+
+def row_pitch(columns: int, dtype: str) -> int:
+    """Return the distance of rows in shared memory, in elements.
+
+    An odd number of words: so threads that read one column of neighbouring rows meet in no bank.
+    """
+    item = tvm.DataType(dtype).itemsize
+    word = max(item, WORD)
+    return (-(-columns * item // word) | 1) * word // item
 
 
 def on_gpu(sch: Schedule) -> bool:

@@ -28,7 +28,7 @@ from tvm import tirx
 from ..forest import Array
 from ..nest import paths
 from ..schedule import Schedule
-from .cache_near import CACHE
+from .cache_near import CACHE, in_blocks
 from .code import Code, i64
 from .write_nest import KIND, NAME, value_of, with_body
 
@@ -73,26 +73,23 @@ class _Copies:
         if not isinstance(s, tirx.For) or KIND not in s.annotations:
             return s
         body, notes = self._visit(s.body, (*around, s)), s.annotations
-        wanted = str(notes.get(CACHE, "prefetch")) != "prefetch"
+        wanted = str(notes.get(CACHE, "prefetch")) not in ("prefetch", "stream")
         if wanted and str(notes[KIND]) == "tree" and self._loads(body):
             body = self._copied(body, (*around, s))
         return with_body(s, body)
 
     def _copied(self, body: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
         """Copy all trees that an iteration can reach, and let its walks read the copy."""
-        trees, classes = len(self.ends) - 1, self.sch.classes
+        trees, size = len(self.ends) - 1, self.sch.round_size
         own = (value_of(loop, self.n) for loop in around if str(loop.annotations[KIND]) == "tree")
-        first: Any = sum(own, i64(0)) * classes
+        first: Any = sum(own, i64(0)) * size
         inside = [
             sum(loop.last or 0 for loop in path[1:] if loop.kind == "tree")
             for path in paths(self.sch[str(around[-1].annotations[NAME])])
         ]
-        count = (1 + max(inside)) * classes
+        count = (1 + max(inside)) * size
         most = max(self.ends[min(t + count, trees)] - self.ends[t] for t in range(trees))
-        last = first + count
-        begin = tirx.BufferLoad(self.offset, [first])
-        behind = tirx.BufferLoad(self.offset, [tirx.min(last, i64(trees - 1))])
-        end = tirx.Select(last < trees, behind, i64(self.ends[-1]))
+        begin, end = self._begin(first), self._begin(first + count)
         fields = list(self.nodes.shape[1:])
         shape = (i64(most), *fields)
         near = tirx.decl_buffer(shape, self.nodes.dtype, "near_nodes", scope="shared")
@@ -108,8 +105,13 @@ class _Copies:
                 return load
             return tirx.BufferLoad(near, [load.indices[0] - begin, *load.indices[1:]])
 
-        code.add(tvm_ffi.structural_map(body, (tvm.ir.expr.TensorLoad, redirect)))
-        return code.finish()
+        moved = tvm_ffi.structural_map(body, (tvm.ir.expr.TensorLoad, redirect))
+        return in_blocks(moved, lambda inside: tirx.SeqStmt([*code.statements, inside]))
+
+    def _begin(self, tree: Any) -> Any:
+        """The first node of a tree; the end of all for those that guards leave out."""
+        there = tirx.BufferLoad(self.offset, [tree])
+        return tirx.if_then_else(tree < len(self.ends) - 1, there, i64(self.ends[-1]))
 
     def _loads(self, body: tirx.Stmt) -> bool:
         found: list[Any] = []

@@ -51,9 +51,10 @@ class Code:
         self.statements.append(statement)
 
     @contextmanager
-    def repeat(self, name: str, count: Any) -> Iterator[Any]:
-        """Open a serial loop; what is emitted inside is its body."""
-        with self._loop(name, count, tirx.ForKind.SERIAL) as var:
+    def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
+        """Open a serial loop, written out if `unrolled`; what is emitted inside is its body."""
+        kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
+        with self._loop(name, count, kind) as var:
             yield var
 
     @contextmanager

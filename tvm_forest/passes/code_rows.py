@@ -12,6 +12,9 @@ Rows are coded in the outermost loop over rows that has no other kind of loop ar
 a number of rows that is known, or in one further inside that is marked `cache pack`. So a row is
 coded once, whatever the number of trees. Where a nest has no such loop, because a loop over trees
 comes first, all rows of the call are coded ahead of it.
+
+On a GPU the threads of a block share this work, a code each. The codes lie in shared memory where
+`cache` asks for it, or where they take at most half of it.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ import tvm_ffi
 from tvm import tirx
 
 from ..schedule import Schedule
+from ..schedule_prims.devices import MOST_SHARED
 from ..tir_gen.representation import Representation
-from .cache_near import CACHE, on_gpu, reach, redirect_walks, walks_of
+from .cache_near import CACHE, in_blocks, on_gpu, reach, redirect_walks, walks_of
 from .code import Code, i64, tree_of
 from .decide import Decide
 from .fuse_parallel import is_parallel
@@ -90,9 +94,13 @@ class _Places:
         if most is None or not _may_hold_codes(statement) or _is_marked_inside(statement.body):
             return with_body(statement, self.visit(statement.body, around))
         how = str(statement.annotations.get(CACHE, "prefetch"))
-        shared = how == "shared" or (how != "prefetch" and on_gpu(self.sch))
-        scope = "shared" if shared else "global"
-        return with_body(statement, self.coded(statement.body, first, here, i64(most), scope))
+        fits = on_gpu(self.sch) and self.coder.row_bytes * most <= MOST_SHARED // 2
+        shared = how == "shared" or fits or (how != "prefetch" and on_gpu(self.sch))
+        scope, size = "shared" if shared else "global", i64(most)
+        return with_body(
+            statement,
+            in_blocks(statement.body, lambda body: self.coded(body, first, here, size, scope)),
+        )
 
     def coded(self, body: tirx.Stmt, first: Any, here: Any, most: Any, scope: str) -> tirx.Stmt:
         """Code `here` rows from `first` on and let the walks of `body` read codes."""

@@ -1,6 +1,6 @@
 """Keep the sums of a block of rows beside each other while trees are added to them.
 
-takes: IRModule without blocks, leaf loops marked `simdize bits`; gives: IRModule.
+takes: IRModule without blocks, leaf loops marked `simdize bits` or `permute`; gives: IRModule.
 
     for tree in range(100):                     sums[0:extent] = margin[r + 0 ..., c]
         for b1 in range(extent):  # bits  -->   for tree in range(100):
@@ -21,6 +21,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..tir_gen.rep_levels import ROWS
 from .code import Code, i64
 from .lower_linear import has_linear
 from .lower_walks import SIMDIZE, at_iteration
@@ -55,15 +56,22 @@ def _keep(trees: tirx.For) -> tirx.Stmt:
     with code.repeat("row", leaf.extent) as row:
         at = list(at_iteration(leaf, leaf.min + row).indices)
         code.add(tirx.BufferStore(sums, tirx.BufferLoad(store.buffer, at), [row]))
-    code.add(with_body(trees, _inside(leaf, store, sums, count)))
+    code.add(with_body(trees, _inside(leaf, store, sums, _computed(leaf, count))))
     with code.repeat("row", leaf.extent) as row:
         at = list(at_iteration(leaf, leaf.min + row).indices)
         code.add(tirx.BufferStore(store.buffer, tirx.BufferLoad(sums, [row]), at))
     return code.finish()
 
 
+def _computed(leaf: tirx.For, count: Any) -> Any:
+    """The number of rows that are computed: by bits all, by permutes 16 by 16."""
+    if str(leaf.annotations[SIMDIZE]).startswith("bits"):
+        return count
+    return tirx.ceildiv(leaf.extent, i64(ROWS)) * ROWS
+
+
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
-    """The leaf loop, over a full block, with sums in the place of the buffer of the store."""
+    """The leaf loop over all rows that are computed, which adds to `sums`."""
     row = leaf.loop_var - leaf.min
 
     def swap(load: Any) -> Any:
@@ -79,7 +87,7 @@ def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> t
 def _is_sliced(statement: tirx.Stmt) -> bool:
     return isinstance(statement, tirx.For) and str(
         statement.annotations.get(SIMDIZE, "")
-    ).startswith("bits")
+    ).startswith(("bits", "permute"))
 
 
 def _uses(indices: Any, var: tirx.Var) -> bool:

@@ -14,7 +14,8 @@ The base score is in `margin` already, so it enters once. The sums live in a buf
 calls do not meet. `part` covers the rows and classes that the loop can reach: all values below it,
 from the sum of the loops around it on. Nested loops over trees have one dimension each and are
 added up level by level, innermost first. A loop marked `reduce atomic` has no dimension; its
-additions are atomic.
+additions are atomic. On a GPU, the threads of a loop marked `reduce vector` share a part for each
+group of so many, see `thread_sums`, and need none if they are one group.
 
 From the SilvanForge drafts on reductions: one private copy per conflicting loop.
 """
@@ -34,9 +35,11 @@ from ..schedule import Schedule
 from ..tir_gen import ops
 from .code import Code, find_walk, i64
 from .fuse_parallel import is_parallel
+from .statements import GPU, replaced
 from .write_nest import value_of, with_body
 
 MARK = "tvm_forest."
+REDUCE = "tvm_forest.reduce"
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.PrivatizeSums")
@@ -70,6 +73,7 @@ class PrivatizeSums:
         margin = _accumulated(statement)
         if not trees or margin is None:
             return statement
+        statement, trees = _with_threads_in_common(self.sch, statement, trees)
         return _Region(self.sch, statement, tuple(trees), margin, n, around).rewrite()
 
 
@@ -92,6 +96,52 @@ def _concurrent(loop: tirx.For) -> list[tirx.For]:
 
     tvm_ffi.structural_walk(loop, (tirx.For, look))
     return found
+
+
+def _with_threads_in_common(
+    sch: Schedule, region: tirx.For, trees: list[tirx.For]
+) -> tuple[tirx.For, list[tirx.For]]:
+    """Let loops beside each other have one variable if they are on one dimension of a GPU.
+
+    Returns the region, and the longest loop of each dimension: the others leave sums at zero.
+    """
+    kept = list[tirx.For]()
+    for loop in trees:
+        mine = [x for x in trees if _level(x) and x.annotations[GPU] == loop.annotations.get(GPU)]
+        longest = max(mine or [loop], key=lambda x: sch[_name(x)].count or 0)
+        if any(longest.same_as(x) for x in kept):
+            continue
+        kept.append(longest)
+        if len(mine) > 1:
+            region = _like(region, {x.loop_var for x in mine}, longest)
+    return region, kept
+
+
+def _like(region: tirx.For, names: set[Any], first: tirx.For) -> tirx.For:
+    """Give loops the variable of another one, and its way of adding up."""
+    how = {key: x for key, x in first.annotations.items() if key == REDUCE}
+
+    def rename(loop: tirx.For) -> tirx.For:
+        if loop.loop_var not in names:
+            return loop
+        body = replaced(loop.body, {loop.loop_var: first.loop_var})
+        notes = {key: x for key, x in loop.annotations.items() if key != REDUCE} | how
+        return tirx.For(first.loop_var, loop.min, loop.extent, loop.kind, body, None, notes)
+
+    return tvm_ffi.structural_map(region, (tirx.For, rename))
+
+
+def _closed(s: Any, free: set[Any]) -> Any:
+    """Return code that is at iteration 0 of the loops of some variables where it is in none."""
+    if not free:
+        return s
+    if isinstance(s, tirx.SeqStmt):
+        return tirx.SeqStmt([_closed(part, free) for part in s.seq])
+    if isinstance(s, tirx.IfThenElse):
+        return tirx.IfThenElse(s.condition, _closed(s.then_case, free), None)
+    if isinstance(s, tirx.For):
+        return with_body(s, _closed(s.body, free - {s.loop_var}))
+    return replaced(s, {var: i64(0) for var in free})
 
 
 def _level(loop: tirx.For) -> str:
@@ -147,11 +197,14 @@ class _Region:
     @property
     def _levels(self) -> list[tirx.For]:
         """The loops that get a dimension."""
-        return [loop for loop in self.trees if _strategy(loop) != "atomic"]
+        return [x for x in self.trees if _strategy(x) != "atomic" and not self._is_one_group(x)]
 
     @property
     def _atomic(self) -> bool:
-        return len(self._levels) < len(self.trees)
+        return any(_strategy(loop) == "atomic" for loop in self.trees)
+
+    def _is_one_group(self, loop: tirx.For) -> bool:
+        return shuffled(loop) > 0 and int(self._count(loop)) == 1
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
@@ -162,9 +215,10 @@ class _Region:
             return self._redirected(lambda indices: (self.margin, list(indices)))
         dtype = self.margin.dtype
         shape = (*counts, most_classes, most_rows)
-        shared = all(_strategy(loop) == "shared" for loop in self._levels)
+        shared = all(_is_shared(loop) for loop in self._levels)
         part = tirx.decl_buffer(shape, dtype, "part", scope="shared" if shared else "global")
-        own = [loop.loop_var for loop in self._levels]
+        own_vars = [x.loop_var for x in self._levels]
+        own = [tirx.floordiv(x.loop_var, i64(shuffled(x) or 1)) for x in self._levels]
 
         def place(indices: Sequence[Any]) -> tuple[Any, list[Any]]:
             return part, [*own, indices[1] - class0, indices[0] - row0]
@@ -172,17 +226,22 @@ class _Region:
         code = Code()
         code.add(tirx.AllocBuffer(part))
         spread = any(_level(loop) for loop in _concurrent(self.loop))
+        if spread:  # constant lengths are cheap to divide by
+            rows, classes = _known(rows, most_rows), _known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.add(tirx.BufferStore(part, tirx.const(0.0, dtype), list(indices)))
-        code.add(self._redirected(place))
+        code.add(_closed(self._redirected(place), set(own_vars)))
         for level in reversed(range(len(counts))):
             self._add_level(code, part, level, (row0, rows), (class0, classes))
         return code.finish()
 
     def _count(self, loop: tirx.For) -> Any:
-        """Iterations of a loop over trees, also where fewer are left inside other loops."""
+        """Iterations of a loop over trees, also where fewer are left inside other loops.
+
+        Groups of them where they are added up by shuffles.
+        """
         count = self.sch[_name(loop)].count
-        return loop.extent if count is None else i64(count)
+        return loop.extent if count is None else i64(-(-count // (shuffled(loop) or 1)))
 
     def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
         """First value of a kind inside the region, how many there are here, and at most."""
@@ -243,7 +302,7 @@ class _Region:
         outer = [self._count(loop) for loop in self._levels[:level]]
         inner = [i64(0)] * (len(self._levels) - level - 1)
         count = self._count(self._levels[level])
-        if _strategy(self._levels[level]) == "shared" and isinstance(count, tirx.IntImm):
+        if _is_shared(self._levels[level]) and isinstance(count, tirx.IntImm):
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2
@@ -256,16 +315,35 @@ class _Region:
             count = i64(count)
         first = 1 if level else 0
         with code.nest("add", [*outer, classes[1], rows[1]], spread=True) as (*places, c, r):
-            target, at = part, [*places, i64(0), *inner, c, r]
+            target, at, ends = part, [*places, i64(0), *inner, c, r], [True]
             if not level:
                 target, at = self.margin, [rows[0] + r, classes[0] + c]
-            with code.repeat("each", count - first) as i:
-                source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
-                code.add(tirx.BufferStore(target, tirx.BufferLoad(target, at) + source, at))
+                ends = [i < end for i, end in zip(at, target.shape, strict=True)]
+            with code.block(lambda body: tirx.IfThenElse(tirx.all(*ends), body, None)):
+                with code.repeat("each", count - first) as i:
+                    source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
+                    code.add(tirx.BufferStore(target, tirx.BufferLoad(target, at) + source, at))
+
+
+def _known(here: Any, most: Any) -> Any:
+    """A number of things, or the most that there can be if that is known."""
+    return most if isinstance(most, tirx.IntImm) else here
+
+
+def shuffled(loop: tirx.For) -> int:
+    """Return how many threads that share a loop add up their sums by shuffles; 0 for none."""
+    strategy = _strategy(loop)
+    vector = strategy.startswith("vector") and _level(loop) == "block"
+    return int(strategy.split()[1]) if vector else 0
+
+
+def _is_shared(loop: tirx.For) -> bool:
+    """Whether the partial sums of a loop lie in shared memory."""
+    return _strategy(loop) == "shared" or shuffled(loop) > 0
 
 
 def _strategy(loop: tirx.For) -> str:
-    return str(loop.annotations.get(f"{MARK}reduce", "plain"))
+    return str(loop.annotations.get(REDUCE, "plain"))
 
 
 def _name(loop: tirx.For) -> str:

@@ -14,13 +14,12 @@ dimension for the threads, so that its values outlive the barrier. A shuffle sta
 barriers of its own: all threads leave their value in a table, then all read.
 
 All threads of a block must meet at every barrier, so one is refused inside a condition or a loop
-that depends on the thread. Threads may be run backwards: code that needs a barrier and has none
-then gives other results.
+that depends on the thread. Threads and blocks may be run backwards: code that needs a barrier and
+has none then gives other results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -31,7 +30,7 @@ from tvm import tirx
 
 from ..errors import BuildError
 from .code import i64
-from .map_threads import SYNC
+from .statements import SYNC, calls_of, map_kernels, replaced, rescoped, sequence
 from .write_nest import with_body
 
 SHUFFLES = {
@@ -49,36 +48,13 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
 
     Args:
         func: kernels are nests of loops bound to blockIdx and threadIdx, blocks outermost.
-        backwards: run the last thread first.
+        backwards: run the last block, and the last thread of each, first.
 
     Raises:
         BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread.
     """
-
-    def run(loop: tirx.For) -> tirx.Stmt:
-        return _run_kernel(loop, backwards) if _tag(loop) else loop
-
-    return func.with_body(_outermost(func.body, run))
-
-
-def _outermost(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Change loops from the outside, and do not look into what was changed."""
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_outermost(part, change) for part in statement.seq])
-    if isinstance(statement, tirx.IfThenElse):
-        inside = _outermost(statement.then_case, change)
-        other = statement.else_case
-        other = None if other is None else _outermost(other, change)
-        return tirx.IfThenElse(statement.condition, inside, other)
-    if isinstance(statement, tirx.AttrStmt):
-        body = _outermost(statement.body, change)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    if not isinstance(statement, tirx.For):
-        return statement
-    new = change(statement)
-    if new is not statement:
-        return new
-    return with_body(statement, _outermost(statement.body, change))
+    body = map_kernels(func.body, lambda kernel: _run_kernel(kernel, backwards))
+    return func.with_body(rescoped(body, "local", "global"))
 
 
 def _tag(loop: tirx.For) -> str:
@@ -93,9 +69,7 @@ def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
         body = body.body
     threads.sort(key=lambda loop: _tag(loop)[::-1], reverse=True)  # z, y, x
     code: tirx.Stmt = _Block(threads, backwards).written(body)
-    for loop in reversed(blocks):
-        code = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, code)
-    return code
+    return _looped(code, blocks, backwards)
 
 
 @dataclass
@@ -128,8 +102,8 @@ class _Block:
 
     def written(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return the block as plain loops."""
-        code = _sequence(self._phases(body))
-        return _sequence([*map(tirx.AllocBuffer, self.memory), code])
+        code = sequence(self._phases(body))
+        return sequence([*map(tirx.AllocBuffer, self.memory), code])
 
     def _phases(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
         """Return statements without barriers, each over all threads, in order."""
@@ -233,15 +207,15 @@ class _Block:
         if isinstance(part, tirx.For):
             self._check(part.extent, f"a loop of {part.extent} iterations")
             self._check(part.min, f"a loop from {part.min} on")
-            return [with_body(part, _sequence(self._phases(part.body)))]
+            return [with_body(part, sequence(self._phases(part.body)))]
         if isinstance(part, tirx.While):
             self._check(part.condition, f"a loop while {part.condition}")
-            return [tirx.While(part.condition, _sequence(self._phases(part.body)))]
+            return [tirx.While(part.condition, sequence(self._phases(part.body)))]
         if isinstance(part, tirx.IfThenElse):
             self._check(part.condition, f"a condition, {part.condition}")
-            inside = _sequence(self._phases(part.then_case))
+            inside = sequence(self._phases(part.then_case))
             other = part.else_case
-            other = None if other is None else _sequence(self._phases(other))
+            other = None if other is None else sequence(self._phases(other))
             return [tirx.IfThenElse(part.condition, inside, other)]
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
@@ -263,26 +237,26 @@ class _Block:
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
         """Let all threads run some statements, one thread after the other."""
-        swaps, code = list[tuple[Any, Any]](), _sequence(parts)
-        loops = list[tuple[tirx.Var, Any]]()
-        for loop in self.threads:
-            var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
-            value = loop.extent.astype(var.ty.dtype) - 1 - var if self.backwards else var
-            swaps.append((loop.loop_var, value))
-            loops.append((var, loop.extent))
-
-        def swap(var: tirx.Var) -> Any:
-            return next((new for old, new in swaps if old.same_as(var)), var)
-
-        code = tvm_ffi.structural_map(code, (tirx.Var, swap))
-        for var, extent in reversed(loops):
-            zero = tirx.const(0, var.ty.dtype)
-            code = tirx.For(var, zero, extent, tirx.ForKind.SERIAL, code)
-        return code
+        return _looped(sequence(parts), self.threads, self.backwards)
 
 
-def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+def _looped(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
+    """Return code in serial loops, from the last iteration of each to the first if backwards.
+
+    A number that runs down lies in a cell: TVM 0.27 makes (7 - x) % 4 a remainder by -4, wrongly.
+    """
+    for loop in reversed(loops):
+        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+        extent = loop.extent.astype(var.ty.dtype)
+        if backwards:
+            cell = tirx.decl_buffer((1,), str(var.ty.dtype), str(var.name), scope="global")
+            code = replaced(code, {loop.loop_var: tirx.BufferLoad(cell, [i64(0)])})
+            number = tirx.BufferStore(cell, extent - 1 - var, [i64(0)])
+            code = tirx.SeqStmt([tirx.AllocBuffer(cell), number, code])
+        else:
+            code = replaced(code, {loop.loop_var: var})
+        code = tirx.For(var, tirx.const(0, var.ty.dtype), extent, tirx.ForKind.SERIAL, code)
+    return code
 
 
 def _is_buffer(var: Any) -> bool:
@@ -295,22 +269,11 @@ def _is_shared(var: Any) -> bool:
 
 def _meets(statement: tirx.Stmt) -> bool:
     """Whether threads meet inside a statement."""
-    return bool(_calls(statement, {SYNC, *SHUFFLES}))
+    return bool(calls_of(statement, SYNC, *SHUFFLES))
 
 
 def _shuffle(statement: tirx.Stmt) -> Any | None:
     """Return the first shuffle of a statement that holds no other statements, or None."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
-    return next(iter(_calls(statement, set(SHUFFLES))), None)
-
-
-def _calls(node: Any, names: set[str]) -> list[Any]:
-    found: list[Any] = []
-
-    def look(call: Any) -> None:
-        if getattr(call.op, "name", "") in names:
-            found.append(call)
-
-    tvm_ffi.structural_walk(node, (tvm.ir.Call, look))
-    return found
+    return next(iter(calls_of(statement, *SHUFFLES)), None)

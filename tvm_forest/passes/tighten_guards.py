@@ -40,7 +40,7 @@ def _tighten(loop: tirx.For) -> tirx.Stmt:
         return loop  # parallel loops must stay neighbours, of constant extents, to be fused
     extent, inside, outside = loop.extent, [], []
     bounded = loop.kind == tirx.ForKind.SERIAL
-    for part in _conjuncts(body.condition):
+    for part in conjuncts(body.condition):
         if not _mentions(part, loop.loop_var):
             outside.append(part)
             continue
@@ -65,9 +65,10 @@ def _guarded(conditions: list[Any], statement: tirx.Stmt) -> tirx.Stmt:
     return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def conjuncts(condition: Any) -> list[Any]:
+    """Return the conditions that all hold where this one does."""
     if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 

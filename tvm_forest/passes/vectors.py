@@ -63,7 +63,7 @@ class Vectors:
   %bits = bitcast <{lanes} x i1> %truth to i{lanes}
   %number = zext i{lanes} %bits to i32
   ret i32 %number"""
-        self._define(name, "i32", f"{vector} %left, {vector} %right", body)
+        self.define(name, "i32", f"{vector} %left, {vector} %right", body)
         return tirx.call_pure_extern("int32", name, left, right)
 
     def not_above(self, codes: Any, limit: Any) -> Any:
@@ -83,7 +83,7 @@ class Vectors:
   %truth = icmp ule {vector} %codes, %all
   %bits = bitcast <{lanes} x i1> %truth to i{lanes}
   ret i{lanes} %bits"""
-        self._define(name, f"i{lanes}", f"{vector} %codes, {element} %limit", body)
+        self.define(name, f"i{lanes}", f"{vector} %codes, {element} %limit", body)
         return tirx.call_pure_extern("uint64", name, codes, limit)
 
     def arranged(self, codes: Any) -> Any:
@@ -95,7 +95,7 @@ class Vectors:
         body = f"""
   %x = shufflevector {vector} %codes, {vector} poison, <{lanes} x i32> <{mask}>
   ret {vector} %x"""
-        self._define(name, vector, f"{vector} %codes", body)
+        self.define(name, vector, f"{vector} %codes", body)
         return tirx.call_pure_extern(f"{base}x{lanes}", name, codes)
 
     def less_where(self, low: Any, high: Any, last: Any, less: Any) -> Any:
@@ -111,7 +111,7 @@ class Vectors:
   %off = select <64 x i1> %truth, {vector} %all_less, {vector} zeroinitializer
   %x = sub {vector} %low, %off
   ret {vector} %x"""
-        self._define(name, vector, f"{vector} %low, {vector} %high, i8 %last, i8 %less", body)
+        self.define(name, vector, f"{vector} %low, {vector} %high, i8 %last, i8 %less", body)
         return tirx.call_pure_extern("uint8x64", name, low, high, last, less)
 
     def bit(self, codes: Any, bit: int) -> Any:
@@ -124,7 +124,7 @@ class Vectors:
   %truth = icmp ne {vector} %one, zeroinitializer
   %bits = bitcast <{lanes} x i1> %truth to i{lanes}
   ret i{lanes} %bits"""
-        self._define(name, f"i{lanes}", f"{vector} %codes", body)
+        self.define(name, f"i{lanes}", f"{vector} %codes", body)
         return tirx.call_pure_extern("uint64", name, codes)
 
     def numbers(self, words: Sequence[Any]) -> Any:
@@ -140,7 +140,7 @@ class Vectors:
             ]
             total = f"%t{k}"
         body = "\n  " + "\n  ".join([*lines, f"ret {vector} {total}"])
-        self._define(name, vector, ", ".join(f"i64 %w{k}" for k in range(len(words))), body)
+        self.define(name, vector, ", ".join(f"i64 %w{k}" for k in range(len(words))), body)
         return tirx.call_pure_extern(f"uint{bits}x64", name, *words)
 
     def look_up(self, numbers: Any, first: Any, size: int) -> Any:
@@ -160,7 +160,7 @@ class Vectors:
             lines += _look_up_bytes(f"{k}", k * size, size)
         lines += _unpacked("b")
         body = "\n  " + "\n  ".join([*lines, "ret <64 x float> %value"])
-        self._define(name, "<64 x float>", f"{vector} %number, ptr %table", body)
+        self.define(name, "<64 x float>", f"{vector} %number, ptr %table", body)
         return tirx.call_pure_extern("float32x64", name, numbers, tirx.address_of(first))
 
     def pick(self, row: Any, feature: Any) -> Any:
@@ -180,10 +180,11 @@ class Vectors:
         if body is None:
             fetch = _gather if "fast-gather" in self.abilities else _loads
             name, body = f"tvm_forest_gather_{short}x{lanes}", fetch(base, lanes)
-        self._define(name, vector, arguments, body)
+        self.define(name, vector, arguments, body)
         return tirx.call_pure_extern(f"{base}x{lanes}", name, tirx.address_of(row), feature)
 
-    def _define(self, name: str, result: str, arguments: str, body: str) -> None:
+    def define(self, name: str, result: str, arguments: str, body: str) -> None:
+        """Write a function, if there is none of that name."""
         head = f"define linkonce_odr {result} @{name}({arguments}) alwaysinline nounwind"
         self.functions[name] = f"{head} {{{body}\n}}"
 

@@ -21,6 +21,8 @@ from .loops import said_of
 DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in "xyz")
 MOST_THREADS = 1024
 """Of one block, on CUDA; ROCm allows 256 unless told otherwise."""
+MOST_SHARED = 48 * 1024
+"""Bytes of shared memory that a block may have on every GPU."""
 
 
 def _gpu_dimension_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

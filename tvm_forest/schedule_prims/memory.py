@@ -12,13 +12,17 @@ from typing import Any
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 
-HOW = {"batch": ("auto", "pack", "prefetch", "shared"), "tree": ("auto", "prefetch", "shared")}
+HOW = {
+    "batch": ("auto", "pack", "prefetch", "shared"),
+    "tree": ("auto", "prefetch", "stream", "shared"),
+}
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 """What a search tries without tiles; there may be more, see `tir_gen`."""
 TILED = ("array", "sparse")
 """What a search tries with tiles."""
-SLICED = "bitsliced"
-"""What a search tries with blocks of rows and `simdize(how="bits")`, and in no other way."""
+SLICED, LEVELS = "bitsliced", "levels"
+WALKED = {SLICED: "bits", LEVELS: "permute"}
+"""What a search tries with blocks of rows and `simdize(how=...)`, and in no other way."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -55,17 +59,18 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """Bring the rows or trees of an iteration near before it runs.
 
     "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
-    asks for the rows or the first nodes of the tree of the next iteration; "shared" copies into the
-    shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is "shared" on a
-    GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows ("ranked") does
-    so with or without "pack", and always near, so "pack" only says where.
+    asks for the rows or the first nodes of the tree of the next iteration; "stream" asks for all of
+    that tree in the layout "packed", which pays for blocks of rows that touch most of it; "shared"
+    copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
+    "shared" on a GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows
+    ("ranked") does so with or without "pack", and always near, so "pack" only says where.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
 
     Args:
         index: a loop over rows or trees.
-        how: "auto", "pack", "prefetch" or "shared".
+        how: "auto", "pack", "prefetch", "stream" or "shared".
 
     Raises:
         ScheduleError: no such loop, a class loop, another word, or a set of rows without bound.

@@ -54,10 +54,11 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
             "make one with tvm_forest.new_schedule(model)"
         )
     size = (forest.n_trees, forest.n_outputs)
-    if (sch.trees, sch.classes) != size:
+    if (sch.trees, sch.classes, sch.vectors) != (*size, forest.has_vectors):
+        vectors = " with vectors in their leaves" if forest.has_vectors else ""
         raise ScheduleError(
             f"{where}: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
-            f"the model has {size[0]} and {size[1]}; make one with "
+            f"the model has {size[0]} and {size[1]}{vectors}; make one with "
             f"tvm_forest.new_schedule(model)\n{sch}"
         )
 
@@ -189,7 +190,7 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
     Raises:
         ScheduleError: not one number for each round.
     """
-    rounds = -(-sch.trees // sch.classes)
+    rounds = sch.rounds
     for name, numbers in (("depths", depths), ("likely", likely)):
         fine = isinstance(numbers, list | tuple) and len(numbers) == rounds
         fine = fine and all(type(x) is int and 0 <= x < MOST_HOPS for x in numbers or ())

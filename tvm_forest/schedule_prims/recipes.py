@@ -18,13 +18,13 @@ Recipe = Callable[..., Schedule]
 
 
 def _output(sch: Schedule) -> tuple[str, ...]:
-    """Name the loop over classes, if there is one."""
-    return ("class",) if sch.classes > 1 else ()
+    """Name the loop over classes, if there is one that has walks of its own."""
+    return ("class",) if sch.round_size > 1 else ()
 
 
 def _rounds(sch: Schedule) -> int:
     """Count the trees of one class, at least 1."""
-    return max(1, -(-sch.trees // sch.classes))
+    return max(1, sch.rounds)
 
 
 # -- CPU ------------------------------------------------------------------------------------------

@@ -55,21 +55,27 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
 
 def _vector_reduce_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in _conflicting(sch):
-        yield from ({"index": loop.name, "width": width} for width in (8, 16))
+        for width in (8, 16, *([32] if loop.gpu else [])):
+            if not _unshuffled(loop, width):
+                yield {"index": loop.name, "width": width}
 
 
 @directive(choices=_vector_reduce_choices)
 def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     """Add up the partial sums of a parallel tree loop with vectors along the rows.
 
-    Pass: PrivatizeSums.
+    On a GPU the lanes are threads: `width` of them, next to each other in a warp, add up their sums
+    by shuffles. Sums of several such groups meet in shared memory. Always in the same order.
+
+    Passes: PrivatizeSums, ThreadSums.
 
     Args:
-        index: a parallel loop over trees.
-        width: lanes of a vector, 2, 4, 8, 16 or 32; rows that are left are added one by one.
+        index: a parallel loop over trees, or one that is mapped to "block.x".
+        width: lanes of a vector, 2, 4, 8, 16 or 32; rows that are left are added one by one. The
+            iterations of a loop of a GPU must be a multiple of it.
 
     Raises:
-        ScheduleError: no such loop, over rows, sequential, or another width.
+        ScheduleError: no such loop, over rows, sequential, on another dimension, or another width.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce vector 8
@@ -79,7 +85,27 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     if not isinstance(width, int) or width not in WIDTHS:
         message = f"argument 'width': {width!r} is not a power of two up to 32; use one of {WIDTHS}"
         raise refuse(sch, "vector_reduce", message, index)
+    problem = _unshuffled(loop, width)
+    if problem:
+        raise refuse(sch, "vector_reduce", problem, index)
     return sch.with_loop(index, replace(loop, reduce=("vector", width)))
+
+
+def _unshuffled(loop: Loop, width: int) -> str:
+    """Say why the threads of a loop cannot add up their sums by shuffles; "" if they can."""
+    if not loop.gpu:
+        return ""
+    if loop.gpu != "block.x":
+        return (
+            f"argument 'index': '{loop.name}' is mapped to {loop.gpu}, but threads next to each "
+            "other are those of block.x; map it there, or use shared_reduce or atomic_reduce"
+        )
+    if loop.count is None or loop.count % width:
+        return (
+            f"argument 'width': {width} does not divide the {loop.count} threads of "
+            f"'{loop.name}'; tile the trees by a multiple of it"
+        )
+    return ""
 
 
 def _conflict(sch: Schedule, where: str, index: str, why: str) -> Loop:

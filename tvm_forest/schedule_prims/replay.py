@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 WALK_BLOCK = "walk"
 FINISH_BLOCK = "finish"
+FINISH = "tvm_forest.finish"
+"""Marks the loop over rows that makes values of sums, for GPUs."""
 
 
 def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> None:
@@ -41,6 +43,8 @@ def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> No
     written = _replay_steps(nest, sch)
     if sch.nest.children and any(loop.parallel for loop in sch.loops()):
         _finish_in_parallel(nest)
+    if FINISH_BLOCK in block_names(tir) and any(loop.gpu for loop in sch.loops()):
+        tir.annotate(tir.get_loops(FINISH_BLOCK)[0], FINISH, 1)
     _separate_init(nest, sch)
     for name, loop in nest.loops.items():
         for key, value in notes_of(sch[name], forms).items():

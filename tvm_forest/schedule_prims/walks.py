@@ -15,15 +15,15 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest_passes.leaf_hits import peel_depths
-from ..nest import Loop
+from ..nest import Loop, walk_loops
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 from .loops import said_of
-from .memory import SLICED
+from .memory import WALKED
 
 MOST_WALKS = 32
 MOST_HOPS = 64
-LANES = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512)}
+LANES = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
 """Rows of one vector walk."""
 
 
@@ -44,7 +44,8 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     Pass: LowerWalks.
 
     Args:
-        index: a leaf loop over rows or trees.
+        index: a leaf loop over rows or trees. Where leaves hold vectors, loops over classes may be
+            inside: they are done after the walks.
         factor: walks that advance together, 2 to 32.
 
     Raises:
@@ -67,7 +68,7 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
 def _leaf(sch: Schedule, where: str, index: str) -> Loop:
     """Return a leaf loop whose iterations no directive has spoken for."""
     loop = find_loop(sch, where, "index", index)
-    if loop.children:
+    if walk_loops(loop, sch.vectors) != (loop,):
         inside = loop.children[0].name
         message = f"argument 'index': '{index}' is not innermost (contains '{inside}')"
         raise refuse(sch, where, f"{message}; choose the innermost loop", index)
@@ -129,7 +130,7 @@ def _check_hops(sch: Schedule, loop: Loop, hops: int) -> None:
             continue
         worst = int(rounds[np.argmax(depths[rounds])])
         if depths[worst] > hops:
-            trees = f"tree {worst}" if sch.classes == 1 else f"round {worst} of trees"
+            trees = f"tree {worst}" if sch.round_size == 1 else f"round {worst} of trees"
             what = (
                 f"argument 'hops': {hops} is less than the depth {depths[worst]} of {trees} in "
                 f"'{loop.name}'; use at least {depths[worst]}, or 'depth'"
@@ -184,7 +185,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.leaves():
         free = not (loop.parallel or loop.marks())
-        how = "bits" if sch.representation == SLICED else "gather"
+        how = WALKED.get(sch.representation, "gather")
         if loop.kind == "batch" and loop.count in LANES[how] and loop.step == 1 and free:
             yield {"index": loop.name} if how == "gather" else {"index": loop.name, "how": how}
 
@@ -198,10 +199,12 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
     Args:
-        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512.
+        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512, for
+            permutes 16 to 64.
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
-            them, and go through a tree by selections: for layout "bitsliced" only. These have no
-            hops, so `unroll_walk` and `peel_walk` change nothing.
+            them, and go through a tree by selections: for layout "bitsliced" only; "permute", 16
+            rows go through 4 trees at once, out of registers: for layout "levels" only. For the
+            last two `unroll_walk` and `peel_walk` change nothing.
 
     Raises:
         ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
@@ -215,7 +218,7 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
         message = f"argument 'index': '{index}' is not a batch index; choose a loop over rows"
         raise refuse(sch, "simdize", message, index)
     if how not in LANES:
-        message = f"argument 'how': {how!r} is unknown; use {' or '.join(map(repr, LANES))}"
+        message = f"argument 'how': {how!r} is unknown; use one of {', '.join(map(repr, LANES))}"
         raise refuse(sch, "simdize", message, index)
     if loop.count not in LANES[how] or loop.step != 1:
         what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
@@ -275,10 +278,11 @@ def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
 def _walk_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
     depths, shallowest = forest.depths, forest.shallowest
     rounds = sch.trees_of(leaf.name)
-    trees = (rounds[:, None] * sch.classes + np.arange(sch.classes)).ravel()
+    trees = (rounds[:, None] * sch.round_size + np.arange(sch.round_size)).ravel()
     deep = depths[trees] if trees.size else np.zeros(1, np.int64)
     same = bool(np.all(deep == deep[0]))
-    marked = [x for x in sch.path(leaf.name) if x.hops is not None or x.peel is not None]
+    around = (*sch.path(leaf.name), *list(leaf.walk())[1:])
+    marked = [x for x in around if x.hops is not None or x.peel is not None]
     if not marked:
         return WalkForm("loop", 0, even=same)
     mark = marked[-1]

@@ -20,8 +20,21 @@ BLOCK = 512
 """Rows of a block. Smaller blocks would serve smaller batches better, 256 rows 1.4 times as fast
 (`airline`), but each is code of its own, 0.7 s to compile."""
 
+SMALLER, SMALL_SHARE = 256, 0.15
+"""A smaller block, taken where a block costs at most this share of what its rows cost anyway:
+`epsilon`, 2,000 columns of which 1,200 are coded."""
+
 HOP = 0.55
 """A hop of a row, where rows walk together through ranked nodes."""
+
+FAR_HOP = 0.85
+"""The same where the codes of a block of 64 rows are more than the first-level cache holds."""
+
+NEAR = 32 * 1024 // 64
+"""Codes of a row up to which that is not so, in bytes."""
+
+PERMUTED, PERMUTED_COLUMNS = 0.25, 0.0018
+"""The same where 16 rows walk through 4 trees by permutes, and what each column adds."""
 
 SLOT = 0.42
 """A slot of a complete tree, for all rows of a block, up to 512."""
@@ -32,11 +45,25 @@ SELECTION = 2.7
 PER_NODE = 3.2
 """Selections for each inner node of a listed tree, on trees of 255 leaves."""
 
+UNITED = 0.3
+"""To add the rows of a category to the plane of a set, for all rows of a block."""
+
+COPIED = 0.03
+"""To look up the code of a row in a column of memberships."""
+
 VALUE = {"float32": 1.4, "float64": 2.5}
 """To code one value of a row."""
 
 LEAF = {True: 0.2, False: 0.6}
 """To look up and add one leaf of a row, by bytes in registers or one by one."""
+
+LEAF_OF_VECTOR, VALUE_OF_VECTOR = 0.9, 0.15
+"""To look up a leaf that holds a vector, and to add one of its values to a sum of the row, which
+takes as long where rows walk (random forests of 2 to 20 classes and depth 5 to 8)."""
+
+TEST_OF_VECTORS = 8.0
+"""A test, for all rows of a block, in such a forest: hardly any node shares its test with another,
+so planes are far apart."""
 
 GAIN = 0.9
 """The share of the time of walking below which slicing is taken."""
@@ -44,6 +71,7 @@ GAIN = 0.9
 MOST_TESTS = 60_000
 MOST_THRESHOLDS = (1 << 16) - 1
 MOST_LEAVES = 1 << 16
+MOST_CATEGORIES = 30_000
 MOST_TREES = 1 << 17
 """What the layout holds, on the safe side."""
 
@@ -52,38 +80,50 @@ class Counts(NamedTuple):
     """What decides.
 
     Attributes:
-        columns: columns of a coded row.
+        columns: searches for a row.
+        sets: columns of memberships.
+        named: categories by which these are named.
+        codes: bytes of a row's codes.
         tests: distinct tests.
         slots: of complete trees.
         selections: of other trees, about.
         hops: of a row through all trees.
         trees: number of them.
         by_bytes: whether leaves are looked up by bytes.
+        values: of a leaf that holds a vector; 0 if leaves hold one value.
     """
 
     columns: int
+    sets: int
+    named: int
+    codes: int
     tests: int
     slots: int
     selections: int
     hops: int
     trees: int
     by_bytes: bool
+    values: int = 0
 
 
 def counts_of(forest: Forest) -> Counts:
     """Count what a block of rows has to do."""
-    columns = forest.cuts_per_column
+    cuts = forest.cuts_per_column
     depth = np.minimum(forest.depths.astype(np.int64), 40)
     leaves, listed = leaves_of_trees(forest), is_listed(forest)
     wide = listed.any() and leaves[listed].max() > 256
     return Counts(
-        len(columns),
-        int(columns.sum()),
+        forest.searches,
+        sum(x.sets for x in forest.questions),
+        sum(x.named for x in forest.questions),
+        len(cuts) * (1 if cuts.max(initial=0) <= 255 else 2),
+        int(cuts.sum()),
         int((1 << depth[~listed]).sum()),
         int(PER_NODE * leaves[listed].sum()),
         int(forest.depths.sum()),
         forest.n_trees,
         forest.leaf_value.dtype == np.float32 and not wide,
+        forest.n_outputs if forest.has_vectors else 0,
     )
 
 
@@ -96,26 +136,56 @@ def unfit(forest: Forest, counts: Counts) -> str | None:
         (int(forest.cuts_per_column.max(initial=0)), "thresholds of a feature", MOST_THRESHOLDS),
         (int(np.bincount(forest.node_tree).max()), "nodes of a tree", MOST_LEAVES),
         (counts.trees, "trees", MOST_TREES),
+        (most_categories(forest), "categories of a feature", MOST_CATEGORIES),
     )
     over = next((x for x in most if x[0] > x[2]), None)
     return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
 
 
+def most_categories(forest: Forest) -> int:
+    """Return for how many categories a feature is asked at most."""
+    return max((x.categories for x in forest.questions), default=0)
+
+
+def block_of(forest: Forest, counts: Counts) -> int:
+    """Return the rows of a block: fewer where the work for a block is little beside that for rows.
+
+    Small blocks leave something to do for each core.
+    """
+    is_little = _of_block(counts) / SMALLER < SMALL_SHARE * _of_each_row(forest, counts)
+    return SMALLER if is_little else BLOCK
+
+
 def cost_of_slicing(forest: Forest, counts: Counts, rows: int) -> float:
     """Nanoseconds a row, for a batch of at most one block."""
-    trees = SLOT * counts.slots + SELECTION * counts.selections + SLOT * counts.tests
-    leaves = LEAF[counts.by_bytes] * counts.trees * BLOCK
-    return (trees + leaves) / rows + VALUE[forest.row_dtype] * counts.columns
+    rows = min(rows, block_of(forest, counts))
+    return _of_block(counts) / rows + _of_each_row(forest, counts)
 
 
-def cost_of_walking(forest: Forest, counts: Counts) -> float:
-    """Nanoseconds a row where rows walk together."""
-    return HOP * counts.hops + VALUE[forest.row_dtype] * counts.columns
+def _of_block(counts: Counts) -> float:
+    """What a block costs, whether it is full or not."""
+    test = TEST_OF_VECTORS if counts.values else SLOT
+    trees = SLOT * counts.slots + SELECTION * counts.selections + test * counts.tests
+    leaves = 0 if counts.values else LEAF[counts.by_bytes] * counts.trees * BLOCK
+    return trees + UNITED * counts.named + leaves
+
+
+def cost_of_walking(forest: Forest, counts: Counts, permuted: bool) -> float:
+    """Nanoseconds a row where rows walk together, or by permutes."""
+    hop = HOP if counts.codes <= NEAR else FAR_HOP
+    hop = PERMUTED + PERMUTED_COLUMNS * counts.columns if permuted else hop
+    return hop * counts.hops + COPIED * counts.sets + _of_each_row(forest, counts)
+
+
+def _of_each_row(forest: Forest, counts: Counts) -> float:
+    """Code its values, and add the vectors of its leaves."""
+    leaf = LEAF_OF_VECTOR + VALUE_OF_VECTOR * counts.values if counts.values else 0
+    return VALUE[forest.row_dtype] * counts.columns + leaf * counts.trees
 
 
 def sliced(sch: Schedule, block: int, parallel: bool) -> Schedule:
     """Return the schedule that evaluates blocks of so many rows by bits."""
     sch = sch.represent_as("bitsliced").tile("batch", "b0", "b1", block)
-    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
     sch = sch.reorder("b0", *inner, "b1").simdize("b1", "bits")
     return sch.parallel("b0") if parallel else sch

@@ -106,7 +106,8 @@ def refusal(point: GpuPoint, problem: Problem, limits: Limits = Limits()) -> str
 
 def shared_bytes(point: GpuPoint, problem: Problem) -> int:
     """Count the shared memory of a block: its rows, the trees of an iteration, partial sums."""
-    rows = point.rows_tb * problem.features * problem.number_bytes * point.cache_rows
+    pitch = problem.features | 1  # rows are an odd number of values apart
+    rows = point.rows_tb * pitch * problem.number_bytes * point.cache_rows
     trees = point.tree_threads * problem.tree_bytes * point.cache_trees
     sums = point.tree_threads * point.rows_tb * problem.classes * problem.number_bytes
     return rows + trees + sums * (point.shared and point.tree_threads > 1)

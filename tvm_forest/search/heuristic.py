@@ -9,16 +9,20 @@ chooses is served like smaller ones. To add a layout is to write a rule and to p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
 
 from ..forest import Forest
+from ..forest_passes.levels import REGISTER, excess, widest_level
 from ..forest_passes.plain import plain
 from ..schedule import Schedule
 from ..schedule_prims.batches import by_batch, walked
+from ..schedule_prims.memory import LEVELS, WALKED
 from ..target import Target
 from . import bits
 
@@ -29,9 +33,31 @@ WALKS = 8
 """Walks that hide each other's loads; with 16 registers more of them spill (measured: 4 walks 1.3
 times slower, 12 walks 1.1 times, `airline`, batch 4096, Zen 4)."""
 
+WALKS_OF_VECTORS = 16
+"""The same where leaves hold vectors, for such forests are large: 200 trees of 2,500 nodes and 3
+classes, batch 4096: 8 walks 1.2 times slower, and blocks of 64 rows, not of 256, 1.1 times."""
+
 TREES = 10
 """Trees that a single row walks through together. Zen 4, batch 1, 8 and 16 trees beside 10: `year`
 packed 1.13 and 1.11 times slower, `letters` ranked 1.09 and 1.12, others 1.00 to 1.12."""
+
+NEAR = 4096
+"""Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
+
+MANY, LARGE = 256, 2048
+"""Rows of a block of a model with larger trees or vectors: a cache line of a tree is fetched once
+for all rows of a block. From 256 rows on blocks are larger still, and touch so much of a tree that
+it is fetched as a whole. Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in
+blocks of 256, 1024, 2048 rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while
+others use the third-level cache: 20, 12, 7.5, 6.6."""
+
+ROWS_BYTES = 256 * 1024
+"""Bytes of the rows of such a block: the second-level cache has room for a tree beside them."""
+
+LOPSIDED = 0.7
+"""Mean depth of a leaf over that of its tree, below which walks end when all are at their leaves.
+With 0.55 (a random forest) and 0.59 (trees of LightGBM, 255 leaves) that takes 0.8 and 0.9 of the
+time; with 0.86 to 1.0 1.05 to 1.2 of it."""
 
 TOGETHER = 8
 """Rows from which they walk together, and not the trees. Time of the latter over the former, 4 and
@@ -57,11 +83,25 @@ MOST_COLUMNS_ONE_ROW = 0.05
 """The same for a single row, whose columns are coded one by one: the ranked layout takes 0.8 of the
 time of the packed one on `covtype` (0.02), 0.92 on `higgs` (0.03) and 1.1 on `year` (0.13)."""
 
+PERMUTED = 12
+"""Rows from which 16 walk through 4 trees by permutes: time over that of other schedules, 12 rows,
+Zen 4: `airline` 0.77, `covtype` 0.74, `year` 0.90, `lgb_reg` 0.44, `letters` 0.11. With 8 rows it
+is 0.8 to 1.27 where some level takes two registers, and 0.11 to 0.76 where none does; without tiles
+it serves them all the same, which saves a function."""
+
+MOST_COLUMNS_PERMUTED = 128
+"""Columns of a coded row, 8 of which take two registers: with 90 of them (`year`) 0.7 to 0.9 of the
+time is left."""
+
 FULL = (64, 128, 256, 512)
 """Batches from which blocks may be taken, though the last one is not full."""
 
 WORD = 32
 """Bits that the ranked layout has for a node, and the packed one beside the threshold."""
+
+VBMI = "avx512vbmi"
+TREES_PERMUTED = 4
+"""Trees that share vectors with 16 rows."""
 
 TILE = 8
 """Nodes of a tile, the lanes of a vector of AVX2."""
@@ -86,24 +126,31 @@ Rule = Callable[[Forest, Target], Choice | str]
 def new_schedule(forest: Forest) -> Schedule:
     """Return the schedule without directives for a model: one row at a time, tree by tree."""
     arranged = plain(forest)
-    rounds = arranged.depths.reshape(-1, arranged.n_outputs).max(axis=1)
+    rounds = arranged.depths.reshape(-1, arranged.round_size).max(axis=1)
     depths = tuple(int(depth) for depth in rounds)
-    return Schedule(arranged.n_trees, arranged.n_outputs, depths=depths)
+    size = (arranged.n_trees, arranged.n_outputs)
+    return Schedule(*size, depths=depths, vectors=arranged.has_vectors)
 
 
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return good schedules by the smallest batch that each serves.
 
-    Threads are for the largest batches only, which saves the twins of the others.
+    Threads are for schedules that serve 512 rows and more, which saves the twins of the others, or
+    whose rows larger blocks would not share out.
     """
     found = by_batch({k: choice.schedule for k, choice in _chosen(plain(forest), target).items()})
-    last = max(found)
-    return by_batch({k: s if k == last else s.without("parallel") for k, s in found.items()})
+    ends = dict(zip(found, [*list(found)[1:], sys.maxsize], strict=True))
+    streams = any(loop.cache == "stream" for loop in found[max(found)].loops())
+    kept = {
+        k: s if streams or ends[k] > FULL[-1] else s.without("parallel") for k, s in found.items()
+    }
+    return by_batch(kept)
 
 
 def default_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the one for the largest batches that walks hop by hop: a start for one's own."""
-    return walked({k: x.schedule for k, x in _chosen(plain(forest), target).items()})
+    """Return the one for the largest batches that walks row by row: a start for one's own."""
+    scalar = replace(target, abilities=(target.abilities or frozenset()) - {VBMI})
+    return walked({k: x.schedule for k, x in _chosen(plain(forest), scalar).items()})
 
 
 def _chosen(forest: Forest, target: Target) -> dict[int, Choice]:
@@ -139,12 +186,25 @@ def _answers(forest: Forest, target: Target, smallest: int) -> Iterator[str]:
 def _trees_together(forest: Forest, layout: str, tile: int = 1) -> Schedule:
     sch = new_schedule(forest)
     sch = sch.tile_nodes(tile) if tile > 1 else sch
-    return sch.represent_as(layout).interleave("tree", TREES)
+    sch = sch.represent_as(layout).interleave("tree", TREES)
+    return sch if tile > 1 else _while_inside(sch, forest, "tree")
+
+
+def _while_inside(sch: Schedule, forest: Forest, index: str) -> Schedule:
+    """End walks of lopsided trees with the last one that reaches its leaf."""
+    leaf = forest.is_leaf
+    depth = forest.hop_depth[leaf]
+    if depth.mean() > LOPSIDED * forest.depths[forest.node_tree[leaf]].mean():
+        return sch
+    least = int(depth.min())
+    return sch.peel_walk(index, max(1, min(2, least)), check=least == 0)
 
 
 def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
     """Tiles pay where one instruction picks the values of a tile: 0.85 of the time of `ranked`."""
     width, can = forest.n_features, target.abilities or frozenset()
+    if forest.derived:
+        return "memberships in categories are known to codes of rows"
     if forest.row_dtype != "float32" or forest.threshold.dtype != np.float32:
         return f"rows of {forest.row_dtype} are not picked from registers"
     most = 32 if "avx512f" in can else 8 if "avx2" in can else 0
@@ -161,13 +221,8 @@ def _trees_ranked(forest: Forest, target: Target) -> Choice | str:
 
 
 def _trees_packed(forest: Forest, target: Target) -> Choice | str:
-    if forest.threshold.dtype != np.float32:
-        return f"thresholds are {forest.threshold.dtype}, a word holds float32"
-    feature = max(8, (forest.n_features - 1).bit_length()) + 1  # and the default side
-    link = _link_bits(forest)
-    bits = feature + link
-    said = f"feature {feature} + child {link} = {bits} bits of {WORD} beside the threshold"
-    return Choice(_trees_together(forest, "packed"), said) if bits <= WORD else said
+    fits, reason = _packed(forest)
+    return Choice(_trees_together(forest, "packed"), reason) if fits else reason
 
 
 def _trees_in_array(forest: Forest, target: Target) -> Choice | str:
@@ -182,14 +237,17 @@ def _trees_sparse(forest: Forest, target: Target) -> Choice | str:
 # -- blocks of rows: rows walk together -----------------------------------------------------------
 
 
-def _rows_together(forest: Forest, layout: str, target: Target) -> Schedule:
+def _rows_together(forest: Forest, layout: str, target: Target, block: int = 0) -> Schedule:
     """Blocks of rows go through one tree after the other, so a tree is fetched once a block.
 
     Blocks run on all cores, if there is more than one.
     """
-    sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", ROWS)
-    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
-    sch = sch.reorder("b0", *inner, "b1").interleave("b1", WALKS)
+    block = block or (ROWS if _is_near(forest) and not forest.has_vectors else MANY)
+    sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", block)
+    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+    walks = WALKS_OF_VECTORS if forest.has_vectors else WALKS
+    sch = sch.reorder("b0", *inner, "b1").interleave("b1", walks)
+    sch = _while_inside(sch, forest, "b1")
     return sch.parallel("b0") if target.cores > 1 else sch
 
 
@@ -203,13 +261,75 @@ def _few_rows_ranked(forest: Forest, target: Target) -> Choice | str:
     return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
 
 
+def _rows_of_vectors(forest: Forest, target: Target) -> Choice | str:
+    """Leaves lie apart, so that words hold the nodes of any forest whose rows are float32."""
+    if not forest.has_vectors:
+        return "leaves hold one number"
+    return _rows_packed(forest, target)
+
+
 def _rows_in_array(forest: Forest, target: Target) -> Choice | str:
     fits, reason = _padded(forest)
     return Choice(_rows_together(forest, "array", target), reason) if fits else reason
 
 
+def _rows_packed(forest: Forest, target: Target) -> Choice | str:
+    fits, reason = _packed(forest)
+    return Choice(_rows_together(forest, "packed", target), reason) if fits else reason
+
+
 def _rows_sparse(forest: Forest, target: Target) -> Choice | str:
     return Choice(_rows_together(forest, "sparse", target), "it holds every model")
+
+
+def _rows_in_large_blocks(forest: Forest, target: Target) -> Choice | str:
+    mean = forest.n_nodes // forest.n_trees
+    if _is_near(forest):
+        return f"trees of {mean} nodes stay in the first-level cache"
+    if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
+        return "slices of bits are faster"
+    smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
+    fits = ROWS_BYTES // (forest.n_features * np.dtype(forest.row_dtype).itemsize)
+    block = min(LARGE, max(MANY, 1 << fits.bit_length() - 1))
+    sch = _rows_together(forest, smaller.schedule.representation, target, block)
+    said = f"trees of {mean} nodes are fetched anew for every block; {smaller.reason}"
+    return Choice(sch.cache("tree", "stream"), said)
+
+
+# -- blocks of rows: bytes out of registers ------------------------------------------------------
+
+
+def _rows_permuted(forest: Forest, target: Target) -> Choice | str:
+    can = target.abilities or frozenset()
+    if VBMI not in can:
+        return f"this CPU, as far as known, has no {VBMI}"
+    if forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    if forest.has_vectors:
+        return "leaves hold vectors, a byte for each is looked up"
+    unfit, columns = excess(forest), len(forest.cuts_per_column)
+    if unfit is not None:
+        return unfit
+    if forest.n_trees < TREES_PERMUTED * forest.n_outputs:
+        return (
+            f"{forest.n_trees} trees for {forest.n_outputs} outputs, {TREES_PERMUTED} for each pay"
+        )
+    said = f"{columns} columns for {int(forest.depths.sum())} hops"
+    if columns > min(MOST_COLUMNS_PERMUTED, MOST_COLUMNS_FEW_ROWS * forest.depths.sum()):
+        most = f"{MOST_COLUMNS_PERMUTED} and {MOST_COLUMNS_FEW_ROWS} for each hop pay"
+        return f"{said}, {most}"
+    sch = new_schedule(forest).represent_as(LEVELS).tile("batch", "b0", "b1", ROWS)
+    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    sch = sch.reorder("b0", *inner, "b1").simdize("b1", WALKED[LEVELS])
+    said += f", at most {widest_level(forest)} inner nodes on a level of a tree"
+    return Choice(sch.parallel("b0") if target.cores > 1 else sch, said)
+
+
+def _few_rows_permuted(forest: Forest, target: Target) -> Choice | str:
+    widest = widest_level(forest)
+    if widest > REGISTER:
+        return f"{widest} inner nodes on a level of a tree, {REGISTER} fit a register"
+    return _rows_permuted(forest, target)
 
 
 # -- blocks of rows: bits of words ----------------------------------------------------------------
@@ -223,16 +343,19 @@ def _rows_in_bits(from_rows: int) -> Rule:
         unfit = bits.unfit(forest, counts)
         if unfit is not None:
             return unfit
-        walking = bits.cost_of_walking(forest, counts)
+        block = bits.block_of(forest, counts)
+        permuted = isinstance(_rows_permuted(forest, target), Choice)
+        walking = bits.cost_of_walking(forest, counts, permuted)
         slicing = bits.cost_of_slicing(forest, counts, from_rows)
+        sets = f" and {counts.sets} sets" if counts.sets else ""
         said = (
-            f"{counts.tests} tests in {counts.columns} columns, {counts.slots} slots and about "
-            f"{counts.selections} selections for {bits.BLOCK} rows: {slicing:.3g} ns a row by "
-            f"estimate, {walking:.3g} hop by hop"
+            f"{counts.tests} tests in {counts.columns} columns{sets}, {counts.slots} slots and "
+            f"about {counts.selections} selections for {block} rows: {slicing:.3g} ns a row "
+            f"by estimate, {walking:.3g} {'by permutes' if permuted else 'hop by hop'}"
         )
         if slicing > bits.GAIN * walking:
             return said
-        return Choice(bits.sliced(new_schedule(forest), bits.BLOCK, target.cores > 1), said)
+        return Choice(bits.sliced(new_schedule(forest), block, target.cores > 1), said)
 
     return rows_in_bits
 
@@ -249,13 +372,20 @@ def _unless_in_tiles(rule: Rule) -> Rule:
 OF_TREES: tuple[Rule, ...] = (
     *(_trees_in_tiles, _trees_ranked, _trees_packed, _trees_in_array, _trees_sparse),
 )
-OF_ROWS: tuple[Rule, ...] = (_rows_ranked, _rows_in_array, _rows_sparse)
+OF_ROWS: tuple[Rule, ...] = (
+    *(_rows_ranked, _rows_of_vectors, _rows_in_array, _rows_packed, _rows_sparse),
+)
 
 RULES: dict[int, tuple[Rule, ...]] = {
     1: OF_TREES,
-    TOGETHER: tuple(map(_unless_in_tiles, (_few_rows_ranked, *OF_ROWS[1:]))),
-    TOGETHER_BESIDE_TILES: OF_ROWS,
-    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
+    TOGETHER: (
+        _few_rows_permuted,
+        *map(_unless_in_tiles, (_rows_permuted, _few_rows_ranked, *OF_ROWS[1:])),
+    ),
+    PERMUTED: (_rows_permuted,),
+    TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
+    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL if smallest != MANY},
+    MANY: (_rows_in_bits(MANY), _rows_in_large_blocks),
 }
 
 # -- a GPU: every row has a thread ----------------------------------------------------------------
@@ -269,7 +399,7 @@ def _threads(forest: Forest, layout: str) -> tuple[Schedule, str]:
     row = forest.n_features * np.dtype(forest.row_dtype).itemsize
     rows = next((size for size in (128, 64, 32) if size * row <= MOST_SHARED), 0)
     sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", rows or 128)
-    sch = sch.reorder("b0", "b1", *(("class", "tree") if sch.classes > 1 else ("tree",)))
+    sch = sch.reorder("b0", "b1", *(("class", "tree") if sch.round_size > 1 else ("tree",)))
     sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
     said = f"{rows} rows of {row} bytes in shared memory" if rows else f"rows of {row} bytes"
     return sch.cache("b0", "shared") if rows else sch, said
@@ -289,7 +419,7 @@ GPU_RULES: dict[int, tuple[Rule, ...]] = {1: (_threads_in_array, _threads_sparse
 
 
 def _rules(target: Target) -> dict[int, tuple[Rule, ...]]:
-    return GPU_RULES if target.kind == "simt" else RULES
+    return GPU_RULES if target.on_gpu else RULES
 
 
 # -- counts ---------------------------------------------------------------------------------------
@@ -301,11 +431,16 @@ def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
     columns, thresholds = len(counts), int(counts.max(initial=0))
     rank = 8 if thresholds <= 255 else 16
     place, link = max(0, columns - 1).bit_length(), _link_bits(forest)
-    bits, hops = rank + place + link, int(forest.depths.sum())
+    needed, hops = rank + place + link, int(forest.depths.sum())
+    word = 2 * WORD if forest.derived else WORD
     said = f"{columns} columns, at most {thresholds} thresholds in one: rank {rank} + column "
-    said += f"{place} + child {link} = {bits} bits of {WORD}"
-    if thresholds > 65535 or bits > WORD:
+    said += f"{place} + child {link} = {needed} bits of {word}"
+    if thresholds > 65535 or needed > word:
         return False, said
+    if forest.derived:
+        categories = bits.most_categories(forest)
+        said += f"; features are asked for up to {categories} categories"
+        return categories <= bits.MOST_CATEGORIES, said
     per_hop = columns / max(1, hops)
     said += f"; {per_hop:.2g} columns to code for each of {hops} hops"
     if columns > most * hops:
@@ -313,9 +448,25 @@ def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
     return True, said
 
 
+def _packed(forest: Forest) -> tuple[bool, str]:
+    """Whether a number, feature and child fit a word of 8 bytes."""
+    if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
+        return False, f"rows are {forest.row_dtype}, a word holds float32"
+    feature = max(8, (forest.n_features - 1).bit_length()) + 1  # and the default side
+    link = _link_bits(forest)
+    bits = feature + link
+    said = f"feature {feature} + child {link} = {bits} bits of {WORD} beside the threshold"
+    return bits <= WORD, said
+
+
 def _link_bits(forest: Forest) -> int:
     """Bits of a place in the largest tree, and of the flag of inner nodes."""
     return (2 * int(np.diff(forest.tree_offset).max()) - 1).bit_length()
+
+
+def _is_near(forest: Forest) -> bool:
+    """Whether a tree stays in the first-level cache."""
+    return forest.n_nodes <= NEAR * forest.n_trees
 
 
 def _padded(forest: Forest) -> tuple[bool, str]:

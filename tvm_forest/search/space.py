@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..schedule import DIRECTIVES, Schedule
-from ..schedule_prims.memory import SLICED
+from ..schedule_prims.memory import WALKED
 from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import heuristic
@@ -34,7 +34,7 @@ class Point(NamedTuple):
         layout: argument of `represent_as`.
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
-        walks: walks that advance together, or "gather" or "bits" for lanes of vectors.
+        walks: walks that advance together, or "gather", "permute" or "bits" for vectors.
         hops: "loop", "depth" for straight lines, "peel 1" or "peel 2".
         parallel: whether blocks of rows, or rows, run on all cores.
     """
@@ -189,33 +189,39 @@ def _tiles(space: Space, sch: Schedule) -> Options:
 
 def _layouts(space: Space, sch: Schedule) -> Options:
     found = {sch.representation: sch} | {x["name"]: new for x, new in _legal(sch, "represent_as")}
-    sliced = not sch.rewrites and any(size < 2 * space.batch for size in LANES["bits"])
-    return found | ({SLICED: sch.represent_as(SLICED)} if sliced else {})
+    fit = (name for name in WALKED if any(True for _ in _lanes(space, name)))
+    return found if sch.rewrites else found | {name: sch.represent_as(name) for name in fit}
+
+
+def _lanes(space: Space, layout: str) -> Iterator[int]:
+    """Blocks of a layout with lanes that a batch fills, for the most part, and the default's."""
+    default = wish_of(space.default)
+    for size in LANES[WALKED[layout]]:
+        if size < 2 * space.batch or (default["layout"], default["block"]) == (layout, size):
+            yield size
 
 
 def _blocks(space: Space, sch: Schedule) -> Options:
-    """Blocks that a batch fills, for the most part, and that of a default by bits."""
-    if sch.representation == SLICED:
-        sizes, found = LANES["bits"], Options()
+    if sch.representation in WALKED:
+        sizes, found = list(_lanes(space, sch.representation)), Options()
     else:
         choices = DIRECTIVES["tile"].choices(sch)
-        sizes, found = tuple(x["size"] for x in choices if x["index"] == "batch"), {0: sch}
-    default = space.default.sliced if sch.representation == SLICED else 0
-    fit = (size for size in sizes if size < 2 * space.batch or size == default)
-    return found | {size: sch.tile("batch", "b0", "b1", size) for size in fit}
+        sizes, found = [x["size"] for x in choices if x["index"] == "batch"], {0: sch}
+        sizes = [size for size in sizes if size < 2 * space.batch]
+    return found | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
 
 
 def _orders(space: Space, sch: Schedule) -> Options:
-    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
     rows = ("b0", *inner, "b1") if "b0" in sch.names() else (*inner, "batch")
     found = {"rows": sch.reorder(*rows)}
-    return found if sch.representation == SLICED else {"trees": sch} | found
+    return found if sch.representation in WALKED else {"trees": sch} | found
 
 
 def _walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
     lanes = {x.get("how", "gather"): y for x, y in _legal(sch, "simdize", index=leaf.name)}
-    if sch.representation == SLICED:
+    if sch.representation in WALKED:
         return lanes
     found = {1: sch} | {x["factor"]: y for x, y in _legal(sch, "interleave", index=leaf.name)}
     if leaf.kind == "tree":
@@ -225,7 +231,7 @@ def _walks(space: Space, sch: Schedule) -> Options:
 
 def _hops(space: Space, sch: Schedule) -> Options:
     found: Options = {"loop": sch}
-    if sch.representation != SLICED:
+    if sch.representation not in WALKED:
         found |= {str(x["hops"]): y for x, y in _legal(sch, "unroll_walk", index="tree")}
         found |= {f"peel {x['hops']}": y for x, y in _legal(sch, "peel_walk", index="tree")}
     return found

@@ -6,7 +6,8 @@ takes: Forest and Representation; gives: IRModules with one S-TIR function "main
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
-Where leaves are linear, a value is linear(walk(t, r), r), see `linear`.
+Where leaves are linear, a value is linear(walk(t, r), r), and where they hold vectors, it is
+leaf_vectors[walk(t, r), c], so that one walk serves all classes, see `leaves`.
 
 The number of rows is symbolic, model data are parameters. All loops are named like the root
 indices of a schedule, and the walk stands in a block "walk" whose tree axis is a reduction (in
@@ -27,7 +28,7 @@ from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
 from . import ops
-from .linear import linear_buffers
+from .leaves import leaf_buffers, walk_dtype
 from .links import emit_finish
 from .representation import BufferSpec, Expr, Representation
 
@@ -51,23 +52,23 @@ def result_dtype(forest: Forest, name: str) -> str:
 
 
 def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
-    """Return what a function reads of the model: what walks read, then what linear leaves read."""
+    """Return what a function reads of the model: what walks read, then what leaves lie in."""
     if output == "apply":
         return rep.id_buffers()
-    return (*rep.value_buffers(), *linear_buffers(forest))
+    return (*rep.value_buffers(), *leaf_buffers(forest))
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
     """Return the module for one kind of output.
 
     Args:
-        forest: trees stand in the order `round * C + class`.
+        forest: trees stand in the order `round * C + class`; of vectors, each is a round.
         rep: how the model lies in memory.
         output: "predict" (rows, model ..., base, results ..., see `result_names`); "per_tree" or
             "apply" (rows, model ..., leaf).
 
     Emits:
-        for batch, class, tree in T.grid(n, C, rounds):     # no `class` loop if C = 1
+        for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
             with T.sblock("walk"):
                 with T.init(): margin[r, c] = base[c]
                 margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
@@ -77,12 +78,14 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
     specs = model_buffers(forest, rep, output)
     with IRBuilder() as ib, tb.prim_func(s_tir=True):
         tb.func_name("main")
-        rows = _parameter("rows", (n, forest.n_features), forest.row_dtype)
+        width = forest.row_width if rep.codes_rows else forest.n_features
+        rows = _parameter("rows", (n, width), forest.row_dtype)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
         walks = Walks(forest, n, rows, model)
         if output in ("per_tree", "apply"):
             dtype = "int32" if output == "apply" else forest.sum_dtype
-            leaf = _parameter("leaf", (n, forest.n_trees), dtype)
+            columns = forest.n_trees // forest.round_size * forest.n_outputs
+            leaf = _parameter("leaf", (n, columns), dtype)
             _emit_leaves(walks, leaf, ops.WALK_ID if output == "apply" else ops.WALK)
         else:
             base = _parameter("base", (forest.n_outputs,), forest.base_dtype)
@@ -111,40 +114,50 @@ class Walks:
     model: list[Any]
 
     @contextmanager
-    def loops(self) -> Iterator[list[Any]]:
+    def loops(self) -> Iterator[dict[str, Any]]:
         """Open the loops batch, class (if there is more than one) and tree."""
-        classes, trees = self.forest.n_outputs, self.forest.n_trees
-        counts = {"class": classes} if classes > 1 else {}
-        counts["tree"] = trees // classes
-        with tb.grid(self.n, *(i64(count) for count in counts.values())) as loops:
-            for name, loop in zip(("batch", *counts), loops, strict=True):
+        counts: dict[str, Expr] = {"batch": self.n, "class": i64(self.forest.n_outputs)}
+        counts["tree"] = i64(self.forest.n_trees // self.forest.round_size)
+        order = ("batch", "tree", "class") if self.forest.has_vectors else tuple(counts)
+        names = [x for x in order if x != "class" or self.forest.n_outputs > 1]
+        with tb.grid(*(counts[name] for name in names)) as loops:
+            for name, loop in zip(names, loops, strict=True):
                 IRBuilder.name(name, loop)
-            yield loops
+            yield dict(zip(names, loops, strict=True))
 
-    def axes(self, loops: list[Any], tree_axis: Any) -> tuple[Any, Any, Any]:
-        """Declare the block's axes; returns row, class and the number of the tree."""
-        classes = self.forest.n_outputs
-        r = tb.axis.spatial(self.n, loops[0])
-        c = tb.axis.spatial(i64(classes), loops[1]) if classes > 1 else i64(0)
-        t = tree_axis(i64(self.forest.n_trees // classes), loops[-1])
+    def axes(self, loops: dict[str, Any], tree_axis: Any) -> tuple[Any, Any, Any]:
+        """Declare the block's axes; returns row, class and round."""
+        classes = i64(self.forest.n_outputs)
+        r = tb.axis.spatial(self.n, loops["batch"])
+        c = tb.axis.spatial(classes, loops["class"]) if "class" in loops else i64(0)
+        t = tree_axis(i64(self.forest.n_trees // self.forest.round_size), loops["tree"])
         for name, axis in (("r", r), ("c", c), ("t", t)):
             if isinstance(axis, tirx.Var):
                 IRBuilder.name(name, axis)
-        return r, c, t * i64(classes) + c if classes > 1 else t
+        return r, c, t
+
+    def place(self, t: Expr, c: Expr) -> Expr:
+        """The number of a round and class among all, which is also that of a tree of one value."""
+        classes = self.forest.n_outputs
+        return t * i64(classes) + c if classes > 1 else t
 
     def reads(self, r: Expr) -> list[Any]:
         """Everything a walk of row r may read; TVM cannot see through the operator."""
         whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in self.model]
-        return [self.rows[r, 0 : self.forest.n_features], *whole]
+        return [self.rows[r, 0 : self.rows.shape[1]], *whole]
 
-    def walk(self, op: str, dtype: str, r: Expr, tree: Expr) -> Expr:
-        """What row r finds at the end of a tree; buffers are named by one load each."""
+    def walk(self, op: str, r: Expr, t: Expr, c: Expr) -> Expr:
+        """What row r finds for class c in a round; buffers are named by one load each."""
         anchors = [buffer[(0,) * len(buffer.shape)] for buffer in self.model]
-        leaves = len(linear_buffers(self.forest)) if op == ops.WALK else 0
+        leaves = len(leaf_buffers(self.forest)) if op == ops.WALK else 0
         layout = anchors[: len(anchors) - leaves]
+        tree = t if self.forest.has_vectors else self.place(t, c)
+        dtype = "int32" if op == ops.WALK_ID else walk_dtype(self.forest)
         walk = tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *layout)
         if not leaves:
             return walk
+        if self.forest.has_vectors:
+            return tirx.BufferLoad(self.model[-1], [walk.astype("int64"), c])
         return tirx.call_intrin(dtype, ops.LINEAR, walk, self.rows[r, 0], *anchors[-leaves:])
 
 
@@ -156,12 +169,12 @@ def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
     forest = walks.forest
     join = JOIN.get(forest.aggregate, lambda a, b: a + b)
     with walks.loops() as loops, tb.sblock("walk"):
-        r, c, tree = walks.axes(loops, tb.axis.reduce)
+        r, c, t = walks.axes(loops, tb.axis.reduce)
         tb.reads(*walks.reads(r), base[c])
         tb.writes(margin[r, c])
         with tb.init():
             tb.buffer_store(margin, _start(forest, base[c]), [r, c])
-        value = walks.walk(ops.WALK, forest.sum_dtype, r, tree)
+        value = walks.walk(ops.WALK, r, t, c)
         tb.buffer_store(margin, join(margin[r, c], value), [r, c])
 
 
@@ -175,10 +188,11 @@ def _start(forest: Forest, base: Any) -> Any:
 
 def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:
     with walks.loops() as loops, tb.sblock("walk"):
-        r, _, tree = walks.axes(loops, tb.axis.spatial)
+        r, c, t = walks.axes(loops, tb.axis.spatial)
+        place = walks.place(t, c)
         tb.reads(*walks.reads(r))
-        tb.writes(leaf[r, tree])
-        tb.buffer_store(leaf, walks.walk(op, str(leaf.dtype), r, tree), [r, tree])
+        tb.writes(leaf[r, place])
+        tb.buffer_store(leaf, walks.walk(op, r, t, c), [r, place])
 
 
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:

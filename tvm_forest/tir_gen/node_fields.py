@@ -30,16 +30,25 @@ def any_default_left(forest: Forest) -> bool:
 def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes of each tree level by level, and link them.
 
-    The link of a node is 2 * child + is inner, where child is the number within the tree of the
-    left child, and the right one comes next; a leaf is its own child.
-
     Returns:
         (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
     """
     order, place = level_order(forest)
+    return order, link_nodes(forest, place)
+
+
+def link_nodes(forest: Forest, place: Array) -> Array:
+    """Link nodes whose right child comes next to the left one.
+
+    The link of a node is 2 * child + is inner, where child is the number within the tree of the
+    left child; a leaf is its own child.
+
+    Args:
+        place: number of each node, int64 (N,); that of its tree's root is `tree_offset`.
+    """
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, np.arange(forest.n_nodes), base + forest.left)
-    return order, 2 * (place[left] - base) + ~forest.is_leaf
+    return 2 * (place[left] - base) + ~forest.is_leaf
 
 
 def check_children(layout: str, forest: Forest, child: Array, bits: int, rest: str) -> None:
@@ -108,12 +117,14 @@ class LinkedTree(TreeAccess):
         buffers: those of `linked_buffers`, and what the layout adds.
         first: slot of the root among all trees.
         hops: depth of the tree.
+        tree: its number.
     """
 
     rep: Any
     buffers: Buffers
     first: Expr
     hops: Expr
+    tree: Expr
     root: Expr = tirx.IntImm("int64", 0)
     stays: ClassVar[bool] = True
 
@@ -121,7 +132,8 @@ class LinkedTree(TreeAccess):
     def opened(cls, rep: Any, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins and how deep it is."""
         first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
-        return cls(rep, buffers, first, hold("hops", tirx.BufferLoad(buffers["depth"], [tree])))
+        hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
+        return cls(rep, buffers, first, hops, tree)
 
     def load(self, name: str, node: Expr, *field: int) -> Expr:
         """Load an element of a buffer that is numbered by nodes."""

@@ -15,6 +15,8 @@ reaches all cuts, as it should, but what fills up the last 16 cuts is reached as
 value. The three numbers of `column_parts` say what is to be taken off: from h, and from l if h is
 the last.
 
+Planes of memberships in sets of categories come last, see `unions`.
+
 The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
 bytes are unpacked, see `position`.
 """
@@ -29,6 +31,7 @@ import numpy as np
 from ..forest import Array, Forest
 from .ranks import WIDTH, RankCode, rank_tests
 from .representation import BufferSpec, Expr
+from .unions import UnionSizes, unions
 
 WORD = 64
 """Rows of a word."""
@@ -47,19 +50,27 @@ class PlaneCode:
         tests: number of planes of tests, at least 1.
         spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
             to remember.
+        unions: sizes of what makes planes of sets of categories.
     """
 
     ranks: RankCode
     tests: int
     spare: int = 2
+    unions: UnionSizes = UnionSizes()
+
+    @property
+    def searched(self) -> int:
+        """Number of planes of columns that are searched; those of sets follow."""
+        return self.tests - self.unions.planes
 
     def buffers(self) -> tuple[BufferSpec, ...]:
-        """Return those of the ranks, the first plane of each column and the end, and PARTS."""
-        columns = self.ranks.columns
+        """Return those of searches and unions, each column's first plane and the end, and PARTS."""
+        columns = self.ranks.searched
         return (
             *self.ranks.buffers(),
             BufferSpec("column_planes", "int32", (columns + 1,)),
-            BufferSpec("column_parts", "uint8", (columns, len(PARTS))),
+            BufferSpec("column_parts", "uint8", (max(1, columns), len(PARTS))),
+            *self.unions.buffers(),
         )
 
 
@@ -81,7 +92,7 @@ def number_tests(forest: Forest, layout: str) -> Sliced:
     """Number the distinct tests of a forest.
 
     Raises:
-        BuildError: a feature has more thresholds than a code of 16 bits can tell apart.
+        BuildError: see `rank_tests`.
     """
     ranked = rank_tests(forest, layout)
     inner = ~forest.is_leaf
@@ -90,19 +101,23 @@ def number_tests(forest: Forest, layout: str) -> Sliced:
     np.maximum.at(count, ranked.column[inner], place[inner] + 1)
     first = np.append(0, np.cumsum(count))
     plane = np.where(inner, first[ranked.column] + place, 0)
-    left = np.zeros(ranked.code.columns, bool)
-    for start, group in zip(
-        (0, *(x.stop for x in ranked.code.groups)), ranked.code.groups, strict=False
-    ):
+    tests, searched = max(1, int(first[-1])), ranked.code.searched
+    sizes, lists = unions(ranked.asked, count[searched:])
+    count, first = count[:searched], first[: searched + 1]
+    groups = [x for x in ranked.code.groups if not x.asked]
+    left = np.zeros(searched, bool)
+    for start, group in zip((0, *(x.stop for x in groups)), groups, strict=False):
         left[start : group.stop] = group.missing_left
     pivots = count // WIDTH
     parts = np.stack([WIDTH - pivots, pivots, WIDTH - count % WIDTH], axis=1)
     parts[:, ::2] *= ~left[:, None]
-    arrays = ranked.arrays | {
+    parts = np.where(count[:, None] < WIDTH**2, parts, 0).astype(np.uint8)
+    arrays = {
         "column_planes": first.astype(np.int32),
-        "column_parts": np.where(count[:, None] < WIDTH**2, parts, 0).astype(np.uint8),
+        "column_parts": parts if searched else np.zeros((1, len(PARTS)), np.uint8),
     }
-    return Sliced(PlaneCode(ranked.code, max(1, int(first[-1]))), arrays, plane)
+    code = PlaneCode(ranked.code, tests, unions=sizes)
+    return Sliced(code, ranked.arrays | arrays | lists, plane)
 
 
 def position(row: Expr) -> Expr:

@@ -70,6 +70,7 @@ class BitslicedRepresentation(Representation):
 
     name: ClassVar[str] = "bitsliced"
     walks: ClassVar[str] = "bits"
+    codes_rows: ClassVar[bool] = True
     trees: int
     sizes: tuple[int, int, int]
     dtype: str

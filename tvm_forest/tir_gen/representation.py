@@ -127,6 +127,13 @@ class TreeAccess(Protocol):
     def leaf_id(self, node: Expr) -> Expr:
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
+    def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
+        """Return all cache lines of a tree: how many there are at most, and a load in the i-th.
+
+        One pair for each buffer. Only addresses are used, as with `heads`; [] is correct too.
+        """
+        return []
+
     def heads(self) -> list[Expr]:
         """Return loads, plain or of another type, of what a walk reads first: some cache lines.
 
@@ -141,7 +148,10 @@ class Representation(Protocol):
     tile_sizes: ClassVar[Sequence[int]] = (1,)
     """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
     walks: ClassVar[str] = "hops"
-    """How trees are walked: "hops", node by node, or "bits", by selections, see `bit_walk`."""
+    """How trees are walked: "hops", node by node, or as `simdize` calls it: "bits", "permute"."""
+    codes_rows: ClassVar[bool] = False
+    """Whether there is a `row_code` that knows memberships in categories, see `ranks`. Functions of
+    other layouts take these as further columns of the rows."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
@@ -154,7 +164,7 @@ class Representation(Protocol):
 
         Args:
             forest: at least one tree, with one value a leaf and no categories; thresholds and leaf
-                values have the same dtype. The value of a linear leaf is its number, see `linear`.
+                values have the same dtype. Vectors and linear leaves are numbers, see `leaves`.
 
         Returns:
             the layout, and the array of each buffer by name.
@@ -184,6 +194,12 @@ def register(layout: type[Representation]) -> type[Representation]:
     """Make a layout known under its name, in place of one of that name; a class decorator."""
     REPRESENTATIONS[layout.name] = layout
     return layout
+
+
+def takes_memberships(name: str, forest: Forest) -> bool:
+    """Whether functions of a layout take rows with memberships in categories as columns."""
+    known = REPRESENTATIONS.get(name)  # a saved predictor may be of a layout that is not here
+    return bool(forest.derived) and not (known is not None and known.codes_rows)
 
 
 def find(name: str) -> type[Representation]:

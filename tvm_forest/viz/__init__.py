@@ -152,7 +152,8 @@ def layout(
 ) -> Picture:
     """Show the buffers that a walk to a leaf value reads, in the layout of a schedule.
 
-    Where leaves are linear, their values in the layout are their numbers in the buffers "linear".
+    Where leaves are linear or hold vectors, their values in the layout are their numbers in the
+    buffers "linear" or "leaf_vectors".
 
     Args:
         model: see `load`.

@@ -1,15 +1,18 @@
-"""Linear leaves in memory: whatever the layout, a walk ends with the number of a leaf.
+"""Leaves that are more than a number: in memory they lie beside the layout of the trees.
 
-takes: Forest with linear leaves; gives: the forest to be laid out, and the arrays of its leaves.
+takes: Forest with vectors or linear leaves; gives: the forest to be laid out, and the arrays of its
+leaves.
+
+    leaf_vectors[row, class]   what a leaf says of each class, see `LeafTable`
 
     linear_value[leaf]         what it says if a feature of its terms is missing
     linear_const[leaf]         what the sum of its terms starts from
     linear_terms[leaf]         begin and end of its terms
     linear_feature[term], linear_coefficient[term]
 
-Layouts know nothing of this: they lay out a forest whose leaf values are numbers of leaves, which
-float64 holds exactly, and the operator `tvm_forest.linear` takes the value of a walk for the number
-of a leaf.
+Layouts know nothing of this: they lay out a forest whose leaf values are such rows, or the numbers
+of linear leaves, which their dtype holds exactly. The value of a walk is an index of `leaf_vectors`
+then, or an argument of the operator `tvm_forest.linear`.
 """
 
 from __future__ import annotations
@@ -22,17 +25,38 @@ from ..forest import Array, Forest
 from ..forest.linear import linear_fields
 from .representation import BufferSpec
 
+MOST_IN_FLOAT32 = 1 << 24
+"""Whole numbers from 0 on that float32 holds exactly."""
+
+
+def walk_dtype(forest: Forest) -> str:
+    """Return the dtype of what a walk ends with."""
+    if not forest.has_vectors:
+        return forest.sum_dtype
+    many = len(forest.leaf_table.values) > MOST_IN_FLOAT32
+    return "float64" if many else str(forest.threshold.dtype)
+
 
 def numbered(forest: Forest) -> Forest:
     """Return the forest with the numbers of its leaves for values; a plain one as it is."""
+    if forest.has_vectors:
+        dtype = walk_dtype(forest)
+        return replace(
+            forest,
+            leaf_value=forest.leaf_table.number[:, None].astype(dtype),
+            threshold=forest.threshold.astype(dtype),
+            tree_class=np.zeros(forest.n_trees, np.int32),
+        )
     if not forest.is_linear:
         return forest
     number = np.cumsum(forest.is_leaf) - 1.0
     return replace(forest, leaf_value=np.where(forest.is_leaf, number, 0.0)[:, None])
 
 
-def linear_arrays(forest: Forest) -> dict[str, Array]:
+def leaf_arrays(forest: Forest) -> dict[str, Array]:
     """Return the array of each buffer by name; none for a plain forest."""
+    if forest.has_vectors:
+        return {"leaf_vectors": forest.leaf_table.values}
     if not forest.is_linear:
         return {}
     const, terms, feature, coefficient = linear_fields(forest)
@@ -46,8 +70,11 @@ def linear_arrays(forest: Forest) -> dict[str, Array]:
     }
 
 
-def linear_buffers(forest: Forest) -> tuple[BufferSpec, ...]:
-    """Return what the operator reads beside rows; nothing for a plain forest."""
+def leaf_buffers(forest: Forest) -> tuple[BufferSpec, ...]:
+    """Return what leaves lie in, nothing for a plain forest."""
+    if forest.has_vectors:
+        values = forest.leaf_table.values
+        return (BufferSpec("leaf_vectors", forest.sum_dtype, values.shape),)
     if not forest.is_linear:
         return ()
     leaves, terms = int(forest.is_leaf.sum()), len(linear_fields(forest)[-1]) + 1

@@ -1,0 +1,175 @@
+"""The compiled model on a GPU.
+
+takes: KernelLibrary, arrays, Forest; gives: DevicePredictor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+from .forest import Array
+from .kernels import dlpack
+from .kernels.executor import DeviceArray
+from .kernels.library import KernelFunction, KernelLibrary, ModelArray
+from .runtime import Compiled, Predictor, Range, tensors
+from .tir_gen.canonical import Output
+
+DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
+"""As DLPack numbers it."""
+
+
+class DevicePredictor(Predictor):
+    """A forest compiled for a GPU.
+
+    Rows on the host are copied there, and results back. Rows on the GPU that export DLPack, such as
+    those of PyTorch and CuPy, stay there: nobody copies them or waits for them. Results stay there
+    as well, as a `DeviceArray` for `torch.from_dlpack` and the like, but for labels and what
+    is put together of several columns: these are numpy arrays.
+
+    Attributes:
+        stream: on which work for rows of the GPU is done, as the driver knows it, such as
+            `torch.cuda.current_stream().cuda_stream`; None for the stream that the rows name by
+            `__cuda_array_interface__`, else the default one.
+    """
+
+    stream: int | None = None
+
+    def source(self, kind: str) -> str:
+        """Return the text of the kernels.
+
+        Args:
+            kind: that of the target, such as "cuda".
+
+        Raises:
+            BuildError: there is no such text.
+        """
+        text: str = self.library.inspect(kind)
+        return text
+
+    def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Any:
+        """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
+        if not on_device(rows) or self._gives_labels:
+            return super().predict(rows, n_jobs, iteration_range)
+        return self._sums_there(rows, iteration_range)[-1].squeezed()
+
+    def predict_proba(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Any:
+        """See `Predictor.predict_proba`; a DeviceArray for rows on the GPU, of several columns."""
+        several = self.forest.n_outputs > 1 and not self.forest.targets
+        if not on_device(rows) or not several or not self.gives_probabilities:
+            return super().predict_proba(rows, n_jobs, iteration_range)
+        return self._sums_there(rows, iteration_range)[-1]
+
+    def predict_margin(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Any:
+        """See `Predictor.predict_margin`; a DeviceArray for rows on the GPU."""
+        if not on_device(rows):
+            return super().predict_margin(rows, n_jobs, iteration_range)
+        return self._sums_there(rows, iteration_range)[0].squeezed()
+
+    def whole(self) -> Compiled:
+        """See `Predictor.whole`; with code for what this one has code for."""
+        library, arrays = super().whole()
+        for architecture in self.library.images:
+            library.image(architecture)
+        return library, arrays
+
+    # -- rows on the GPU --------------------------------------------------------------------------
+
+    def _sums_there(self, rows: Any, iteration_range: Range) -> list[DeviceArray]:
+        """Start the work of margins, and of values where they differ, both (R, C)."""
+        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
+            return part._sums_there(rows, None)
+        there, stream = self._taken(rows)
+        shape = (there.shape[0], self.forest.n_outputs)
+        results = [(shape, dtype) for dtype in self._results.values()]
+        function = self._serves(shape[0])
+        return _started(function, there, results, stream)
+
+    def _sums(
+        self, rows: Any, n_jobs: int | None, iteration_range: Range = None
+    ) -> tuple[Array, Array]:
+        if not on_device(rows):
+            return super()._sums(rows, n_jobs, iteration_range)
+        made = [array.numpy() for array in self._sums_there(rows, iteration_range)]
+        return made[0], made[-1]
+
+    def _leaves(
+        self, name: str, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
+    ) -> Array:
+        if not on_device(rows):
+            return super()._leaves(name, dtype, rows, n_jobs, iteration_range)
+        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
+            return part._leaves(name, dtype, rows, n_jobs)
+        there, stream = self._taken(rows)
+        results = [((there.shape[0], self.forest.n_trees), np.dtype(dtype))]
+        (leaves,) = _started(self._function_of(name), there, results, stream)
+        return leaves.numpy()[:, self.columns]
+
+    def _taken(self, rows: Any) -> tuple[dlpack.Tensor, int]:
+        """Return rows on the GPU, and the stream for the work on them."""
+        stream = self.stream
+        if stream is None:
+            named = getattr(rows, "__cuda_array_interface__", None) or {}
+            stream = int(named.get("stream") or 0)
+        kind, place = self.library.kind, dlpack.device_of(rows)
+        wanted = (dlpack.KINDS[kind], self.library.executor.device)
+        if place != wanted:
+            raise InputError(
+                f"predict: argument 'rows': they are on device {place} of DLPack, the model is on "
+                f"{wanted} ({kind}); move them, or give 'device' in the target"
+            )
+        if self.forest.needs_preparation or self.forest.refuses:
+            raise InputError(
+                "predict: argument 'rows': this model wants its rows looked at on the host, for "
+                "missing values, categories or what it refuses; give rows.cpu()"
+            )
+        there = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
+        _check(there, self.forest.row_width, self._row_dtype)
+        return there, 0 if stream == 1 else stream
+
+    def _part(self, iteration_range: Any) -> DevicePredictor:
+        part: Any = super()._part(iteration_range)
+        part.library.backend, part.stream = self.library.backend, self.stream
+        return part
+
+    def _compiled(self, outputs: tuple[Output, ...]) -> Compiled:
+        library, arrays = super()._compiled(outputs)
+        library.backend = self.library.backend
+        return library, arrays
+
+    def _tensors(self, arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
+        return tensors(arguments, ModelArray)
+
+    def _kept_frames(self) -> dict[Any, Any]:
+        return {}
+
+
+def predictor_class(library: Any) -> type[Predictor]:
+    """Return what serves the functions of a library."""
+    return DevicePredictor if isinstance(library, KernelLibrary) else Predictor
+
+
+def on_device(rows: Any) -> bool:
+    """Return whether rows are in the memory of a GPU."""
+    return dlpack.device_of(rows)[0] in dlpack.KINDS.values()
+
+
+def _check(rows: dlpack.Tensor, width: int, dtype: np.dtype[Any]) -> None:
+    if len(rows.shape) != 2 or rows.shape[1] != width or rows.dtype != dtype:
+        raise InputError(
+            f"predict: argument 'rows': on the GPU they must be {dtype} of shape (R, {width}), got "
+            f"{rows.dtype} {rows.shape}; convert them there"
+        )
+
+
+def _started(function: Any, rows: dlpack.Tensor, results: Any, stream: int) -> list[DeviceArray]:
+    run: KernelFunction = function.alone
+    return run.on_device(
+        rows.pointer, rows.shape[0], function.arguments, results, stream, rows.keeps
+    )
