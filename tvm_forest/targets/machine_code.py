@@ -1,6 +1,6 @@
 """Machine code as bytes.
 
-takes: a TVM executable; gives: MachineCode, and an executable again.
+takes: a library; gives: MachineCode, and a library again.
 
 Where a compiler is at hand that can link, the code is a shared library, which loads in less than a
 millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about half a second.
@@ -19,15 +19,20 @@ from weakref import WeakKeyDictionary
 import tvm
 from tvm.support import cc
 
+from ..kernels.library import KernelLibrary
+from ..runtime import Library
 from ..target import Target
-from . import cpu
+from . import cpu, cuda, opencl, rocm
+
+BACKENDS = {kind.KIND: kind.backend for kind in (cuda, rocm, opencl)}
+"""How kernels that were stored get onto a GPU, by kind of target."""
 
 
 class MachineCode(NamedTuple):
     """Code that can be stored.
 
     Attributes:
-        form: "so", a shared library, or "ll", LLVM bitcode.
+        form: "so", a shared library, "ll", LLVM bitcode, or "kernels", see KernelLibrary.
         data: the code.
         made_for: the TVM, system and instructions that it needs.
     """
@@ -44,13 +49,15 @@ _writing = threading.Lock()
 """LLVM ends the process if two threads write one module."""
 
 
-def of(library: tvm.runtime.Executable, target: Target) -> MachineCode:
+def of(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
     Args:
-        library: an executable.
+        library: an executable, or kernels.
         target: what it was compiled for.
     """
+    if isinstance(library, KernelLibrary):
+        return MachineCode("kernels", library.to_bytes(), {})
     with _writing:
         if library not in _known:
             needs = {**_machine(), "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))}
@@ -61,14 +68,18 @@ def of(library: tvm.runtime.Executable, target: Target) -> MachineCode:
 
 
 def runs_here(made_for: dict[str, Any]) -> bool:
-    """Return whether this machine and this TVM can run some code."""
+    """Return whether this machine and this TVM can run some code; kernels ask for none."""
+    if not made_for:
+        return True
     needs = dict(made_for)
     wanted = set(needs.pop("instructions"))
     return needs == _machine() and wanted <= cpu.instructions(cpu.tvm_target(Target()))
 
 
-def load(code: MachineCode) -> tvm.runtime.Executable | None:
-    """Return an executable, or None if the system refuses, e.g. where no code may be loaded."""
+def load(code: MachineCode, target: Target) -> Library | None:
+    """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
+    if code.form == "kernels":
+        return KernelLibrary.from_bytes(code.data, BACKENDS[target.kind](target))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"code.{code.form}")
         try:

@@ -1,0 +1,136 @@
+"""CUDA text becomes code of a GPU.
+
+takes: CUDA C++, an architecture; gives: a cubin, or PTX for a GPU that the compiler does not know.
+
+NVRTC is looked for among installed libraries and Python packages, then nvcc. Results must not
+depend on the compiler: subnormal numbers are kept, products and sums are rounded one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError, DeviceError
+
+OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
+"""Never fast math: its comparisons take subnormal thresholds for zero."""
+
+REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PATH"
+
+
+def compile_cuda(source: str, architecture: str) -> bytes:
+    """Compile for a GPU.
+
+    Args:
+        source: CUDA C++ that includes no headers under NVRTC.
+        architecture: such as "sm_90".
+
+    Raises:
+        DeviceError: neither NVRTC nor nvcc is at hand.
+        BuildError: the compiler refuses the source or the architecture.
+    """
+    nvrtc, nvcc = find_nvrtc(), find_nvcc()
+    if nvrtc is not None:
+        return _by_nvrtc(nvrtc, source, architecture)
+    if nvcc is not None:
+        return _by_nvcc(nvcc, source, architecture)
+    raise DeviceError(f"cuda: no compiler for CUDA found, neither NVRTC nor nvcc; {REMEDY}")
+
+
+def is_there() -> bool:
+    """Return whether a compiler is at hand."""
+    return find_nvrtc() is not None or find_nvcc() is not None
+
+
+@functools.cache
+def find_nvrtc() -> Any | None:
+    """Return the library of NVRTC, or None."""
+    for name in (*_packaged(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _packaged() -> Iterator[str]:
+    """Yield libraries in CUDA_HOME and in Python packages of NVIDIA, the newest first."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    patterns = [f"{home}/lib64/libnvrtc.so.*"]
+    patterns += [f"{folder}/nvidia/*/lib/libnvrtc.so.*" for folder in sys.path if folder]
+    for pattern in patterns:
+        found = (x for x in glob.glob(pattern) if ".alt." not in x)
+        yield from sorted(found, key=os.path.basename, reverse=True)
+
+
+@functools.cache
+def find_nvcc() -> str | None:
+    """Return the path of nvcc, or None."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
+
+
+def _by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
+    program = ctypes.c_void_p()
+    given = (ctypes.byref(program), source.encode(), b"forest.cu", 0, None, None)
+    _ask(nvrtc, "nvrtcCreateProgram", *given)
+    try:
+        known = _known(nvrtc)
+        number = int("".join(filter(str.isdigit, architecture)))
+        exact = number in known
+        newest = max((x for x in known if x <= number), default=min(known))
+        target = architecture if exact else f"compute_{newest}"  # the driver compiles PTX
+        options = [f"--gpu-architecture={target}", "--std=c++17", *OPTIONS]
+        texts = (ctypes.c_char_p * len(options))(*(x.encode() for x in options))
+        if nvrtc.nvrtcCompileProgram(program, len(options), texts):
+            log = _got(nvrtc, "ProgramLog", program).decode(errors="replace")
+            raise BuildError(f"build: NVRTC refuses the kernels for {architecture}: {log[:2000]}")
+        return _got(nvrtc, "CUBIN" if exact else "PTX", program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _known(nvrtc: Any) -> list[int]:
+    count = ctypes.c_int()
+    _ask(nvrtc, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
+    found = (ctypes.c_int * count.value)()
+    _ask(nvrtc, "nvrtcGetSupportedArchs", found)
+    return list(found)
+
+
+def _got(nvrtc: Any, what: str, program: Any) -> bytes:
+    size = ctypes.c_size_t()
+    _ask(nvrtc, f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    data = ctypes.create_string_buffer(size.value)
+    _ask(nvrtc, f"nvrtcGet{what}", program, data)
+    return data.raw
+
+
+def _ask(nvrtc: Any, name: str, *arguments: Any) -> None:
+    code = getattr(nvrtc, name)(*arguments)
+    if code:
+        raise BuildError(f"build: NVRTC: {name} failed with {code}; reinstall NVRTC")
+
+
+def _by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        text, image = Path(folder, "forest.cu"), Path(folder, "forest.cubin")
+        text.write_text(source, encoding="utf-8")
+        command = [nvcc, "-cubin", "-std=c++17", f"-arch={architecture}", *OPTIONS]
+        done = subprocess.run(
+            [*command, "-o", str(image), str(text)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            said = (done.stderr or done.stdout)[:2000]
+            raise BuildError(f"build: nvcc refuses the kernels for {architecture}: {said}")
+        return image.read_bytes()

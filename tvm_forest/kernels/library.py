@@ -1,0 +1,174 @@
+"""Functions made of kernels, by name, as a predictor calls them.
+
+takes: source, plans, a backend; gives: KernelLibrary. It finds the GPU when it is called first, so
+that a model can be built, looked at and saved where there is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BuildError
+from ..forest import Array
+from .executor import DeviceArray, Executor
+from .plan import Plan
+
+STORED = ("kind", "source", "plans", "architecture", "images")
+
+
+class Backend(NamedTuple):
+    """How kernels get onto a GPU.
+
+    Attributes:
+        open: finds the GPU.
+        translate: given the source and the architecture of the GPU, returns an image for it.
+    """
+
+    open: Callable[[], Any]
+    translate: Callable[[str, str], bytes]
+
+
+class ModelArray(NamedTuple):
+    """An array of the model, on the host; executors copy it to the GPU once."""
+
+    array: Array
+
+    def numpy(self) -> Array:
+        """Return the array."""
+        return self.array
+
+
+@dataclass
+class KernelLibrary:
+    """Functions of arrays, whose work is done by kernels.
+
+    Attributes:
+        kind: of the target.
+        source: text of the kernels.
+        plans: of each function.
+        backend: how they get onto a GPU.
+        architecture: for which code is made; None for that of the GPU at hand.
+        images: code of the kernels by architecture, as far as it was made.
+    """
+
+    kind: str
+    source: str
+    plans: dict[str, Plan]
+    backend: Backend
+    architecture: str | None = None
+    images: dict[str, bytes] = field(default_factory=dict)
+    _executor: Executor | None = field(default=None, repr=False, compare=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __getitem__(self, name: str) -> KernelFunction:
+        """Return a function."""
+        return KernelFunction(self, self.plans[name])
+
+    @property
+    def executor(self) -> Executor:
+        """The kernels on the GPU.
+
+        Raises:
+            DeviceError: no GPU, no driver, no compiler, or code of another GPU.
+            BuildError: the compiler refuses the source.
+        """
+        with self._lock:
+            if self._executor is None:
+                driver = self.backend.open()
+                wanted = self.architecture or driver.architecture
+                self._executor = Executor(driver, self.image(wanted))
+            return self._executor
+
+    def image(self, architecture: str) -> bytes:
+        """Return the code of the kernels for an architecture.
+
+        Raises:
+            DeviceError: no compiler.
+            BuildError: it refuses the source.
+        """
+        if architecture not in self.images:
+            self.images[architecture] = self.backend.translate(self.source, architecture)
+        return self.images[architecture]
+
+    def to_bytes(self) -> bytes:
+        """Return all but the backend."""
+        images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
+        plans = {name: plan.to_json() for name, plan in self.plans.items()}
+        about = (self.kind, self.source, plans, self.architecture, images)
+        return json.dumps(dict(zip(STORED, about, strict=True))).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, backend: Backend) -> KernelLibrary:
+        """Return what `to_bytes` was called on, over a backend."""
+        kind, source, plans, architecture, images = (json.loads(data)[key] for key in STORED)
+        plans = {name: Plan.from_json(plan) for name, plan in plans.items()}
+        images = {key: base64.b64decode(x) for key, x in images.items()}
+        return cls(kind, source, plans, backend, architecture, images)
+
+    def inspect(self, kind: str) -> str:
+        """Return the text of the kernels.
+
+        Raises:
+            BuildError: there is no such text.
+        """
+        if kind != self.kind:
+            raise BuildError(f"source: argument 'kind': {kind!r} is not there; use {self.kind!r}")
+        return self.source
+
+
+class KernelFunction(NamedTuple):
+    """A function of rows, arrays of the model, and results."""
+
+    library: KernelLibrary
+    plan: Plan
+
+    def __call__(self, rows: Array, *others: Any) -> None:
+        """Compute results on the GPU for rows of the host; waits for them.
+
+        Args:
+            rows: (R, F).
+            others: ModelArray of the model, then arrays that results are written to.
+        """
+        model = [x for x in others if isinstance(x, ModelArray)]
+        results = [x for x in others if not isinstance(x, ModelArray)]
+        run = self.library.executor
+        here = DeviceArray(run, rows.shape, rows.dtype, 0)
+        run.driver.upload(here.pointer, rows, 0)
+        shapes = [(array.shape, array.dtype) for array in results]
+        made = self.on_device(here.pointer, len(rows), model, shapes, 0)
+        for array, result in zip(results, made, strict=True):
+            run.driver.download(array, result.pointer, 0)
+
+    def on_device(
+        self,
+        rows: int,
+        n: int,
+        model: Sequence[ModelArray],
+        results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+        stream: int,
+        keeps: Any = None,
+    ) -> list[DeviceArray]:
+        """Start the work for n rows that are on the GPU; nobody waits for it.
+
+        Args:
+            rows: where the first row is.
+            n: number of rows.
+            model: arrays of the model.
+            results: shape and dtype of each result.
+            stream: on which the work is done.
+            keeps: what holds the rows.
+        """
+        run = self.library.executor
+        made = [DeviceArray(run, *about, stream, keeps) for about in results]
+        pointers = [rows, *(run.pointer_of(x.array) for x in model), *(x.pointer for x in made)]
+        names = self.plan.parameters[1 : 1 + len(model)]
+        arrays = {name: x.array for name, x in zip(names, model, strict=True)}
+        run.run(self.plan, pointers, {**arrays, "n": n}, stream)
+        return made

@@ -1,0 +1,128 @@
+"""GPUs of NVIDIA: kernels as CUDA text, compiled by NVRTC or nvcc.
+
+takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
+
+Neither a GPU nor a compiler is needed for the text. TVM's host code is not used: the plan of
+launches is run by `kernels.executor`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..kernels import cuda_compiler
+from ..kernels.cuda import CudaDriver
+from ..kernels.library import Backend, KernelLibrary
+from ..kernels.plan import Plan
+from ..passes.launch_plan import split_kernels
+from ..target import Target
+
+KIND = "cuda"
+
+PRELUDE = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define CUDART_INF_F __int_as_float(0x7f800000)
+#define CUDART_NAN_F __int_as_float(0x7fffffff)
+#define CUDART_INF __longlong_as_double(0x7ff0000000000000ll)
+#define CUDART_NAN __longlong_as_double(0x7ff8000000000000ll)
+#else
+#include <cstdint>
+#include <math_constants.h>
+#endif
+#define uint unsigned int
+#define uchar unsigned char
+#define ushort unsigned short
+"""
+"""What TVM's text needs, without headers that come with a toolkit only."""
+
+ATOMIC = """\
+static __device__ {c} tvmf_atomic_add_{dtype}({c}* p, {c} v) {{ return atomicAdd(p, v); }}
+"""
+TYPES = {"float32": "float", "float64": "double"}
+
+
+def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
+    """Write the kernels of lowered functions; compile them if it is known for what.
+
+    Raises:
+        BuildError: TVM or the compiler refuses them.
+    """
+    source, plans = cuda_text(mod)
+    architecture = dict(target.options).get("arch")
+    library = KernelLibrary(KIND, source, plans, backend(target), architecture)
+    if library.architecture is not None and cuda_compiler.is_there():
+        library.image(library.architecture)
+    return library
+
+
+def backend(target: Target) -> Backend:
+    """Return the way onto the GPU that a target names."""
+    device = dict(target.options).get("device", 0)
+    return Backend(partial(_driver, device), cuda_compiler.compile_cuda)
+
+
+_driver = functools.cache(CudaDriver)
+"""All predictors share the driver of a GPU."""
+
+
+def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
+    """Return the kernels of a module as CUDA C++, and what launches them."""
+    # The text is the same for all architectures; with none TVM would ask for the GPU.
+    tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
+    kernels, plans = split_kernels(mod, tvm_target)
+    kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
+    kernels = tvm.IRModule({var: _exact(func) for var, func in kernels.functions.items()})
+    with _source_only():
+        text = tvm.get_global_func("target.build.cuda")(kernels, tvm_target).inspect_source()
+    body = text[text.index('extern "C"') :]
+    atomics = (
+        ATOMIC.format(c=c, dtype=dtype)
+        for dtype, c in TYPES.items()
+        if f"tvmf_atomic_add_{dtype}" in body
+    )
+    return PRELUDE + "".join(atomics) + body, plans
+
+
+def _exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Write constants of 64 bits as such: TVM prints nine digits of them."""
+
+    def written(x: tirx.FloatImm) -> Any:
+        if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
+            return x
+        bits = int(np.float64(x.value).view(np.int64))
+        return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.IntImm("int64", bits))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.FloatImm, written)))
+
+
+@contextmanager
+def _source_only() -> Iterator[None]:
+    """Keep TVM from compiling the text where there is a GPU: it would use fast math."""
+    name = "TVM_COMPILE_FORCE_FALLBACK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,107 @@
+"""OpenCL: kernels as text, for programs that have an OpenCL of their own.
+
+takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary to be read.
+
+The text and the plans say all that a host program needs. Nothing here runs them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..errors import BuildError, DeviceError, InputError
+from ..kernels.library import Backend, KernelLibrary
+from ..kernels.plan import Plan
+from ..passes.launch_plan import split_kernels
+from ..target import Target
+
+KIND = "opencl"
+
+PRELUDE = """\
+// Build with -cl-fp32-correctly-rounded-divide-sqrt, and with no option that allows more.
+#pragma OPENCL FP_CONTRACT OFF
+"""
+
+ATOMIC = """\
+{extension}inline {c} tvmf_atomic_add_{dtype}(volatile __global {c}* p, {c} v) {{
+  union {{ {c} value; {bits} bits; }} old, now;
+  do {{
+    old.value = *p;
+    now.value = old.value + v;
+  }} while ({swap}((volatile __global {bits}*)p, old.bits, now.bits) != old.bits);
+  return old.value;
+}}
+"""
+"""OpenCL adds whole numbers only."""
+
+LONG = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+ATOMICS = {
+    "float32": {"c": "float", "bits": "uint", "swap": "atomic_cmpxchg", "extension": ""},
+    "float64": {"c": "double", "bits": "ulong", "swap": "atom_cmpxchg", "extension": LONG},
+}
+FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
+"""Number of LLVM's intrinsic; FP_CONTRACT does its work."""
+
+
+def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
+    """Write the kernels of lowered functions.
+
+    Raises:
+        InputError: there are options.
+        BuildError: the kernels use what OpenCL has not.
+    """
+    if target.options:
+        name = target.options[0][0]
+        raise InputError(f"build: argument 'target': option {name!r} of 'opencl' is unknown")
+    source, plans = opencl_text(mod)
+    return KernelLibrary(KIND, source, plans, backend(target))
+
+
+def backend(target: Target) -> Backend:
+    """Return a way that refuses to go."""
+    return Backend(_refuse, lambda source, architecture: source.encode())
+
+
+def _refuse() -> Any:
+    raise DeviceError(
+        "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
+        "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"
+    )
+
+
+def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
+    """Return the kernels of a module as OpenCL C, and what launches them.
+
+    Raises:
+        BuildError: a kernel uses shuffles.
+    """
+    target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
+    kernels, plans = split_kernels(mod, target)
+    plain = {name: _without_fences(func) for name, func in kernels.functions.items()}
+    kernels = tirx.compilation_pipeline.finalize_device_passes()(tvm.IRModule(plain))
+    text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
+    if "shuffle" in text:
+        raise BuildError(
+            "build: argument 'schedule': OpenCL has no shuffles; use shared_reduce, or no "
+            "reduction of threads in step"
+        )
+    # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
+    text = re.sub(r"^__kernel .*;\n", "", text, flags=re.M)
+    text = text.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
+    used = (dtype for dtype in ATOMICS if f"tvmf_atomic_add_{dtype}" in text)
+    atomics = (ATOMIC.format(dtype=dtype, **ATOMICS[dtype]) for dtype in used)
+    return PRELUDE + "".join(atomics) + text, plans
+
+
+def _without_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    def opened(call: Any) -> Any:
+        name = getattr(call.op, "name", "")
+        is_fence = name == "tirx.call_llvm_pure_intrin" and int(call.args[0]) == FENCE
+        return call.args[1] if is_fence else call
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, opened)))

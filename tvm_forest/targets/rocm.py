@@ -1,0 +1,284 @@
+"""AMD's GPUs: kernels as code objects, by TVM's LLVM and its linker.
+
+takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
+
+Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
+no right words for, see `amdgpu`; what it makes is linked here, and launched by `kernels.hip`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..errors import BuildError, DeviceError, InputError
+from ..kernels import code_object
+from ..kernels.hip import HipDriver
+from ..kernels.library import Backend, KernelLibrary
+from ..passes.launch_plan import split_kernels
+from ..target import Target
+from . import amdgpu
+
+KIND = "rocm"
+TRIPLE = "amdgcn-amd-amdhsa"
+WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
+THREADS = 256
+"""What TVM tells LLVM that a block has at most, and LLVM makes use of. Kernels with more are made a
+second time, from IR that says how many."""
+
+SIZE = '"amdgpu-flat-work-group-size"="1,{}"'
+NOBODY = "tvmf_nobody"
+"""Name of a kernel that is never launched."""
+
+ROCM_LINKERS = ("/opt/rocm/llvm/bin/ld.lld", "/opt/rocm/lib/llvm/bin/ld.lld")
+BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
+
+FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
+SHUFFLES = {f"tirx.tvm_warp_{name}": name for name in amdgpu.SHUFFLES}
+"""Operators for which `amdgpu` has functions."""
+
+_compiling = threading.Lock()
+"""Held while TVM's callbacks are ours: there is one set of them in a process."""
+
+
+class Compiled(NamedTuple):
+    """What became of device functions.
+
+    Attributes:
+        image: the code object, which the HIP runtime loads.
+        ir: LLVM IR after its passes.
+        asm: the assembly.
+    """
+
+    image: bytes
+    ir: str
+    asm: str
+
+
+def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
+    """Make a code object of the kernels of lowered functions.
+
+    Raises:
+        InputError: see `tvm_target`.
+        BuildError: see `compile_kernels`.
+    """
+    machine = tvm_target(target)
+    kernels, plans = split_kernels(mod, machine)
+    made, gpu = compile_kernels(kernels, machine), str(machine.attrs["mcpu"])
+    return KernelLibrary(KIND, made.asm, plans, backend(target), gpu, {gpu: made.image})
+
+
+def backend(target: Target) -> Backend:
+    """Return the way onto the GPU that a target names."""
+    return Backend(partial(_driver, dict(target.options).get("device", 0)), _translated)
+
+
+_driver = functools.cache(HipDriver)
+"""All predictors share the driver of a GPU."""
+
+
+def _translated(source: str, architecture: str) -> bytes:
+    raise BuildError(f"{WHERE}: there is no code for {architecture!r}; build with it as 'mcpu'")
+
+
+def tvm_target(target: Target) -> tvm.target.Target:
+    """Return TVM's form of a target.
+
+    Raises:
+        InputError: no GPU is named and none is there, LLVM does not know it, or other options.
+    """
+    options = dict(target.options)
+    device, named = options.pop("device", 0), str(options.pop("mcpu", "")) or None
+    if options:
+        raise InputError(f"{WHERE}: option {next(iter(options))!r} of 'rocm' is unknown; {OPTIONS}")
+    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+        raise InputError(f"{WHERE}: option 'device' of 'rocm': {device!r} is no number; use 0")
+    gpu = (named or _gpu_at_hand(device)).partition(":")[0]  # gfx90a:sramecc+:xnack-
+    llvm = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLE})
+    archs = map(str, tvm.target.codegen.llvm_get_cpu_archlist(llvm))
+    known = [x for x in archs if x.startswith("gfx") and not x.endswith("generic")]
+    if gpu not in known:
+        raise InputError(
+            f"{WHERE}: LLVM knows no GPU {gpu!r} of AMD; use one of: {', '.join(known)}"
+        )
+    about = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
+    return tvm.target.Target(about, host={"kind": "llvm"})
+
+
+def _gpu_at_hand(device: int) -> str:
+    try:
+        return str(_driver(device).architecture)
+    except DeviceError as error:
+        raise InputError(
+            f"{WHERE}: option 'mcpu' of 'rocm' is needed where no GPU can be asked; name one, e.g. "
+            f"{{'kind': 'rocm', 'mcpu': 'gfx942'}} ({error})"
+        ) from error
+
+
+def wavefront(gpu: str) -> int:
+    """Return how many threads of a GPU run in step."""
+    spec = {"kind": "llvm", "mtriple": TRIPLE, "mcpu": gpu}
+    features = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))
+    return 32 if "wavefrontsize32" in map(str, features) else 64
+
+
+def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Compiled:
+    """Turn device functions into a code object.
+
+    Args:
+        mod: what TVM's `SplitHostDevice` leaves for the device.
+        target: see `tvm_target`.
+
+    Raises:
+        BuildError: there is no linker, or TVM or LLVM made wrong code.
+    """
+    linker = find_linker()
+    threads = max(_threads(func) for func in mod.functions.values())
+    functions = {name: _prepared(func) for name, func in mod.functions.items()}
+    mod = tirx.compilation_pipeline.finalize_device_passes()(tvm.IRModule(functions))
+    code, ir, asm = _generated(mod, target, amdgpu.functions())
+    if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
+        raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
+    if threads > THREADS:
+        asking, more = _asking_for(list(functions.values())), SIZE.format(threads)
+        code, ir, asm = _generated(asking, target, ir.replace(SIZE.format(THREADS), more))
+    made = Compiled(_linked(linker, code), ir, asm)
+    kernels = code_object.read(made.image).kernels
+    if max(kernel.threads for kernel in kernels.values()) < threads:
+        raise BuildError(f"{WHERE}: kernels have {threads} threads, LLVM knew of less; report this")
+    return made
+
+
+def _generated(
+    mod: tvm.IRModule, target: tvm.target.Target, library: str
+) -> tuple[bytes, str, str]:
+    """Return the object file, the IR and the assembly of functions that may call a library."""
+    codes = list[bytes]()
+
+    def keep(code: Any) -> Any:
+        codes.append(bytes(code))
+        return code
+
+    with _callbacks(library, keep):
+        made = tvm.get_global_func("target.build.rocm")(mod, target)
+    return codes[-1], str(made.inspect_source("llvm")), str(made.inspect_source("asm"))
+
+
+def _asking_for(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
+    """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
+    names = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
+    calls = [tirx.Evaluate(tirx.call_extern("void", name)) for name in names]
+    func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)]))
+    about = {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": NOBODY}
+    for key, value in about.items():
+        func = func.with_attr(key, value)
+    return tvm.IRModule({NOBODY: func})
+
+
+def find_linker() -> list[str]:
+    """Return the command of LLVM's linker: that of TVM's LLVM, of ROCm, of ziglang, or another.
+
+    Raises:
+        BuildError: there is none.
+    """
+    major = tvm.target.codegen.llvm_version_major()
+    found = next(filter(None, map(shutil.which, (f"ld.lld-{major}", *ROCM_LINKERS))), None)
+    if found is None and importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "ld.lld"]
+    found = found or shutil.which("ld.lld")
+    if found is None:
+        raise BuildError(
+            f"{WHERE}: code for 'rocm' needs LLVM's linker, and there is no ld.lld-{major} or "
+            f"ld.lld on the path; install lld-{major} from your system, or use pip install ziglang"
+        )
+    return [found]
+
+
+def _linked(linker: list[str], code: bytes) -> bytes:
+    """Link what LLVM made; undefined names are errors here, and not when a GPU loads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder, "kernels.o"), Path(folder, "kernels.co")
+        before.write_bytes(code)
+        command = [*linker, "--no-undefined", "-shared", str(before), "-o", str(after)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            said = done.stderr.strip()
+            raise BuildError(
+                f"{WHERE}: {' '.join(linker)} cannot link the kernels ({said}); use that of LLVM "
+                "18 or newer, or pip install ziglang"
+            )
+        return after.read_bytes()
+
+
+@contextmanager
+def _callbacks(library: str, link: Any) -> Iterator[None]:
+    """Let TVM take our library for AMD's, and our linker for its own."""
+    with _compiling, tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "library.ll")
+        file.write_text(library, encoding="ascii")
+        ours = {BITCODE: lambda folder=None: tvm.runtime.convert([str(file)]), LINK: link}
+        theirs = {name: tvm.get_global_func(name) for name in ours}
+        try:
+            for name, function in ours.items():
+                tvm_ffi.register_global_func(name, function, override=True)
+            yield
+        finally:
+            for name, function in theirs.items():
+                tvm_ffi.register_global_func(name, function, override=True)
+
+
+# -- functions of our own -------------------------------------------------------------------------
+
+
+def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let a device function call what `amdgpu` defines."""
+    return func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, _ours)))
+
+
+def _ours(call: Any) -> Any:
+    name, values = getattr(call.op, "name", ""), list(call.args)
+    if name == "tirx.tvm_storage_sync":
+        return tirx.call_extern("void", "tvmf_barrier")
+    if name == "tirx.tvm_warp_activemask":  # shuffles take all lanes
+        return tirx.const(0xFFFFFFFF, "uint32")
+    if name in SHUFFLES:
+        _, value, by, width, _ = values
+        numbers = (x.astype("int32") for x in (by, width))
+        return tirx.call_extern(*_named(SHUFFLES[name], call), value, *numbers)
+    if name == "tirx.pow" and isinstance(values[0], tirx.FloatImm) and float(values[0]) == 2.0:
+        return tirx.call_pure_extern(*_named("exp2", call), values[1])
+    if name in FUNCTIONS:
+        return tirx.call_pure_extern(*_named(FUNCTIONS[name], call), *values)
+    return call
+
+
+def _named(name: str, call: Any) -> tuple[str, str]:
+    dtype = str(call.ty.dtype)
+    return dtype, f"tvmf_{name}_{dtype}"
+
+
+def _threads(func: tirx.PrimFunc) -> int:
+    """Return how many threads a block of a kernel has."""
+    counts: list[int] = []
+
+    def look(attr: tirx.AttrStmt) -> None:
+        if attr.attr_key == "thread_extent" and str(attr.node.thread_tag).startswith("threadIdx"):
+            counts.append(int(attr.value))
+
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, look))
+    return prod(counts)
