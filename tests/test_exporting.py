@@ -1,0 +1,159 @@
+"""A shared library with a model: the bits of the predictor, without Python or without TVM."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest
+from tvm_forest.errors import BuildError, InputError, UnsupportedModel
+from tvm_forest.probe_rows import hard_rows
+
+SIZES = (0, 1, 7, 64, 65, 130, 600)
+MODELS: dict[str, dict[str, Any]] = {
+    "margins": {},
+    "values": {"base": (0.1, 0.2, 0.3), "link": "softmax"},
+    "averages of float64": {"dtype": "float64", "row_dtype": "float32", "aggregate": "average"},
+}
+
+WITHOUT_TVM = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tvm", "tvm_forest", "treelite", "xgboost"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import numpy as np, tvm_ffi
+folder = sys.argv[1]
+main = tvm_ffi.load_module(folder + "/model.so")["main"]
+tensor = tvm_ffi.from_dlpack
+for n in map(int, sys.argv[2:]):
+    found = [np.zeros_like(np.load(f"{folder}/{name}{n}.npy")) for name in ("margin", "value")]
+    main(tensor(np.load(f"{folder}/rows{n}.npy")), *map(tensor, found))
+    for name, array in zip(("margin", "value"), found):
+        assert array.tobytes() == np.load(f"{folder}/{name}{n}.npy").tobytes(), (name, n)
+for bad in ([np.zeros((2, 3), "f4")], [np.zeros((2, 5), "f4"), np.zeros((3, 1), "f4")]):
+    try:
+        main(*map(tensor, bad))
+    except (TypeError, ValueError) as error:
+        print(error)
+"""
+
+IN_C = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "model.h"
+int main(int count, char **names) {
+  for (int k = 1; k + 2 < count; k += 3) {
+    long n = atol(names[k]), features = tvm_forest_features(), outputs = tvm_forest_outputs();
+    float *rows = calloc(n * features + 1, sizeof *rows), *margin = calloc(n * outputs + 1, 4);
+    FILE *in = fopen(names[k + 1], "rb"), *out = fopen(names[k + 2], "wb");
+    if (fread(rows, sizeof *rows, n * features, in) != (size_t)(n * features)) return 2;
+    if (tvm_forest_predict(rows, n, margin, NULL)) return 3;
+    fwrite(margin, sizeof *margin, n * outputs, out);
+    fclose(in), fclose(out);
+  }
+  if (tvm_forest_predict(NULL, 1, NULL, NULL) != -1) return 4;
+  puts(tvm_forest_error());
+}
+"""
+
+
+@functools.cache
+def predictor(name: str) -> tvm_forest.Predictor:
+    forest = drawn_forest(30, 5, seed=4, n_features=5, **MODELS[name])
+    return tvm_forest.build(forest)
+
+
+def margins_and_values(made: tvm_forest.Predictor, rows: Any) -> list[Any]:
+    shape = (len(rows), made.forest.n_outputs)
+    predict = made.predict_proba if made.forest.n_outputs > 1 else made.predict
+    return [made.predict_margin(rows).reshape(shape), predict(rows).reshape(shape)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_apache_tvm_ffi_alone_runs_it(name: str, tmp_path: Path) -> None:
+    made = predictor(name)
+    made.export_library(tmp_path / "model.so")
+    for n in SIZES:
+        rows = hard_rows(made.forest, n, seed=n)
+        np.save(tmp_path / f"rows{n}.npy", rows)
+        for kind, array in zip(("margin", "value"), margins_and_values(made, rows), strict=True):
+            np.save(tmp_path / f"{kind}{n}.npy", array)
+    command = [sys.executable, "-c", WITHOUT_TVM, str(tmp_path), *map(str, SIZES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "expected main(rows, margin[, value])" in done.stdout
+    assert "expected float" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_c_program_runs_it(tmp_path: Path) -> None:
+    made = predictor("values")
+    made.export_library(tmp_path / "model.so")
+    (tmp_path / "main.c").write_text(IN_C)
+    flags = ["-I", str(tmp_path), f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "main")]
+    subprocess.run(["cc", tmp_path / "main.c", tmp_path / "model.so", *flags], check=True)
+    asked = []
+    for n in SIZES:
+        hard_rows(made.forest, n, seed=n).tofile(tmp_path / f"rows{n}")
+        asked += [str(n), str(tmp_path / f"rows{n}"), str(tmp_path / f"margin{n}")]
+    done = subprocess.run([tmp_path / "main", *asked], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "rows or margin is a null pointer\n")
+    for n in SIZES:
+        expected = made.predict_margin(hard_rows(made.forest, n, seed=n))
+        assert (tmp_path / f"margin{n}").read_bytes() == expected.tobytes(), n
+
+
+@pytest.mark.slow
+def test_a_loaded_predictor_is_exported_too(tmp_path: Path) -> None:
+    predictor("margins").save(tmp_path / "model.tvmf")
+    loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")
+    loaded.export_library(tmp_path / "model.so")
+    assert (tmp_path / "model.so").stat().st_size > loaded.model_bytes
+    assert "forest of 30 trees: (n, 5) -> (n, 1)" in (tmp_path / "model.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"missing": -1.0}, "field 'missing': -1.0 asks for rows to be prepared in Python"),
+        ({"zero_missing": True}, "field 'zero_missing': True asks for rows"),
+        ({"refuses": ("category",)}, "field 'refuses': 'category' asks for rows"),
+    ],
+)
+def test_rows_that_python_must_prepare_are_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    made = tvm_forest.build(replace(drawn_forest(2, 2), **fields))
+    with pytest.raises(UnsupportedModel, match=message):
+        made.export_library(tmp_path / "model.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_targets_are_refused(tmp_path: Path) -> None:
+    made = tvm_forest.build(drawn_forest(2, 2), "simt")
+    with pytest.raises(UnsupportedModel, match="target 'simt': only code for CPUs is exported"):
+        made.export_library(tmp_path / "model.so")
+
+
+def test_without_a_compiler_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BuildError, match="no C compiler that can link a library was found"):
+        predictor("margins").export_library(tmp_path / "model.so")
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="missing/model.so"):
+        predictor("margins").export_library(tmp_path / "missing" / "model.so")
