@@ -185,9 +185,12 @@ BAD_INPUTS = [
     # threads
     *(_jobs(value) for value in (0, -2, 1.5, "2", True, [1])),
     # target
-    _target("an unknown target", "quantum", "unknown kind 'quantum' (have: llvm, simt)"),
-    _target("a GPU", "cuda", "'cuda' is not supported yet", "use 'llvm'"),
-    _target("a GPU dict", {"kind": "cuda"}, "'cuda' is not supported yet", "use 'llvm'"),
+    _target("an unknown target", "quantum", "unknown kind 'quantum' (have: llvm, simt, cuda, "),
+    _target("a GPU", "metal", "'metal' is not supported yet", "use 'llvm'"),
+    _target("a GPU dict", {"kind": "vulkan"}, "'vulkan' is not supported yet", "use 'llvm'"),
+    _target("no architecture", {"kind": "cuda", "arch": "90"}, "'arch' of 'cuda': '90'", "'sm_90'"),
+    _target("no GPU number", {"kind": "cuda", "device": "a"}, "'device' of 'cuda': 'a'", "use 0"),
+    _target("a CUDA option", {"kind": "cuda", "libs": 1}, "'libs' of 'cuda' is unknown", "'arch'"),
     _target("options in a string", "llvm -mcpu=x86-64-v2", "-mcpu=x86-64-v2", "as a dict"),
     _target("an empty name", "", "unknown kind ''"),
     _target("a dict without kind", {"mcpu": "x86-64-v2"}, "expected a name or a dict", "'llvm'"),

@@ -200,12 +200,28 @@ def _odd_tree(rng: np.random.Generator, kind: str, depth: int, pool: Any) -> Any
     return Split(int(rng.integers(4)), float(rng.choice(pool)), *children, left)
 
 
+def with_vectors(forest: Forest, width: int, seed: int = 2) -> Forest:
+    """Give the leaves of a forest vectors, some of them alike."""
+    rng = np.random.default_rng(seed)
+    pool = rng.normal(size=(max(4, forest.n_nodes // 2), width))
+    values = pool[rng.integers(len(pool), size=forest.n_nodes)].astype(forest.sum_dtype)
+    return replace(
+        forest,
+        leaf_value=np.where(forest.is_leaf[:, None], values, 0),
+        tree_class=np.full(forest.n_trees, -1, np.int32),
+        base_score=rng.normal(size=width).astype(forest.sum_dtype),
+    )
+
+
 def rounding_bound(forest: Forest, rows: Any) -> Any:
     """How far two orders of one sum can be apart: 2 (T + 1) u (|base| + sum of |leaf|)."""
     leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))
     unit = np.finfo(forest.sum_dtype).eps / 2
-    outputs = range(forest.n_outputs)
-    sums = np.stack([leaves[:, forest.tree_class == c].sum(axis=1) for c in outputs], axis=1)
+    if forest.has_vectors:
+        sums = leaves.sum(axis=1)
+    else:
+        outputs = range(forest.n_outputs)
+        sums = np.stack([leaves[:, forest.tree_class == c].sum(axis=1) for c in outputs], axis=1)
     return 2 * (forest.n_trees + 1) * unit * (np.abs(forest.base_score) + sums)
 
 

@@ -15,6 +15,7 @@ from schedules import check_results, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest_passes.plain import plain
+from tvm_forest.forest_passes.slicing import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.tir_gen import planes, representation, selections
@@ -101,6 +102,12 @@ def leaf_of(arrays: Any, rep: Any, tree: int, passed: Any) -> int:
     bits = passed[rep.code.tests + 2 :][: rep.bits]
     number = sum(int(bit) << k for k, bit in enumerate(bits))
     return int(arrays["leaf_id"][arrays["leaf_at"][tree] + number])
+
+
+def test_a_depth_that_hardly_any_tree_has_gets_no_code_of_its_own() -> None:
+    stump, deeper = Split(0, 0.5, 1.0, 2.0), Split(0, 0.5, Split(1, 0.5, 1.0, 2.0), 3.0)
+    assert not is_listed(forest_of([deeper, *[stump] * 63])).any()
+    assert np.flatnonzero(is_listed(forest_of([deeper, *[stump] * 64]))).tolist() == [0]
 
 
 def test_leaves_are_numbered_from_right_to_left() -> None:
@@ -210,7 +217,15 @@ def test_blocks_without_bound_are_refused() -> None:
     forest = drawn_forest(3, 3)
     sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 64)
     sch = sch.reorder("tree", "b0", "b1").simdize("b1", "bits")
-    refused(forest, sch, ScheduleError, "slices rows in blocks of a known size")
+    refused(forest, sch, ScheduleError, "codes rows in blocks of a known size")
+
+
+def test_blocks_whose_words_begin_elsewhere_are_refused() -> None:
+    sch = tvm_forest.new_schedule(drawn_forest(3, 3)).represent_as("bitsliced")
+    sch = sch.tile("batch", "b0", "b1", 200).tile("b1", "b2", "b3", 96).tile("b3", "b4", "b5", 64)
+    sch = sch.reorder("b0", "b2", "b4", "tree", "b5").simdize("b5", "bits")
+    message = "'bits' takes groups of 64 rows, but 'b2' begins at multiples of 96 in a block"
+    refused(drawn_forest(3, 3), sch, ScheduleError, message)
 
 
 def test_other_numbers_of_rows_are_refused() -> None:

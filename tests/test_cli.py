@@ -136,3 +136,11 @@ def test_a_damaged_model_is_told_in_one_line(
 def test_the_demo_proves_that_margins_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     assert "bit for bit: 4143 of 4143 rows" in capsys.readouterr().out
+
+
+def test_export_writes_a_library_and_a_header(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(model), str(tmp_path / "made.so")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/made.so, {tmp_path}/made.h\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"model.json", "made.so", "made.h"}

@@ -600,7 +600,7 @@ REFUSALS = [
     Refusal(
         LANES,
         lambda s: s.simdize("b1", "scatter"),
-        "simdize: argument 'how': 'scatter' is unknown; use 'gather' or 'bits'",
+        "simdize: argument 'how': 'scatter' is unknown; use one of 'gather', 'bits', 'permute'",
         "for b1 in",
     ),
     # parallel

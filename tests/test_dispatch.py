@@ -6,6 +6,7 @@ import functools
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from forests import drawn_forest, forest_of
+from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import rounding_bound
 from tvm_forest import saving
 from tvm_forest.errors import InputError, ScheduleError
@@ -290,7 +291,7 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
 
 
 def test_threads_are_for_the_largest_batches_only() -> None:
-    schedules = heuristic.default_schedules(FOREST, Target(cores=2))
+    schedules = heuristic.default_schedules(FOREST, Target(cores=2, abilities=CPU.abilities))
     parallel = [any(x.parallel for x in sch.loops()) for sch in schedules.values()]
     assert parallel == [False, False, True]
 
@@ -329,3 +330,36 @@ def test_the_choice_is_explained_with_its_counts() -> None:
         "rows in bits",
     ]
     assert "72 columns, at most 6 thresholds in one: rank 8 + column 7 + child 6 = 21" in chosen[2]
+
+
+def test_lopsided_trees_are_walked_until_all_are_at_their_leaves() -> None:
+    deep: Any = 1.0
+    for level in range(30):
+        deep = Split(0, float(level), 0.0, deep)
+    lopsided = heuristic.default_schedules(forest_of([deep] * 3), CPU)
+    walked = [x for x in lopsided.values() if not x.sliced and not x.rewrites]
+    assert [sch.leaves()[0].peel for sch in walked] == [(1, False)]
+    even = heuristic.default_schedules(full_forest(3, 4), CPU)
+    assert all(sch.leaves()[0].peel is None for sch in even.values())
+
+
+def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
+    found = heuristic.default_schedules(full_forest(2, 13), replace(CPU, cores=2))
+    assert {k: sch.leaves()[0].count for k, sch in found.items()} == {1: 2, 16: 256, 256: 2048}
+    assert [any(loop.parallel for loop in sch.loops()) for sch in found.values()] == [0, 1, 1]
+    assert [sch["tree"].cache for sch in found.values()] == [None, None, "stream"]
+
+
+def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> None:
+    small, large = (
+        START.tile("batch", "b0", "b1", size).reorder("b0", "class", "tree", "b1").parallel("b0")
+        for size in (16, 64)
+    )
+    made = tvm_forest.build(FOREST, schedule={1: START, 8: small, 64: large})
+    chosen = {(n, jobs): made._shared_out(n, jobs).block for n in (64, 128) for jobs in (1, 2, 4)}
+    assert chosen == {
+        **{(64, 1): 64, (64, 2): 16, (64, 4): 16},
+        **{(128, 1): 64, (128, 2): 64, (128, 4): 16},
+    }
+    rows = hard_rows(FOREST, 64, seed=5)
+    assert np.array_equal(made.predict_margin(rows, n_jobs=2), FOREST.predict_reference(rows))

@@ -19,6 +19,7 @@ LEVELS = {
     "archive": 1,
     "nest": 1,
     "target": 1,
+    "kernels": 2,
     "frontends": 2,
     "forest_passes": 2,
     "schedule": 2,
@@ -31,6 +32,7 @@ LEVELS = {
     "threads": 4,
     "runtime": 5,
     "targets": 6,
+    "device_predictor": 6,
     "lower": 7,
     "search": 8,
     "ranges": 9,
@@ -39,12 +41,13 @@ LEVELS = {
     "verify": 9,
     "tuning": 9,
     "saving": 10,
+    "exporting": 10,
     "api": 11,
     "estimators": 12,
     "cli": 12,
     "__init__": 12,
 }
-TVM_ROOMS = {"tir_gen", "passes", "threads", "runtime", "targets", "lower", "relax"}
+TVM_ROOMS = {"tir_gen", "passes", "threads", "runtime", "targets", "lower", "relax", "exporting"}
 TVM = {"tvm", "tvm_ffi"}
 TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from forests import Split, drawn_forest, forest_of
+from forests import Split, drawn_forest, forest_of, full_forest
 from models import MODELS
 from schedules import check_results, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
+from tvm_forest.forest_passes.narrowing import narrow_thresholds
+from tvm_forest.forest_passes.ordering import depth_first
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.tir_gen import complete, representation
 
@@ -165,9 +167,57 @@ def test_features_that_leave_no_room_are_refused() -> None:
         packed(forest_of([Split(0, 0.5, 1.0, 2.0, True)], n_features=2**31 - 1))
 
 
-def test_packed_thresholds_of_64_bits_are_refused() -> None:
-    with pytest.raises(BuildError, match=r"thresholds are float64.*use represent_as\('sparse'\)"):
+def test_packed_rows_of_64_bits_are_refused() -> None:
+    with pytest.raises(BuildError, match=r"rows float64.*use represent_as\('sparse'\)"):
         packed(drawn_forest(2, 2, dtype="float64"))
+
+
+@pytest.mark.parametrize("comparison", ["<", "<="])
+def test_packed_models_of_64_bits_serve_rows_of_32(comparison: str) -> None:
+    forest = drawn_forest(
+        9, 4, seed=2, dtype="float64", row_dtype="float32", comparison=comparison, base=(0.1,) * 3
+    )
+    check_layout(forest, "packed", "3 trees")
+
+
+@pytest.mark.parametrize("comparison", ["<", "<="])
+def test_narrow_thresholds_send_rows_where_wide_ones_do(comparison: str) -> None:
+    top, least = float(np.finfo(np.float32).max), 2.0**-149
+    cuts = [0.0, -0.0, 0.1, -0.1, 1.0, least, 0.3 * least, -0.3 * least, 1e300, -1e300]
+    cuts += [top, -top, np.nextafter(top, np.inf), np.inf, -np.inf, 1 + 2.0**-30, 1 - 2.0**-30]
+    trees = [Split(0, cut, 1.0, 2.0) for cut in cuts]
+    forest = forest_of(trees, dtype="float64", row_dtype="float32", comparison=comparison)
+    narrow = narrow_thresholds(forest).threshold
+    assert narrow.dtype == np.float32
+    with np.errstate(over="ignore"):
+        near = np.array([*cuts, least, -least, np.nan], np.float32)
+        rows = np.concatenate([near, *(np.nextafter(near, np.float32(x)) for x in (-9e9, 9e9))])
+    less = np.less if comparison == "<" else np.less_equal
+    inner = ~forest.is_leaf
+    expected = less(rows[:, None].astype(np.float64), forest.threshold[inner])
+    assert np.array_equal(less(rows[:, None], narrow[inner]), expected)
+
+
+def test_depth_first_puts_siblings_together_and_the_larger_side_next() -> None:
+    forest = drawn_forest(3, 6, seed=5)
+    order, place = depth_first(forest)
+    assert np.array_equal(order[place], np.arange(forest.n_nodes))
+    inner = np.flatnonzero(~forest.is_leaf)
+    base = forest.tree_offset[forest.node_tree[inner]]
+    left, right = base + forest.left[inner], base + forest.right[inner]
+    assert np.array_equal(place[right], place[left] + 1)
+    sizes = {node: 1 for node in np.flatnonzero(forest.is_leaf)}
+    for node, a, b in sorted(zip(inner, left, right, strict=True), reverse=True):
+        sizes[node] = 1 + sizes[a] + sizes[b]
+    first = {node: place[a] for node, a in zip(inner, left, strict=True)}
+    for a, b in zip(left, right, strict=True):
+        large = a if sizes[a] >= sizes[b] else b
+        if large in first:
+            assert first[large] == place[a] + 2
+
+
+def test_large_trees_are_packed_depth_first() -> None:
+    check_layout(full_forest(1, 12), "packed", "3 rows")
 
 
 @pytest.mark.parametrize("layout", ["packed", "ranked", "reorg"])

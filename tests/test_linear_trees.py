@@ -40,6 +40,9 @@ CASES: dict[str, Callable[[Schedule], Schedule]] = {
         sch.pad_trees("tree").represent_as("reorg").interleave("tree", 3)
     ),
     "ranked, 16 lanes": lambda sch: rows_inside(sch.represent_as("ranked"), 16).simdize("b1"),
+    "levels, permuted": lambda sch: rows_inside(sch.represent_as("levels"), 16).simdize(
+        "b1", "permute"
+    ),
     "ranked, near rows": lambda sch: rows_inside(sch.represent_as("ranked"), 16).cache(
         "b0", "pack"
     ),
@@ -97,7 +100,8 @@ def test_the_reference_walk_has_the_bits_of_lightgbm(name: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_code_has_the_bits_of_the_reference_walk(case: str) -> None:
-    forest = forest_named("linear_categories")
+    plain = next(name for name in NAMES if "categories" not in name)
+    forest = forest_named(plain if "levels" in case else "linear_categories")
     hits = np.bincount(forest.reference_nodes(rows_of(forest)).ravel(), minlength=forest.n_nodes)
     forest = replace(forest, hits=hits)
     schedule = CASES[case](tvm_forest.new_schedule(forest))

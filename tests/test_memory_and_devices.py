@@ -34,7 +34,7 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
     "cache: trees are not packed": (
         BLOCKS,
         lambda s: s.cache("tree", "pack"),
-        "cache: argument 'how': 'pack' is unknown; use auto, prefetch, shared",
+        "cache: argument 'how': 'pack' is unknown; use auto, prefetch, stream, shared",
     ),
     "cache: twice": (
         BLOCKS.cache("b0"),
@@ -196,12 +196,12 @@ def test_the_default_layout_ranks_where_coding_rows_costs_less_than_walking() ->
     assert default_layout(full_tree(8)) == "array"
 
 
-def test_the_default_layout_is_sparse_where_padding_would_explode() -> None:
+def test_the_default_layout_is_packed_where_padding_would_explode() -> None:
     chain = full_tree(8)
     for threshold in range(25):
         chain = Split(0, threshold, chain, 1.0)
-    assert default_layout(chain) == "sparse"
-    assert default_layout(0.5, chain.left) == "sparse"
+    assert default_layout(chain) == "packed"
+    assert default_layout(0.5, chain.left) == "packed"
 
 
 def test_a_default_layout_holds_what_it_is_chosen_for() -> None:

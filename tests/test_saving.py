@@ -287,7 +287,7 @@ def test_a_file_with_more_behind_it_is_refused(more: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(format=1), "field 'format': expected 2, got 1.*read it with the"),
+        (lambda m: m.update(format=1), "field 'format': expected 3, got 1.*read it with the"),
         (lambda m: m.update(kind="profile"), "field 'kind': expected 'predictor', got 'profile'"),
         (lambda m: m.pop("n_jobs"), "not as expected .KeyError: 'n_jobs'"),
         (lambda m: m.update(n_jobs=0), "argument 'n_jobs'"),

@@ -52,7 +52,7 @@ def layout(forest: Forest, name: str, tiles: int = 1) -> str:
 
 
 def page_pictures() -> dict[str, str]:
-    plain = ("array", "sparse", "packed", "ranked", "bitsliced")
+    plain = ("array", "sparse", "packed", "ranked", "levels", "bitsliced")
     tiled = ("array", "sparse", "sparse_peeled")
     return {
         "tree": str(viz.tree(ONE)),
@@ -73,7 +73,7 @@ def golden_text() -> str:
     pictures = {f"tree {tree}": str(viz.tree(THREE, tree)) for tree in range(3)}
     pictures["tree 1, tiles of 3"] = tree_after(THREE, lambda sch: sch.tile_nodes(3), 1)
     pictures["tree 0, padded"] = tree_after(ONE, lambda sch: sch.pad_trees())
-    names = ("array", "sparse", "packed", "ranked", "reorg", "bitsliced")
+    names = ("array", "sparse", "packed", "ranked", "levels", "reorg", "bitsliced")
     pictures |= {name: layout(THREE, name) for name in names}
     pictures |= {f"{name}, tiles of 3": layout(THREE, name, 3) for name in ("array", "sparse")}
     return "\n".join(f"== {name}\n{picture}\n" for name, picture in pictures.items())

@@ -1,0 +1,276 @@
+// A driver of CUDA without a GPU: what tvm_forest.kernels.cuda calls, over kernels made for the CPU.
+//
+// Memory of the device is memory of the host between guards. Streams do their work at once. An image
+// is the text "EMULATED <architecture> <path of a shared library>". Tests set what the device is and
+// which call fails, and read how often each was called.
+//
+// A thread of a block is a fiber. Fibers run one at a time, from one meeting (barrier or shuffle) to
+// the next, in an order that a seed shuffles each time; blocks run one after the other. Shared memory
+// is filled with rubbish before each block.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+namespace emulation {
+
+struct Size { unsigned x, y, z; };
+Size thread_at, block_at, block_size, grid_size;
+unsigned lane;
+
+namespace {
+
+enum State { READY, AT_BARRIER, IN_WARP, DONE };
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(1 << 16);
+  unsigned number, mask;
+  State state;
+};
+
+std::vector<Fiber*> fibers;
+Fiber* now;
+ucontext_t scheduler;
+void (*call)(void**);
+void** arguments;
+unsigned live;  // fibers of the block
+char slots[1024][8];
+
+void pause(State state) {
+  now->state = state;
+  swapcontext(&now->context, &scheduler);
+}
+
+void begin() {
+  call(arguments);
+  now->state = DONE;
+}
+
+void start(unsigned number) {
+  Fiber& f = *fibers[number];
+  f.number = number;
+  f.state = READY;
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = f.stack.data();
+  f.context.uc_stack.ss_size = f.stack.size();
+  f.context.uc_link = &scheduler;
+  makecontext(&f.context, begin, 0);
+}
+
+void resume(Fiber& f) {
+  now = &f;
+  lane = f.number % 32;
+  thread_at = {f.number % block_size.x, f.number / block_size.x % block_size.y,
+               f.number / block_size.x / block_size.y};
+  swapcontext(&scheduler, &f.context);
+}
+
+// Let those of a warp go on who have met all that they wait for; false if nobody has.
+bool release_warp(unsigned first) {
+  unsigned last = std::min(first + 32, live), waiting = 0, wanted = 0;
+  for (unsigned i = first; i < last; ++i) {
+    unsigned bit = 1u << (i - first);
+    if (fibers[i]->state == IN_WARP) waiting |= bit, wanted |= fibers[i]->mask;
+  }
+  for (unsigned i = first; i < first + 32; ++i)
+    if (i >= last || fibers[i]->state == DONE) wanted &= ~(1u << (i - first));
+  if (!waiting || (wanted & ~waiting)) return false;
+  for (unsigned i = first; i < last; ++i)
+    if (fibers[i]->state == IN_WARP) fibers[i]->state = READY;
+  return true;
+}
+
+bool release() {
+  bool any = false, in_warps = false;
+  for (unsigned first = 0; first < live; first += 32) any |= release_warp(first);
+  for (unsigned i = 0; i < live; ++i) in_warps |= fibers[i]->state == IN_WARP;
+  if (any || in_warps) return any;
+  for (unsigned i = 0; i < live; ++i)
+    if (fibers[i]->state == AT_BARRIER) fibers[i]->state = READY, any = true;
+  return any;
+}
+
+bool run_block(std::mt19937& random) {
+  for (unsigned i = 0; i < live; ++i) start(i);
+  for (;;) {
+    std::vector<Fiber*> ready;
+    bool done = true;
+    for (unsigned i = 0; i < live; ++i) {
+      if (fibers[i]->state == READY) ready.push_back(fibers[i]);
+      done &= fibers[i]->state == DONE;
+    }
+    if (done) return true;
+    if (ready.empty() && !release()) return false;  // they would wait for ever
+    std::shuffle(ready.begin(), ready.end(), random);
+    for (Fiber* f : ready) resume(*f);
+  }
+}
+
+}  // namespace
+
+void meet_block() { pause(AT_BARRIER); }
+void meet_warp(unsigned mask) {
+  now->mask = mask;
+  pause(IN_WARP);
+}
+void* slot(unsigned lane) { return slots[now->number / 32 * 32 + lane]; }
+
+// Run all blocks of a kernel; false if threads wait for each other in vain.
+bool run(void (*kernel)(void**), Size grid, Size block, void** given, char* shared, size_t size,
+         unsigned seed) {
+  call = kernel, arguments = given, grid_size = grid, block_size = block;
+  live = block.x * block.y * block.z;
+  while (fibers.size() < live) fibers.push_back(new Fiber);
+  std::mt19937 random(seed);
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        block_at = {x, y, z};
+        if (size) std::memset(shared, 0xA5, size);
+        if (!run_block(random)) return false;
+      }
+  return true;
+}
+
+}  // namespace emulation
+
+namespace {
+
+const size_t GUARD = 64;
+std::recursive_mutex one_at_a_time;
+std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"major", 9},
+                                     {"minor", 0},       {"seed", 0},     {"threads", 1024},
+                                     {"shared", 49152},  {"most", 232448}};
+std::map<std::string, int> failures;
+std::map<std::string, long> counts;
+std::map<char*, size_t> allocations;
+long contexts = 0, waits = 0;
+
+struct Function {
+  void (*call)(void**);
+  char *shared, *end;
+};
+
+int called(const char* name) {
+  ++counts[name];
+  if (std::strncmp(name, "cuCtx", 5) && contexts < 1 && counts["cuDevicePrimaryCtxRetain"] &&
+      !std::strstr(name, "Device") && !std::strstr(name, "Init") && !std::strstr(name, "Version"))
+    return 201;  // invalid context
+  auto found = failures.find(name);
+  return found == failures.end() ? 0 : found->second;
+}
+
+bool guarded() {
+  for (auto& [p, size] : allocations)
+    for (size_t i = 0; i < GUARD; ++i)
+      if (p[i] != 0x5A || p[GUARD + size + i] != 0x5A) return false;
+  return true;
+}
+
+}  // namespace
+
+#define CALL(name)                                       \
+  std::lock_guard<std::recursive_mutex> lock(one_at_a_time); \
+  if (int code = called(name)) return code;
+
+extern "C" {
+
+void emulated_set(const char* name, long value) { settings[name] = value; }
+void emulated_fail(const char* name, int code) { failures[name] = code; }
+void emulated_work() { failures.clear(); }
+long emulated_count(const char* name) { return counts[name]; }
+long emulated_contexts() { return contexts; }
+
+int cuInit(unsigned) { CALL("cuInit") return settings["devices"] ? 0 : 100; }
+int cuDriverGetVersion(int* version) { CALL("cuDriverGetVersion") *version = settings["version"]; return 0; }
+int cuDeviceGetCount(int* count) { CALL("cuDeviceGetCount") *count = settings["devices"]; return 0; }
+int cuDeviceGet(int* device, int number) { CALL("cuDeviceGet") *device = number; return 0; }
+int cuDeviceGetAttribute(int* value, int what, int) {
+  CALL("cuDeviceGetAttribute")
+  const char* names[128] = {};
+  names[1] = "threads", names[8] = "shared", names[75] = "major", names[76] = "minor", names[97] = "most";
+  *value = settings[names[what]];
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) { CALL("cuDevicePrimaryCtxRetain") *context = &settings; return 0; }
+int cuCtxPushCurrent_v2(void* context) { CALL("cuCtxPushCurrent_v2") ++contexts; return context == &settings ? 0 : 201; }
+int cuCtxPopCurrent_v2(void**) { CALL("cuCtxPopCurrent_v2") --contexts; return 0; }
+
+int cuGetErrorString(int code, const char** text) {
+  static std::map<int, const char*> known{
+      {2, "out of memory"}, {100, "no CUDA-capable device is detected"}, {200, "device kernel image is invalid"},
+      {209, "no kernel image is available for execution on the device"},
+      {222, "the provided PTX was compiled with an unsupported toolchain."}, {500, "named symbol not found"},
+      {701, "too many resources requested for launch"}, {719, "unspecified launch failure"}};
+  auto found = known.find(code);
+  if (found == known.end()) return 1;
+  *text = found->second;
+  return 0;
+}
+
+int cuModuleLoadDataEx(void** module, const char* image, unsigned count, int* options, void** values) {
+  CALL("cuModuleLoadDataEx")
+  char log[] = "the emulator says why", wanted[32], path[4096], here[32];
+  for (unsigned i = 0; i < count; ++i)
+    if (options[i] == 5) std::memcpy(values[i], log, sizeof log);
+  if (std::sscanf(image, "EMULATED %31s %4095s", wanted, path) != 2) return 200;
+  std::snprintf(here, sizeof here, "sm_%ld%ld", settings["major"], settings["minor"]);
+  if (std::strcmp(wanted, here)) return 209;
+  *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!*module) std::fprintf(stderr, "%s\n", dlerror());
+  return *module ? 0 : 200;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  CALL("cuModuleGetFunction")
+  auto f = new Function;
+  *(void**)&f->call = dlsym(module, (std::string("call_") + name).c_str());
+  ((void (*)(char**, char**))dlsym(module, "shared_memory_of"))(&f->shared, &f->end);
+  *function = f;
+  return f->call ? 0 : 500;
+}
+int cuFuncSetAttribute(void*, int, int) { CALL("cuFuncSetAttribute") return 0; }
+
+int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
+  CALL("cuMemAlloc_v2")
+  char* p = new char[size + 2 * GUARD];
+  std::memset(p, 0x5A, GUARD), std::memset(p + GUARD, 0xA5, size), std::memset(p + GUARD + size, 0x5A, GUARD);
+  allocations[p] = size;
+  *pointer = uint64_t(p + GUARD);
+  return 0;
+}
+int cuMemFree_v2(uint64_t pointer) {
+  CALL("cuMemFree_v2")
+  char* p = (char*)pointer - GUARD;
+  if (!allocations.erase(p)) return 1;
+  delete[] p;
+  return 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void*) { CALL("cuMemcpyHtoDAsync_v2") std::memcpy((void*)to, from, size); return 0; }
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoHAsync_v2") std::memcpy(to, (void*)from, size); return 0; }
+int cuStreamSynchronize(void*) { CALL("cuStreamSynchronize") return guarded() ? 0 : 700; }
+
+int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = &waits; return 0; }
+int cuEventRecord(void*, void*) { CALL("cuEventRecord") return 0; }
+int cuStreamWaitEvent(void*, void*, unsigned) { CALL("cuStreamWaitEvent") return 0; }
+int cuEventDestroy_v2(void*) { CALL("cuEventDestroy_v2") return 0; }
+
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned, void*, void** arguments, void**) {
+  CALL("cuLaunchKernel")
+  if (long(bx) * by * bz > settings["threads"]) return 701;
+  auto f = (Function*)function;
+  return emulation::run(f->call, {gx, gy, gz}, {bx, by, bz}, arguments, f->shared,
+                        f->end - f->shared, unsigned(settings["seed"]))
+             ? 0
+             : 719;
+}
+
+}  // extern "C"

@@ -1,0 +1,436 @@
+"""Kernels for CUDA: their text, run by an emulated driver, and what the driver is asked."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import pickle
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+import tvm_forest
+from emulated_cuda import called, emulated, libcuda, margins_with, settings, translate
+from forests import Split, drawn_forest, forest_of
+from gpu_schedules import drawn_gpu_schedule
+from recipe_cases import CASES
+from schedules import rounding_bound
+from tvm_forest.errors import BuildError, DeviceError, InputError
+from tvm_forest.forest import Forest
+from tvm_forest.kernels import cuda_compiler, dlpack
+from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.kernels.executor import DeviceArray
+from tvm_forest.kernels.library import KernelLibrary
+from tvm_forest.kernels.plan import Allocate, Launch, Loop, Plan, evaluate
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
+
+BARRIER = "__syncthreads();"
+
+
+@functools.cache
+def forest(classes: int = 1, link: Any = "identity") -> Forest:
+    return drawn_forest(13 * classes, 3, seed=3, base=(0.5, -1.0, 2.0)[:classes], link=link)
+
+
+def schedule(name: str, layout: str, model: Forest) -> Schedule:
+    return CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
+
+
+@functools.cache
+def predictor(link: Any = "identity", classes: int = 1) -> Any:
+    return emulated(tvm_forest.build(forest(classes, link), "cuda"))
+
+
+def check(
+    model: Forest, sch: Schedule, sizes: Any = (1, 7, 33, 100), seed: int = 0, on: Any = emulated
+) -> None:
+    """Bit-equal if the order is kept, else within the bound; leaves are equal."""
+    made = on(tvm_forest.build(model, "cuda", sch, exact=sch.keeps_order), seed)
+    for n in sizes:
+        rows = hard_rows(model, n, seed=n)
+        expected = model.predict_reference(rows)
+        margin = made.predict_margin(rows).reshape(expected.shape)
+        bound = 0 if sch.keeps_order else rounding_bound(model, rows)
+        assert np.all(np.abs(margin - expected) <= bound), n
+    assert np.array_equal(made.apply(rows), model.predict_reference(rows, "apply"))
+
+
+# -- what kernels compute -------------------------------------------------------------------------
+
+KERNELS = (
+    *(("E3", "array", 1), ("E4", "packed", 3), ("E4", "ranked", 1), ("E5", "sparse", 1)),
+    *(("E5", "reorg", 3), ("E5b", "array", 3), ("E6", "array", 1), ("E6", "packed", 3)),
+    *(("E7", "sparse", 1), ("E7", "ranked", 3), ("E8", "reorg", 3), ("E8", "array", 1)),
+    *(("E13", "array", 3), ("E13", "sparse", 1)),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+def test_the_text_of_a_recipe_computes_what_the_model_says(
+    name: str, layout: str, classes: int
+) -> None:
+    model = forest(classes)
+    check(model, schedule(name, layout, model), seed=classes)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+def test_a_gpu_computes_what_the_model_says(name: str, layout: str, classes: int) -> None:
+    model = forest(classes)
+    check(model, schedule(name, layout, model), sizes=(1, 7, 100, 5000), on=lambda made, _: made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) -> None:
+    model = forest(1 + 2 * (seed % 2))
+    check(model, drawn_gpu_schedule(seed, tvm_forest.new_schedule(model)), (1, 20), seed)
+
+
+@pytest.mark.slow
+def test_tiles_of_nodes_and_float64_are_walked_by_threads() -> None:
+    model = drawn_forest(9, 4, seed=5, base=(0.1,), dtype="float64")
+    start = tvm_forest.new_schedule(model).tile_nodes(4).represent_as("sparse")
+    check(model, CASES["E4"].schedule(start))
+
+
+@pytest.mark.slow
+def test_launches_stand_in_loops_where_the_schedule_has_them() -> None:
+    model = forest(1)
+    sch = tvm_forest.new_schedule(model).tile("tree", "t0", "t1", 5).tile("batch", "b0", "b1", 8)
+    sch = sch.reorder("t0", "b0", "b1", "t1").gpu_dimension("b0", "grid.x")
+    sch = sch.gpu_dimension("b1", "block.x")
+    steps = tvm_forest.build(model, "cuda", sch).library.plans["predict"].steps
+    assert [step.count for step in steps if isinstance(step, Loop)] == [3]
+    check(model, sch)
+
+
+@pytest.mark.slow
+def test_the_size_of_a_launch_may_depend_on_the_model() -> None:
+    model = forest(3)
+    sch = tvm_forest.new_schedule(model).tile("tree", "t0", "t1", 8).tile("batch", "b0", "b1", 4)
+    sch = sch.reorder("b0", "t0", "b1", "t1", "class").unroll("t0").cache("t0")
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t1", "grid.y")
+    plan = tvm_forest.build(model, "cuda", sch, exact=False).library.plans["predict"]
+    assert "('[]', 'offset'" in str(plan)
+    check(model, sch, (1, 9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [1, 3])
+def test_values_are_those_of_the_link(classes: int) -> None:
+    link = "softmax" if classes > 1 else "sigmoid"
+    model, made = forest(classes, link), predictor(link, classes)
+    rows = hard_rows(model, 40, seed=1)
+    expected = tvm_forest.build(model).predict(rows)
+    assert np.array_equal(made.predict_margin(rows).reshape(40, -1), model.predict_reference(rows))
+    assert np.allclose(made.predict(rows), expected, rtol=1e-6, atol=1e-7)
+    assert made.predict(rows[:0]).shape == expected[:0].shape
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "needed"), [("E5b", 2), ("E6", 2), ("E13", 3)])
+def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> None:
+    model = forest(3)
+    made = tvm_forest.build(model, "cuda", schedule(name, "array", model), exact=False)
+    rows = hard_rows(model, 37, seed=1)
+    expected, bound = model.predict_reference(rows), rounding_bound(model, rows)
+    parts = made.library.source.split(BARRIER)
+    right = []
+    for i in range(len(parts)):  # the last time with all of them
+        text = ";".join(map(BARRIER.join, (parts[: i + 1], parts[i + 1 :])))
+        found = margins_with(made, text, rows)
+        if found is not None and np.all(np.abs(found - expected) <= bound):
+            right.append(i)
+    print(f"{name}: right without barrier {right[:-1]} of {len(parts) - 1}")
+    assert right[-1:] == [len(parts) - 1], "it is right with all barriers"
+    assert len(parts) - len(right) >= needed
+
+
+# -- rows on the GPU ------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """An array of another library, on device 0 unless said otherwise."""
+
+    def __init__(self, made: Any, rows: Any, device: tuple[int, int] = (2, 0)) -> None:
+        executor = made.library.executor
+        self.array = DeviceArray(executor, rows.shape, rows.dtype, 0)
+        executor.driver.upload(self.array.pointer, rows, 0)
+        self.device, self.streams = device, list[Any]()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        self.streams.append(stream)
+        return self.array.__dlpack__(stream=stream)
+
+
+def test_rows_on_the_gpu_are_not_copied_and_nobody_waits() -> None:
+    made, rows = predictor(), hard_rows(forest(), 33, seed=1)
+    there = Elsewhere(made, rows)
+    made.predict(there)
+    names = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize", "cuMemAlloc_v2")
+    before = [called(name) for name in names]
+    result = made.predict_margin(there)
+    assert [called(name) for name in names] == before
+    assert there.streams == [1, 1]  # DLPack's name of the default stream
+    assert isinstance(result, DeviceArray)
+    assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
+
+
+def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
+    made, rows = predictor(), hard_rows(forest(), 33, seed=1)
+    result = made.predict(Elsewhere(made, rows))
+    waits = called("cuStreamWaitEvent")
+    taken = dlpack.take(result, 77)
+    assert called("cuStreamWaitEvent") == waits + 1
+    assert (taken.pointer, taken.shape, taken.dtype) == (result.pointer, (33,), np.float32)
+    assert result.__dlpack_device__() == (2, 0)
+    del result, taken  # its memory waits for stream 77, then serves again
+    assert called("cuStreamWaitEvent") == waits + 2
+    assert not dlpack._exported
+
+
+def test_other_libraries_give_and_take_arrays_of_the_gpu() -> None:
+    made, rows = predictor(), hard_rows(forest(), 33, seed=1)
+    result = made.predict(tvm_ffi.from_dlpack(Elsewhere(made, rows)))
+    assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
+    taken = tvm_ffi.from_dlpack(result)
+    assert (str(taken.device), taken.shape) == ("cuda:0", (33,))
+    capsule = result.__dlpack__(stream=1)
+    del capsule, taken, result  # nobody took the array of the capsule
+    assert not dlpack._exported
+
+
+def test_threads_may_call_one_predictor_at_once() -> None:
+    model = forest(3)
+    made = emulated(tvm_forest.build(model, "cuda", schedule("E5", "array", model), exact=False))
+    parts = [hard_rows(model, 20 + i, seed=i) for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(made.predict_margin, parts))
+    for rows, margin in zip(parts, found, strict=True):
+        difference = np.abs(margin - model.predict_reference(rows))
+        assert np.all(difference <= rounding_bound(model, rows))
+
+
+@pytest.mark.slow
+def test_some_rounds_of_rows_on_the_gpu() -> None:
+    made, rows = predictor(), hard_rows(forest(), 9, seed=1)
+    found = made.predict_margin(Elsewhere(made, rows), iteration_range=(0, 5)).numpy()
+    expected = tvm_forest.build(forest()).predict_margin(rows, iteration_range=(0, 5))
+    assert np.array_equal(found, expected)
+
+
+def test_work_is_done_on_the_stream_that_was_given() -> None:
+    made, rows = copy.copy(predictor()), hard_rows(forest(), 3, seed=1)
+    emulated(made).stream = 42
+    there = Elsewhere(made, rows)
+    result = made.predict(there)
+    assert (there.streams, result.stream) == ([42], 42)
+
+
+def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
+    model = forest_of(
+        [Split(0, 0.5, -1.0, 2.0)] * 3,
+        link="sigmoid",
+        labels=np.array(["no", "yes"]),
+        label_rule="half",
+    )
+    made = emulated(tvm_forest.build(model, "cuda"))
+    rows = np.array([[0, 0, 0], [1, 0, 0]], np.float32)
+    there = Elsewhere(made, rows)
+    assert made.predict(there).tolist() == made.predict(rows).tolist() == ["no", "yes"]
+    assert np.array_equal(made.predict_proba(there), made.predict_proba(rows))
+    assert np.array_equal(made.apply(there), made.apply(rows))
+    assert np.array_equal(made.predict_per_tree(there), made.predict_per_tree(rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "device", "message"),
+    [
+        (
+            np.zeros((2, 4), np.float32),
+            (2, 1),
+            r"device \(2, 1\) of DLPack, the model is on \(2, 0",
+        ),
+        (np.zeros((2, 4), np.float32), (10, 0), r"device \(10, 0\) of DLPack"),
+        (np.zeros((2, 3), np.float32), (2, 0), r"of shape \(R, 4\), got float32 \(2, 3\)"),
+        (np.zeros((2, 4), np.float64), (2, 0), r"must be float32 .* got float64"),
+    ],
+)
+def test_rows_on_the_gpu_of_the_wrong_kind_are_refused(
+    rows: Any, device: tuple[int, int], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        predictor().predict(Elsewhere(predictor(), rows, device))
+
+
+def test_memory_is_kept_and_serves_again() -> None:
+    model = forest(3)
+    made = emulated(tvm_forest.build(model, "cuda", schedule("E5", "array", model), exact=False))
+    rows = hard_rows(model, 64, seed=1)
+    made.predict(rows)
+    before = called("cuMemAlloc_v2"), called("cuModuleLoadDataEx")
+    for n in (64, 63, 60):
+        made.predict(rows[:n])
+    assert (called("cuMemAlloc_v2"), called("cuModuleLoadDataEx")) == before
+    assert settings().emulated_contexts() == 0
+
+
+# -- plans and text -------------------------------------------------------------------------------
+
+
+def test_a_plan_survives_json() -> None:
+    blocks = ("//", ("+", "n", 7), 8)
+    launch = Launch("k", (("pointer", "part"), ("int64", "n")), (blocks, 1, 1), (8, 13, 1))
+    plan = Plan(
+        ("rows",), (Allocate("part", ("*", blocks, 416)), Loop("i", ("<", 3, "n"), (launch,)))
+    )
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.launches == (launch,)
+    assert [evaluate(blocks, {"n": n}) for n in (1, 8, 9)] == [1, 1, 2]
+    values = {"n": 3, "offset": np.array([[5, 6], [7, 8]])}
+    assert evaluate(("if", ("<", "n", 4), ("[]", "offset", "n"), ("[]", "offset", 9)), values) == 8
+
+
+def test_a_predictor_for_a_gpu_is_saved_with_its_code(tmp_path: Path) -> None:
+    model = forest()
+    made = emulated(tvm_forest.build(model, {"kind": "cuda", "device": 3}))
+    made.library.image("sm_90")
+    made.save(tmp_path / "model.tvmf")
+    back = tvm_forest.load_predictor(tmp_path / "model.tvmf")
+    assert back.library.images.keys() == {"sm_90"}
+    assert back.source("cuda") == made.whole()[0].source
+    rows = hard_rows(model, 7, seed=1)
+    assert np.array_equal(emulated(back).predict(rows), model.predict_reference(rows)[:, 0])
+    with pytest.raises(DeviceError, match="device 3 is not there|no driver"):
+        pickle.loads(pickle.dumps(back)).predict(rows)
+
+
+def test_loops_may_have_names_that_cpp_keeps_for_itself() -> None:
+    model = forest()
+    sch = tvm_forest.new_schedule(model).tile("tree", "for", "int", 3)
+    sch = sch.tile("batch", "b0", "b1", 8).reorder("b0", "b1", "for", "int")
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    check(model, sch, (9,))
+
+
+def test_constants_of_64_bits_are_exact_and_no_function_is_an_approximate_one() -> None:
+    scale = 1.1234567890123e-7
+    trees = [Split(0, 0.5, 1.0, 2.0)]
+    wide = forest_of(trees, dtype="float64", link="sigmoid", link_scale=scale)
+    text = tvm_forest.build(wide, "cuda").source("cuda")
+    bits = np.float64(scale).view(np.int64)
+    assert f"__longlong_as_double((int64_t){bits})" in text
+    assert "__expf" not in predictor("softmax", 3).source("cuda")
+    with pytest.raises(BuildError, match="'ptx' is not there; use 'cuda'"):
+        predictor().source("ptx")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+def test_compiled_kernels_compare_subnormal_numbers(tmp_path: Path, architecture: str) -> None:
+    nvcc = cuda_compiler.find_nvcc()
+    if nvcc is None or shutil.which("g++") is None:
+        pytest.skip("no nvcc")
+    model, text = forest(3, "softmax"), tmp_path / "kernels.cu"
+    library = tvm_forest.build(model, {"kind": "cuda", "arch": architecture}).library
+    assert library.images[architecture][:4] == b"\x7fELF"
+    text.write_text(library.source, encoding="utf-8")
+    command = [nvcc, "-ptx", "-o", "-", f"-arch={architecture}", *cuda_compiler.OPTIONS, str(text)]
+    ptx = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    flushing = [line for line in ptx.splitlines() if ".ftz" in line and "ex2.approx" not in line]
+    assert re.search(r"setp\.\w+\.f32", ptx)
+    assert flushing == []  # expf scales by powers of two
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() -> None:
+    made = tvm_forest.build(forest(), "cuda")
+    assert "predict_kernel" in made.source("cuda")
+    try:
+        CudaDriver()
+    except DeviceError:
+        with pytest.raises(DeviceError, match="no driver of NVIDIA found .* or use target 'llvm'"):
+            made.predict(np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("version", 11080, "driver is for CUDA 11.8, needed is 12.0 or newer; update the driver"),
+        ("devices", 0, "cuInit failed with 100, no CUDA-capable device .* nvidia-smi"),
+        ("minor", 5, "cuModuleLoadDataEx .* sm_95; .* 209, no kernel image .* its 'arch'"),
+        ("threads", 64, "128 threads per block, the GPU allows 64; use smaller tiles"),
+    ],
+)
+def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) -> None:
+    normal = {"version": 13000, "devices": 1, "minor": 0, "threads": 1024}
+    made = emulated(tvm_forest.build(forest(), "cuda"))
+    made.library.images["sm_95"] = translate(made.library.source, "sm_90")
+    settings().emulated_set(name.encode(), value)
+    try:
+        with pytest.raises(DeviceError, match=message):
+            made.predict(np.zeros((2, 4), np.float32))
+    finally:
+        settings().emulated_set(name.encode(), normal[name])
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        (
+            "cuMemAlloc_v2",
+            2,
+            r"cuMemAlloc \(.* bytes\) failed with 2, out of memory; predict fewer",
+        ),
+        ("cuLaunchKernel", 701, r"cuLaunchKernel \(grid .*, block .*\) failed with 701, too many"),
+        (
+            "cuModuleLoadDataEx",
+            222,
+            "failed with 222, .* unsupported toolchain.; update the driver",
+        ),
+        ("cuModuleGetFunction", 500, "kernel 'predict_kernel'.* failed with 500, named symbol"),
+        ("cuStreamSynchronize", 999, "cuStreamSynchronize failed with 999, unknown error"),
+    ],
+)
+def test_an_error_of_the_driver_says_call_and_remedy(call: str, code: int, message: str) -> None:
+    made = emulated(tvm_forest.build(forest(), "cuda"))
+    settings().emulated_fail(call.encode(), code)
+    try:
+        with pytest.raises(DeviceError, match=message):
+            made.predict(np.zeros((2, 4), np.float32))
+    finally:
+        settings().emulated_work()
+    assert settings().emulated_contexts() == 0
+
+
+def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
+    driver = CudaDriver(library=libcuda())
+    with pytest.raises(
+        DeviceError, match="300000 bytes of shared memory per block, the GPU allows"
+    ):
+        driver.launch(None, (1, 1, 1), (1, 1, 1), 300000, [], 0)
+
+
+def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("find_nvrtc", "find_nvcc"):
+        monkeypatch.setattr(cuda_compiler, name, lambda: None)
+    with pytest.raises(DeviceError, match="neither NVRTC nor nvcc; pip install nvidia-cuda-nvrtc"):
+        cuda_compiler.compile_cuda("", "sm_90")
+    library: KernelLibrary = tvm_forest.build(forest(), {"kind": "cuda", "arch": "sm_90"}).library
+    assert library.images == {}

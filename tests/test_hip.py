@@ -1,0 +1,221 @@
+"""The launcher for AMD's GPUs, beside a HIP runtime of the host that notes what it is asked."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hip_twin
+import tvm_forest
+from test_rocm import forest, made, needs_linker
+from tvm_forest.errors import DeviceError
+from tvm_forest.kernels.executor import DeviceArray, Executor
+from tvm_forest.kernels.hip import HipDriver
+from tvm_forest.kernels.library import Backend
+from tvm_forest.probe_rows import hard_rows
+
+pytestmark = [
+    needs_linker,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc"),
+]
+TARGET = {"kind": "rocm", "mcpu": "gfx942"}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: Any) -> tuple[str, Any, bytes]:
+    """Path of the runtime, the runtime, and the code object that it knows."""
+    folder = tmp_path_factory.mktemp("hip")
+    schedule = tvm_forest.build(forest(), TARGET).schedule
+    compiled, _ = made(forest(), schedule, "gfx942")
+    runtime = hip_twin.mock_runtime(compiled, folder)
+    return str(folder / "libamdhip64.so"), runtime, compiled.image
+
+
+@pytest.fixture
+def hip(library: Any) -> Any:
+    """The runtime as it was at first."""
+    runtime = library[1]
+    runtime.mock_reset()
+    runtime.mock_gpu(b"gfx942", 64)
+    return runtime
+
+
+def calls(runtime: Any) -> list[str]:
+    lines = runtime.mock_log().decode().splitlines()
+    runtime.mock_reset()
+    return lines
+
+
+def predictor_on(path: str) -> tvm_forest.Predictor:
+    predictor = tvm_forest.build(forest(), TARGET)
+    predictor.library.backend = Backend(lambda: HipDriver(library=path), lambda *_: b"")
+    return predictor
+
+
+def test_a_predictor_computes_what_the_model_says(library: Any, hip: Any) -> None:
+    predictor = predictor_on(library[0])
+    for n in (1, 129, 300):
+        rows = hard_rows(forest(), n, seed=n)
+        expected = forest().predict_reference(rows)[:, 0]
+        assert predictor.predict_margin(rows).tobytes() == expected.tobytes()
+
+
+def test_a_call_is_uploads_a_launch_and_a_download(library: Any, hip: Any) -> None:
+    predictor = predictor_on(library[0])
+    predictor.predict(hard_rows(forest(), 5, seed=0))
+    calls(hip)
+    predictor.predict(hard_rows(forest(), 300, seed=0))
+    made_calls = [line for line in calls(hip) if not line.startswith("hipMalloc")]
+    assert made_calls == [
+        f"hipMemcpyHtoDAsync {300 * 4 * 4} stream (nil)",
+        "hipModuleLaunchKernel predict_kernel_twin grid 3 1 1 block 128 1 1 shared 0 stream (nil)",
+        f"hipMemcpyDtoHAsync {300 * 4} stream (nil)",
+        "hipStreamSynchronize stream (nil)",
+    ]
+
+
+def test_a_gpu_is_opened_once_and_no_rows_launch_nothing(library: Any, hip: Any) -> None:
+    predictor = predictor_on(library[0])
+    rows = hard_rows(forest(), 3, seed=0)
+    predictor.predict(rows)
+    opened = calls(hip)
+    assert opened[:2] == ["hipInit 0", "hipRuntimeGetVersion"]
+    assert [x for x in opened if "Module" in x][:2] == [
+        "hipModuleLoadData ELF",
+        "hipModuleGetFunction predict_kernel",
+    ]
+    predictor.predict(rows)
+    assert not any(x.startswith(("hipInit", "hipModuleLoad", "hipMalloc")) for x in calls(hip))
+    assert predictor.predict(rows[:0]).shape == (0,)
+    assert not any("Launch" in x for x in calls(hip))
+
+
+def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:
+    tvm_forest.build(forest(), TARGET).save(tmp_path / "model.tvmf")
+    loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")
+    assert loaded.library.images == {"gfx942": loaded.library.image("gfx942")}
+    loaded.library.backend = Backend(lambda: HipDriver(library=library[0]), lambda *_: b"")
+    rows = hard_rows(forest(), 9, seed=2)
+    assert np.array_equal(loaded.predict(rows), forest().predict_reference(rows)[:, 0])
+
+
+def test_rows_on_the_gpu_stay_there_and_so_do_results(library: Any, hip: Any) -> None:
+    predictor, rows = predictor_on(library[0]), hard_rows(forest(), 50, seed=1)
+    expected = predictor.predict(rows)
+    executor = predictor.library.executor
+    there = DeviceArray(executor, rows.shape, rows.dtype, 0)
+    executor.driver.upload(there.pointer, rows, 0)
+    calls(hip)
+    found = predictor.predict(there)
+    assert not any("Memcpy" in x or "Synchronize" in x for x in calls(hip))
+    assert found.__dlpack_device__() == (10, 0)  # ROCm, the first GPU
+    assert np.array_equal(found.numpy(), expected)
+
+
+def test_streams_wait_for_each_other_by_an_event(library: Any, hip: Any) -> None:
+    driver = HipDriver(library=library[0])
+    calls(hip)
+    driver.wait(0x10, 0x20)
+    driver.synchronize(0x10)
+    assert calls(hip) == [
+        "hipEventCreateWithFlags 2",
+        "hipEventRecord stream 0x20",
+        "hipStreamWaitEvent stream 0x10 0",
+        "hipEventDestroy",
+        "hipStreamSynchronize stream 0x10",
+    ]
+
+
+def test_the_callers_own_gpu_is_chosen_again(library: Any, hip: Any) -> None:
+    hip.mock_about(60_200_000, 2)
+    driver, chosen = HipDriver(1, library[0]), ctypes.c_int()
+    hip.hipSetDevice(0)
+    pointer = driver.allocate(100)
+    hip.hipGetDevice(ctypes.byref(chosen))
+    assert chosen.value == 0
+    before = hip.mock_pieces()
+    driver.free(pointer)
+    assert hip.mock_pieces() == before - 1
+    with pytest.raises(DeviceError, match="hipFree failed with 1"):
+        driver.free(pointer)
+
+
+FAILURES = {
+    "hipInit": (100, "hipInit failed with 100, an error; check with rocminfo"),
+    "hipModuleLoadData": (209, "hipModuleLoadData failed with 209, an error; build for this GPU"),
+    "hipModuleGetFunction": (
+        500,
+        r"\(kernel 'predict_kernel'\) failed with 500, .*build the model",
+    ),
+    "hipMalloc": (2, r"hipMalloc \(512 bytes\) failed with 2, out of memory; predict fewer rows"),
+    "hipMemcpyHtoDAsync": (1, "hipMemcpyHtoDAsync failed with 1, an error; see the error codes"),
+    "hipModuleLaunchKernel": (
+        9,
+        r"\('predict_kernel', grid \(1, 1, 1\), block \(128, 1, 1\), 0 bytes shared\) failed ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_call_that_fails_says_which_and_what_helps(library: Any, hip: Any, name: str) -> None:
+    code, message = FAILURES[name]
+    predictor = predictor_on(library[0])
+    hip.mock_fail(name.encode(), code)
+    with pytest.raises(DeviceError, match=f"^rocm: .*{message}"):
+        predictor.predict(hard_rows(forest(), 3, seed=0))
+
+
+def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: Any) -> None:
+    hip.mock_gpu(b"gfx90a", 64)
+    with pytest.raises(
+        DeviceError, match=r"is for gfx942, the GPU is a gfx90a; .*'mcpu': 'gfx90a'"
+    ):
+        Executor(HipDriver(library=library[0]), library[2])
+    assert not any("ModuleLoad" in line for line in calls(hip))
+
+
+@pytest.mark.parametrize(
+    ("version", "count", "message"),
+    [
+        (50_300_000, 1, "the HIP runtime is 5.3, needed is 5.7 or newer; update ROCm"),
+        (60_200_000, 0, "device 0 is not there, the runtime shows 0; give another 'device'"),
+    ],
+)
+def test_a_machine_that_cannot_run_it_is_refused(
+    library: Any, hip: Any, version: int, count: int, message: str
+) -> None:
+    hip.mock_about(version, count)
+    with pytest.raises(DeviceError, match=message):
+        HipDriver(library=library[0])
+
+
+def test_a_machine_without_a_runtime_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"no HIP runtime found \(tried .*use target 'llvm'"):
+        HipDriver(library=str(tmp_path / "libamdhip64.so"))
+
+
+def test_launches_that_do_not_fit_are_refused(library: Any, hip: Any) -> None:
+    driver = HipDriver(library=library[0])
+    kernel = driver.function(driver.load(library[2]), "predict_kernel")
+    given = [ctypes.c_uint64(0)] * len(kernel.about.arguments)
+    for block, shared, message in (
+        ((512, 1, 1), 0, "takes 512 threads per block, 256 are allowed; use smaller tiles"),
+        ((64, 1, 1), 70_000, r"takes 7\d+ bytes of shared memory per block, 65536 are allowed"),
+    ):
+        with pytest.raises(DeviceError, match=message):
+            driver.launch(kernel, (1, 1, 1), block, shared, given, 0)
+    with pytest.raises(DeviceError, match=r"takes arguments of \[8, .*, got \[8, 8\]"):
+        driver.launch(kernel, (1, 1, 1), (64, 1, 1), 0, given[:2], 0)
+
+
+def test_memory_that_is_not_of_the_gpu_is_never_written(library: Any, hip: Any) -> None:
+    driver = HipDriver(library=library[0])
+    pointer = driver.allocate(8)
+    driver.upload(pointer, np.zeros(2, np.float32), 0)
+    with pytest.raises(DeviceError, match="hipMemcpyHtoDAsync failed with 1"):
+        driver.upload(pointer, np.zeros(3, np.float32), 0)

@@ -1,0 +1,73 @@
+"""Random schedules for GPUs compute what the model says, thread by thread.
+
+By hand, for any number of them, with a summary at the end:
+
+    python tests/test_random_gpu_schedules.py 0 300
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import traceback
+from collections import Counter
+
+import pytest
+
+import tvm_forest
+from forests import drawn_forest
+from gpu_schedules import LAYOUTS, ORDERS, check, drawn_gpu_schedule
+from tvm_forest.forest import Forest
+from tvm_forest.schedule_prims import Schedule
+
+SEEDS = 24
+
+
+@functools.cache
+def forest(classes: int) -> Forest:
+    return drawn_forest(13 * classes, 3, seed=3, base=(0.5, -1.0, 2.0)[:classes])
+
+
+def drawn(seed: int) -> tuple[Forest, Schedule]:
+    """Return the forest and the schedule of a seed."""
+    model = forest(1 + 2 * (seed % 2))
+    return model, drawn_gpu_schedule(seed, tvm_forest.new_schedule(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_gpu_schedules_compute_what_the_model_says(seed: int) -> None:
+    check(*drawn(seed), ORDERS[seed // 2 % 2], (1, 7, 20))
+
+
+def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:
+    schedules = [drawn(seed)[1] for seed in range(100)]
+    words = Counter(step.do for sch in schedules for step in sch.steps)
+    asked = ("shared_reduce", "vector_reduce", "atomic_reduce", "cache", "interleave")
+    for word in (*asked, "unroll", "unroll_walk", "peel_walk", "split", "specialize"):
+        assert words[word] >= 5, word
+    assert {sch.representation for sch in schedules} == set(LAYOUTS)
+    assert {sch.keeps_order for sch in schedules} == {True, False}
+
+
+def summary(first: int, stop: int) -> int:
+    """Check many seeds; print every failure with its schedule, and counts of what was met."""
+    words, exact, failed, begin = Counter[str](), 0, [], time.perf_counter()
+    for seed in range(first, stop):
+        model, sch = drawn(seed)
+        try:
+            check(model, sch, ORDERS[seed // 2 % 2], (1, 7, 20))
+        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
+            failed.append(seed)
+            print(f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{sch}", flush=True)
+        words.update({step.do for step in sch.steps})
+        exact += sch.keeps_order
+    print(f"seeds {first} to {stop - 1}: {len(failed)} failed {failed}")
+    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
+    print("with:", dict(words.most_common()))
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(summary(int(sys.argv[1]), int(sys.argv[2])) > 0)
