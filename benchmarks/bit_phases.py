@@ -1,12 +1,13 @@
 """Where the time of a bit-sliced prediction goes, and what bounds it.
 
-    python benchmarks/bit_phases.py [--models airline higgs year]
+    python benchmarks/bit_phases.py [--models airline higgs year letters]
 
-Nothing is timed inside of the code. A phase is what a model with more of it takes longer: with each
-tree twice (walk and leaves), or with as many trees again that are a single leaf (leaves). The rest
-is reading rows, searching cuts and writing planes. One thread, batches of 4,096 rows in rotation,
-processor time, the minimum of the rounds. Bounds are instructions counted in the assembly over six
-a cycle, and bytes read over 20 GB/s, at the given clock.
+Nothing is timed inside of the code. A phase is the time that is gone when it is left out, which
+gives wrong answers: first trees are not walked, then planes are not written (predicates), then
+values are not searched (ranking) and not even read (transposing: columns are read out of rows).
+What is left is the leaves. One thread, batches of 4,096 rows in rotation, processor time, the
+minimum of the rounds. Bounds are instructions counted in the assembly over six a cycle, and bytes
+read over 20 GB/s, at the given clock.
 """
 
 from __future__ import annotations
@@ -14,26 +15,31 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
+from tvm import tirx
 
 import models
 import tvm_forest
 from tvm_forest import Forest
-from tvm_forest.forest import LEAF
-from tvm_forest.forest_passes.ordering import take_trees
 from tvm_forest.forest_passes.plain import plain
+from tvm_forest.passes.bit_walk import BitWalk
+from tvm_forest.passes.code import i64
+from tvm_forest.passes.plane_writer import PlaneWriter
+from tvm_forest.passes.row_codes import _Search
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search import bits
 
 ROWS, BATCHES, ROUNDS = 4096, 6, 12
 BLOCK = 512
 A_CYCLE, GIGABYTES = 6, 20.0
-VALUE, PLANE, SLOT, LEAVES = 14, 3, 4, 62
-"""Instructions for a value of two steps; for a plane, for a slot and for 64 leaves of a block."""
+READ, VALUE, PLANE, SLOT, LEAVES = 2, 12, 3, 4, 62
+"""Instructions to read a value and to search it in two steps; for a plane and a slot of a block,
+and for 64 leaves."""
 
 
 class Phase(NamedTuple):
@@ -44,33 +50,59 @@ class Phase(NamedTuple):
     bound: float
 
 
-def with_leaves(forest: Forest, count: int) -> Forest:
-    """Add trees that are a single leaf."""
-    new = {
-        "feature": np.full(count, LEAF, np.int32),
-        "threshold": np.zeros(count, forest.threshold.dtype),
-        "default_left": np.zeros(count, bool),
-        "left": np.full(count, LEAF, np.int32),
-        "right": np.full(count, LEAF, np.int32),
-        "leaf_value": np.zeros((count, 1), forest.leaf_value.dtype),
-        "node_id": np.zeros(count, np.int32),
-        "tree_class": np.arange(count, dtype=np.int32) % forest.n_outputs,
-        "tree_id": np.arange(count, dtype=np.int32) + forest.n_trees,
-    }
-    fields = {name: np.concatenate([getattr(forest, name), x]) for name, x in new.items()}
-    ends = forest.tree_offset[-1] + np.arange(1, count + 1)
-    fields["tree_offset"] = np.append(forest.tree_offset, ends)
-    return replace(forest, **fields, tree_round=None, hits=None)
+def read_only(search: Any, first: Any, rows: list[Any]) -> None:
+    """Store the values themselves in the place of their ranks."""
+    values = search._values([first + r for r in rows])
+    name = "low" if search.columns.steps <= 2 else "codes"
+    search._store(name, [[search.column, r] for r in rows], values)
 
 
-def nanoseconds(forests: dict[str, Forest]) -> dict[str, float]:
-    """Time models in turns; nanoseconds a row of each."""
-    first = next(iter(forests.values()))
-    rows = [typical_rows(first, ROWS, seed=seed) for seed in range(BATCHES)]
-    made = {
-        name: tvm_forest.build(f, schedule=bits.sliced(tvm_forest.new_schedule(f), BLOCK, False))
-        for name, f in forests.items()
-    }
+def left_out(emitter: Any, *args: Any) -> None:
+    """Emit nothing."""
+    emitter.code.add(tirx.Evaluate(0))
+
+
+def first_planes(walk: Any) -> Any:
+    """Take the first planes for the number of the leaf."""
+    bits = walk.tree.rep.bits
+    found = tirx.decl_buffer((i64(bits), i64(walk.words)), "uint64", "bits", scope="global")
+    walk.code.add(tirx.AllocBuffer(found))
+    for bit in range(bits):
+        place = [i64(bit), walk._lanes(i64(0))]
+        walk.code.add(tirx.BufferStore(found, walk._plane(i64(bit)), place))
+    return found
+
+
+def built(forest: Forest) -> tvm_forest.Predictor:
+    """Compile a model for blocks of rows in bits."""
+    sch = bits.sliced(tvm_forest.new_schedule(forest), BLOCK, False)
+    return tvm_forest.build(forest, schedule=sch)
+
+
+PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "walk": (BitWalk, "numbers", first_planes),
+    "predicates": (PlaneWriter, "write", left_out),
+    "ranking": (_Search, "emit", read_only),
+    "transposing": (_Search, "emit", left_out),
+}
+"""What emits each phase, and what is emitted in its place."""
+
+
+def variants(forest: Forest) -> dict[str, tvm_forest.Predictor]:
+    """Compile a model with one phase less each time; the key is the phase that comes next."""
+    made = {}
+    with ExitStack() as less:
+        for name, (owner, method, instead) in PARTS.items():
+            made[name] = built(forest)
+            less.enter_context(mock.patch.object(owner, method, instead))
+        made["leaves"] = built(forest)
+    return made
+
+
+def nanoseconds(made: dict[str, tvm_forest.Predictor]) -> dict[str, float]:
+    """Time predictors in turns; nanoseconds a row of each."""
+    forest = made["leaves"].forest
+    rows = [typical_rows(forest, ROWS, seed=seed) for seed in range(BATCHES)]
     best = dict.fromkeys(made, np.inf)
     for _, (name, predictor) in itertools.product(range(ROUNDS), made.items()):
         begin = time.process_time()
@@ -82,31 +114,28 @@ def nanoseconds(forests: dict[str, Forest]) -> dict[str, float]:
 
 def phases(forest: Forest, gigahertz: float) -> Iterator[Phase]:
     """Measure the phases of a model."""
-    trees, counts = np.arange(forest.n_trees), bits.counts_of(forest)
-    twice = take_trees(forest, np.tile(trees, 2))
-    took = nanoseconds(
-        {
-            "all": forest,
-            "twice": replace(twice, tree_round=None),
-            "leaves": with_leaves(forest, forest.n_trees),
-        }
-    )
-    leaves = took["leaves"] - took["all"]
-    walk = took["twice"] - took["all"] - leaves
-    cycle = 1 / gigahertz
+    counts, took = bits.counts_of(forest), nanoseconds(variants(forest))
     width = forest.n_features * np.dtype(forest.row_dtype).itemsize
-    coded = VALUE * counts.columns + PLANE * counts.tests / BLOCK
-    coded = max(coded / A_CYCLE * cycle, width / GIGABYTES)
-    yield Phase("code rows, write planes", took["all"] - leaves - walk, coded)
-    yield Phase("walk", walk, SLOT * counts.slots / A_CYCLE / BLOCK * cycle)
-    yield Phase("leaves", leaves, LEAVES * counts.trees / 64 / A_CYCLE * cycle)
-    yield Phase("all", took["all"], np.nan)
+    instructions = {
+        "walk": SLOT * (counts.slots + counts.selections) / BLOCK,
+        "predicates": PLANE * counts.tests / BLOCK,
+        "ranking": VALUE * counts.columns,
+        "transposing": READ * counts.columns,
+        "leaves": LEAVES * counts.trees / 64,
+    }
+    left = [*list(took.values())[1:], 0.0]
+    measured = {name: took[name] - less for name, less in zip(took, left, strict=True)}
+    for name, count in instructions.items():
+        bound = count / A_CYCLE / gigahertz
+        bound = max(bound, width / GIGABYTES) if name == "transposing" else bound
+        yield Phase(name, measured[name], bound)
+    yield Phase("all", took["walk"], np.nan)
 
 
 def main() -> None:
     """Print a table for each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["airline", "higgs", "year"])
+    parser.add_argument("--models", nargs="+", default=["airline", "higgs", "year", "letters"])
     parser.add_argument("--gigahertz", type=float, default=2.6, help="clock that bounds assume")
     options = parser.parse_args()
     for name in options.models:

@@ -1,0 +1,62 @@
+"""List what the kernels of every recipe need of AMD's GPUs; neither ROCm nor a GPU is needed.
+
+    python benchmarks/rocm_code.py                 # needs ld.lld, or ziglang
+
+Writes docs/rocm_code.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import tvm_forest
+from gpu_code import LAYOUTS, SCHEDULES
+from real_models import published
+from tvm_forest import Schedule
+from tvm_forest.errors import ForestError
+from tvm_forest.kernels import code_object
+
+GPUS = ("gfx90a", "gfx942", "gfx1100")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "rocm_code.md"
+HEAD = """\
+# What kernels need of a GPU of AMD
+
+Written by `python benchmarks/rocm_code.py`: the kernels of `predict` for `airline` (100 trees of
+depth 8), in every recipe for GPUs and every layout for whole nodes. A cell gives vector registers /
+scalar registers / bytes of shared memory of a block / spilled registers, each of the kernel that
+needs most.
+"""
+
+
+def main() -> None:
+    """Print a table; write it too if asked."""
+    parser = argparse.ArgumentParser(description="registers and memory of all kernels for ROCm")
+    parser.add_argument("--out", type=Path, default=PAGE, help="Markdown file to write")
+    options = parser.parse_args()
+    start = tvm_forest.new_schedule(published("airline"))
+    lines = ["| recipe | layout |" + "".join(f" {gpu} |" for gpu in GPUS)]
+    lines.append("|---|---|" + "---|" * len(GPUS))
+    for name, write in SCHEDULES.items():
+        for layout in LAYOUTS:
+            cells = [measured(write(start).represent_as(layout), gpu) for gpu in GPUS]
+            lines.append(f"| `{name}` | {layout} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    options.out.write_text("\n".join([HEAD, *lines, ""]), encoding="utf-8")
+
+
+def measured(schedule: Schedule, gpu: str) -> str:
+    """Return what the kernels for a GPU need, or why there are none."""
+    target = {"kind": "rocm", "mcpu": gpu}
+    try:
+        library = tvm_forest.build(published("airline"), target, schedule, exact=False).library
+    except ForestError as error:
+        return str(error).splitlines()[0].partition("; ")[0]
+    kernels = code_object.read(library.images[gpu]).kernels.values()
+    assert not any(kernel.flushes_denormals for kernel in kernels)
+    needs = ((k.vgprs, k.sgprs, k.shared, k.spills) for k in kernels)
+    return " / ".join(str(max(values)) for values in zip(*needs, strict=True))
+
+
+if __name__ == "__main__":
+    main()
