@@ -27,6 +27,7 @@ from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.kernels import cuda_compiler, dlpack
 from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.kernels.driver import Function
 from tvm_forest.kernels.executor import DeviceArray
 from tvm_forest.kernels.library import KernelLibrary
 from tvm_forest.kernels.plan import Allocate, Launch, Loop, Plan, evaluate
@@ -372,10 +373,10 @@ def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("version", 11080, "driver is for CUDA 11.8, needed is 12.0 or newer; update the driver"),
+        ("version", 11080, "driver is of version 11.8, needed is 12.0 or newer; update the driver"),
         ("devices", 0, "cuInit failed with 100, no CUDA-capable device .* nvidia-smi"),
         ("minor", 5, "cuModuleLoadDataEx .* sm_95; .* 209, no kernel image .* its 'arch'"),
-        ("threads", 64, "128 threads per block, the GPU allows 64; use smaller tiles"),
+        ("threads", 64, "takes 128 threads per block, 64 are allowed; use smaller tiles"),
     ],
 )
 def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) -> None:
@@ -398,7 +399,11 @@ def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) 
             2,
             r"cuMemAlloc \(.* bytes\) failed with 2, out of memory; predict fewer",
         ),
-        ("cuLaunchKernel", 701, r"cuLaunchKernel \(grid .*, block .*\) failed with 701, too many"),
+        (
+            "cuLaunchKernel",
+            701,
+            r"cuLaunchKernel \(.*, grid .*, block .*\) failed with 701, too many",
+        ),
         (
             "cuModuleLoadDataEx",
             222,
@@ -419,12 +424,20 @@ def test_an_error_of_the_driver_says_call_and_remedy(call: str, code: int, messa
     assert settings().emulated_contexts() == 0
 
 
+def test_events_tell_how_long_the_work_between_them_took() -> None:
+    made = emulated(tvm_forest.build(forest(), "cuda"))
+    rows, driver = np.zeros((900, 4), np.float32), made.library.executor.driver
+    first = driver.mark(0)
+    made.predict(rows)
+    assert 0 < driver.seconds(first, driver.mark(0), 0) < 60
+
+
 def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
     driver = CudaDriver(library=libcuda())
     with pytest.raises(
-        DeviceError, match="300000 bytes of shared memory per block, the GPU allows"
+        DeviceError, match="300000 bytes of shared memory per block, .* are allowed"
     ):
-        driver.launch(None, (1, 1, 1), (1, 1, 1), 300000, [], 0)
+        driver.launch(Function(None, "wide"), (1, 1, 1), (1, 1, 1), 300000, [], 0)
 
 
 def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

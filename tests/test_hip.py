@@ -131,6 +131,13 @@ def test_streams_wait_for_each_other_by_an_event(library: Any, hip: Any) -> None
     ]
 
 
+def test_events_tell_how_long_the_work_between_them_took(library: Any, hip: Any) -> None:
+    driver = HipDriver(library=library[0])
+    assert driver.seconds(driver.mark(0x10), driver.mark(0x10), 0x10) == pytest.approx(0.0015)
+    asked = ["hipStreamSynchronize stream 0x10", "hipEventElapsedTime", "hipEventDestroy"]
+    assert calls(hip)[-4:] == [*asked, "hipEventDestroy"]
+
+
 def test_the_callers_own_gpu_is_chosen_again(library: Any, hip: Any) -> None:
     hip.mock_about(60_200_000, 2)
     driver, chosen = HipDriver(1, library[0]), ctypes.c_int()
@@ -182,8 +189,8 @@ def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: 
 @pytest.mark.parametrize(
     ("version", "count", "message"),
     [
-        (50_300_000, 1, "the HIP runtime is 5.3, needed is 5.7 or newer; update ROCm"),
-        (60_200_000, 0, "device 0 is not there, the runtime shows 0; give another 'device'"),
+        (50_300_000, 1, "the HIP runtime is of version 5.3, needed is 5.7 or newer; update ROCm"),
+        (60_200_000, 0, "device 0 is not there, the HIP runtime shows 0; give another 'device'"),
     ],
 )
 def test_a_machine_that_cannot_run_it_is_refused(

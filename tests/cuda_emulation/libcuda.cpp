@@ -9,6 +9,7 @@
 // is filled with rubbish before each block.
 #include <algorithm>
 #include <cstdint>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
@@ -152,7 +153,7 @@ std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"majo
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
 std::map<char*, size_t> allocations;
-long contexts = 0, waits = 0;
+long contexts = 0;
 
 struct Function {
   void (*call)(void**);
@@ -257,10 +258,16 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void*) { CA
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoHAsync_v2") std::memcpy(to, (void*)from, size); return 0; }
 int cuStreamSynchronize(void*) { CALL("cuStreamSynchronize") return guarded() ? 0 : 700; }
 
-int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = &waits; return 0; }
-int cuEventRecord(void*, void*) { CALL("cuEventRecord") return 0; }
+using Clock = std::chrono::steady_clock;
+int cuEventCreate(Clock::time_point** event, unsigned) { CALL("cuEventCreate") *event = new Clock::time_point; return 0; }
+int cuEventRecord(Clock::time_point* event, void*) { CALL("cuEventRecord") *event = Clock::now(); return 0; }
 int cuStreamWaitEvent(void*, void*, unsigned) { CALL("cuStreamWaitEvent") return 0; }
-int cuEventDestroy_v2(void*) { CALL("cuEventDestroy_v2") return 0; }
+int cuEventElapsedTime(float* milliseconds, Clock::time_point* first, Clock::time_point* last) {
+  CALL("cuEventElapsedTime")
+  *milliseconds = std::chrono::duration<float, std::milli>(*last - *first).count();
+  return 0;
+}
+int cuEventDestroy_v2(Clock::time_point* event) { CALL("cuEventDestroy_v2") delete event; return 0; }
 
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned, void*, void** arguments, void**) {

@@ -1,8 +1,7 @@
 """GPUs of NVIDIA, through the driver's own library.
 
-takes: cubins or PTX; gives: a Driver. Needs libcuda and no toolkit; see `driver.Driver` for what
-the methods do. The primary context is used, as CUDA's runtime and PyTorch do, so that their
-pointers and streams are ours as well.
+takes: cubins or PTX; gives: a Driver. Needs libcuda and no toolkit. The primary context is used, as
+CUDA's runtime and PyTorch do, so that their pointers and streams are ours as well.
 """
 
 from __future__ import annotations
@@ -12,47 +11,60 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import DeviceError
-from ..forest import Array
-from .driver import Size
+from .driver import SMALLER, Driver, Function, Names, Size, open_library
 
 LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
-
-OLDEST = 12000
-"""Driver versions count 1000 * major + 10 * minor."""
+MISSING = (
+    "cuda: no driver of NVIDIA found (tried {tried}); run where there is a GPU and its driver, or "
+    "use target 'llvm'"
+)
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
-REMEDIES = {
-    1: "map the loop over rows to grid.x, or predict fewer rows: y and z have 65535 blocks at most",
-    2: "predict fewer rows at a time, or free memory of the GPU",
-    100: "check with nvidia-smi that a GPU is visible, and CUDA_VISIBLE_DEVICES",
-    200: OLD_DRIVER,
-    209: "the code is for another GPU; build with its 'arch' in the target, or leave 'arch' out",
-    222: OLD_DRIVER,
-    500: "build the model again",
-    701: "use smaller tiles in the schedule",
-}
-"""What helps against errors of the driver, by their numbers."""
 
 ATTRIBUTES = {"threads": 1, "shared": 8, "major": 75, "minor": 76, "most_shared": 97}
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 DYNAMIC_SHARED = 8
-NO_TIMING = 2
-
-Pointer = ctypes.c_uint64
 
 
-class CudaDriver:
-    """A GPU of NVIDIA.
-
-    Attributes:
-        name: "cuda".
-        device: its number.
-        architecture: such as "sm_90".
-        limits: threads and bytes of shared memory of a block.
-    """
+class CudaDriver(Driver):
+    """A GPU of NVIDIA; `limits` also have bytes of shared memory for kernels that ask for more."""
 
     name = "cuda"
+    names = Names(
+        init="cuInit",
+        version="cuDriverGetVersion",
+        devices="cuDeviceGetCount",
+        function="cuModuleGetFunction",
+        allocate="cuMemAlloc_v2",
+        free="cuMemFree_v2",
+        upload="cuMemcpyHtoDAsync_v2",
+        download="cuMemcpyDtoHAsync_v2",
+        launch="cuLaunchKernel",
+        synchronize="cuStreamSynchronize",
+        event="cuEventCreate",
+        record="cuEventRecord",
+        wait="cuStreamWaitEvent",
+        elapsed="cuEventElapsedTime",
+        forget="cuEventDestroy_v2",
+        runtime="the driver",
+        update="update the driver of the GPU",
+        visible="CUDA_VISIBLE_DEVICES",
+        manual="CUDA's documentation of the driver API",
+        oldest=12000,
+        major=1000,
+    )
+    remedies = {
+        1: "map the loop over rows to grid.x, or predict fewer rows: y and z have 65535 blocks at "
+        "most",
+        2: "predict fewer rows at a time, or free memory of the GPU",
+        100: "check with nvidia-smi that a GPU is visible, and CUDA_VISIBLE_DEVICES",
+        200: OLD_DRIVER,
+        209: "the code is for another GPU; build with its 'arch' in the target, or leave 'arch' "
+        "out",
+        222: OLD_DRIVER,
+        500: "build the model again",
+        701: SMALLER,
+    }
 
     def __init__(self, device: int = 0, library: str | None = None) -> None:
         """Open a GPU.
@@ -64,22 +76,8 @@ class CudaDriver:
         Raises:
             DeviceError: no driver, a driver that is too old, or no such GPU.
         """
-        self._cuda = _library((library,) if library else LIBRARIES)
-        self.device = device
-        version, handle, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(version))
-        if version.value < OLDEST:
-            raise DeviceError(
-                f"cuda: the driver is for CUDA {_dotted(version.value)}, needed is "
-                f"{_dotted(OLDEST)} or newer; update the driver of the GPU"
-            )
-        self._call("cuInit", 0)
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        if not 0 <= device < count.value:
-            raise DeviceError(
-                f"cuda: argument 'target': device {device} is not there, the driver shows "
-                f"{count.value}; give another 'device', or check CUDA_VISIBLE_DEVICES"
-            )
+        super().__init__(device, open_library((library,) if library else LIBRARIES, MISSING))
+        handle = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(handle), device)
         self._context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
@@ -98,139 +96,32 @@ class CudaDriver:
         size = ctypes.c_void_p(len(log))
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), size)
         with self._current():
-            code = self._cuda.cuModuleLoadDataEx(
+            code = self._library.cuModuleLoadDataEx(
                 ctypes.byref(module), image + b"\0", 2, options, values
             )
         said = log.value.decode(errors="replace").strip()
         self._check("cuModuleLoadDataEx", code, f"on {self.architecture}; {said}".rstrip("; "))
         return module
 
-    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+    def function(self, module: ctypes.c_void_p, name: str) -> Function:
         """Return a kernel of a module."""
-        function = ctypes.c_void_p()
-        with self._current():
-            code = self._cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
-        self._check("cuModuleGetFunction", code, f"kernel '{name}'")
-        return function
+        return self._function(module, name)
 
-    def allocate(self, size: int) -> int:
-        """Return the address of so many bytes of the GPU's memory."""
-        pointer = Pointer()
-        with self._current():
-            code = self._cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(max(1, size)))
-        self._check("cuMemAlloc", code, f"{size} bytes")
-        return pointer.value
-
-    def free(self, pointer: int) -> None:
-        """Give memory back; waits for the GPU."""
-        with self._current():
-            self._call("cuMemFree_v2", Pointer(pointer))
-
-    def upload(self, pointer: int, array: Array, stream: int) -> None:
-        """Copy a C-ordered array to the GPU."""
-        place, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
-        with self._current():
-            self._call("cuMemcpyHtoDAsync_v2", Pointer(pointer), place, size, _stream(stream))
-
-    def download(self, array: Array, pointer: int, stream: int) -> None:
-        """Copy from the GPU into a C-ordered array."""
-        place, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
-        with self._current():
-            self._call("cuMemcpyDtoHAsync_v2", place, Pointer(pointer), size, _stream(stream))
-            self._call("cuStreamSynchronize", _stream(stream))
-
-    def launch(
-        self,
-        function: Any,
-        grid: Size,
-        block: Size,
-        shared: int,
-        arguments: Sequence[Any],
-        stream: int,
-    ) -> None:
-        """Start a kernel."""
-        self._check_limits(block, shared)
-        places = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        with self._current():
-            if shared > self.limits["shared"]:
-                self._call("cuFuncSetAttribute", function, DYNAMIC_SHARED, shared)
-            code = self._cuda.cuLaunchKernel(
-                function, *grid, *block, shared, _stream(stream), places, None
-            )
-        self._check("cuLaunchKernel", code, f"grid {grid}, block {block}, {shared} bytes shared")
-
-    def _check_limits(self, block: Size, shared: int) -> None:
-        threads = block[0] * block[1] * block[2]
-        for what, wanted, most in (
-            ("threads per block", threads, self.limits["threads"]),
-            ("bytes of shared memory per block", shared, self.limits["most_shared"]),
-        ):
-            if wanted > most:
-                raise DeviceError(
-                    f"cuda: {wanted} {what}, the GPU allows {most}; use smaller tiles in the "
-                    "schedule"
-                )
-
-    def synchronize(self, stream: int) -> None:
-        """Wait for all work on a stream."""
-        with self._current():
-            self._call("cuStreamSynchronize", _stream(stream))
-
-    def wait(self, stream: int, other: int) -> None:
-        """Let later work on `stream` wait for what is on `other` now."""
-        event = ctypes.c_void_p()
-        with self._current():
-            self._call("cuEventCreate", ctypes.byref(event), NO_TIMING)
-            self._call("cuEventRecord", event, _stream(other))
-            self._call("cuStreamWaitEvent", _stream(stream), event, 0)
-            self._call("cuEventDestroy_v2", event)
-
-    # -- calls ------------------------------------------------------------------------------------
+    def _prepare(self, function: Function, block: Size, shared: int, given: Sequence[Any]) -> None:
+        limits = self.limits
+        self._check_block(function.name, block, limits["threads"], shared, limits["most_shared"])
+        if shared > limits["shared"]:
+            self._do("cuFuncSetAttribute", function.handle, DYNAMIC_SHARED, shared)
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """Use the GPU's context on the calling thread, and the caller's own afterwards."""
         self._call("cuCtxPushCurrent_v2", self._context)
         try:
             yield
         finally:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        try:
-            function = getattr(self._cuda, name)
-        except AttributeError:
-            raise DeviceError(
-                f"cuda: the driver has no {name}; update the driver of the GPU"
-            ) from None
-        self._check(name, function(*arguments))
-
-    def _check(self, name: str, code: int, about: str = "") -> None:
-        if code == 0:
-            return
+    def _said(self, code: int) -> bytes | None:
         text = ctypes.c_char_p()
-        known = self._cuda.cuGetErrorString(code, ctypes.byref(text)) == 0 and text.value
-        said = known.decode() if known else "unknown error"
-        about = f" ({about})" if about else ""
-        remedy = REMEDIES.get(code, "see CUDA's documentation of the driver API")
-        raise DeviceError(f"cuda: {name}{about} failed with {code}, {said}; {remedy}")
-
-
-def _library(names: Sequence[str]) -> Any:
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise DeviceError(
-        f"cuda: no driver of NVIDIA found (tried {', '.join(names)}); run where there is a GPU and "
-        "its driver, or use target 'llvm'"
-    )
-
-
-def _dotted(version: int) -> str:
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _stream(stream: int) -> ctypes.c_void_p:
-    return ctypes.c_void_p(stream)
+        known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0
+        return text.value if known else None
