@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_forest.errors import BuildError
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.tuning.measure import Times
+from tvm_forest.tuning.measure import Times, prepare
 
 
 def add(first: int, second: int) -> int:
@@ -31,6 +31,18 @@ def fail(error: str) -> None:
 
 def process() -> int:
     return os.getpid()
+
+
+def prepare_emulated(bench: Any) -> None:
+    """Do what a child does first, and let it run kernels for CUDA on the emulated driver."""
+    from emulated_cuda import libcuda, translate
+    from tvm_forest.kernels.cuda import CudaDriver
+    from tvm_forest.targets import cuda
+
+    driver = CudaDriver(library=libcuda())
+    vars(cuda)["_driver"] = lambda device: driver
+    vars(cuda.cuda_compiler)["compile_cuda"] = translate
+    prepare(bench)
 
 
 def treacherous(schedule: str, batch: int, best: float) -> Any:

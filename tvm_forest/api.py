@@ -250,6 +250,7 @@ def tune(
     n_jobs: int | None = None,
     limit_s: float = 30.0,
     progress: bool | None = None,
+    exact: bool = True,
 ) -> Tuned:
     """Search for the fastest schedules of a model, by measuring on this machine.
 
@@ -258,13 +259,14 @@ def tune(
 
     Args:
         model: see `load`.
-        target: see `build`.
+        target: see `build`. Times of "cuda" and "rocm" are the GPU's own, for rows in its memory;
+            times of "simt" say nothing about GPUs.
         batch_size: rows of a call, or several such sizes; each gets a schedule.
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.
         strategy: "heuristic", a few parameters at a time, about 20 schedules for each size;
             "exhaustive", all of a space of some thousands, in an order drawn by the seed; "beam",
-            one directive at a time.
+            one directive at a time, on CPUs only.
         budget_s: seconds for all sizes together.
         trials: most schedules to measure for each size; None for any number.
         seed: the same seed gives the same rows, and the same order where a strategy draws one.
@@ -272,15 +274,18 @@ def tune(
         n_jobs: threads of a call, see `build`.
         limit_s: seconds to build and time one schedule.
         progress: show a bar; None for where a person would see it.
+        exact: on a GPU, leave out schedules that add leaves in another order than the model does;
+            with False, `build` needs `exact=False` as well.
 
     Returns:
         Tuned: give its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
 
     Raises:
         InputError: an argument of the wrong kind, or a file that holds something else.
+        DeviceError: there is no GPU that the target names, or no driver or compiler for it.
         ModelFormatError, UnsupportedModel: see `load`.
     """
-    from .search.strategies import STRATEGIES
+    from .search.spaces import strategies_of
     from .threads import check_n_jobs
     from .tuning import tune as search
 
@@ -290,12 +295,14 @@ def tune(
         _check_count("batch_size", size)
     if trials is not None:
         _check_count("trials", trials)
-    if strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {known})")
+    machine = parse_target(target)
+    known = strategies_of(machine)
+    if strategy not in known:
+        names = ", ".join(known)
+        raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {names})")
     return search(
         load(model),
-        parse_target(target),
+        machine,
         sorted(set(sizes)),
         rows,
         strategy,
@@ -306,6 +313,7 @@ def tune(
         n_jobs=n_jobs,
         limit_s=limit_s,
         progress=progress,
+        exact=exact,
     )
 
 

@@ -83,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--records", default="tune.jsonl", help="file to append to; see build")
     tune.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
     tune.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
+    tune.add_argument(
+        "--any-order", action="store_true", help="on a GPU, also schedules that add up differently"
+    )
     tune.set_defaults(run=_tune)
 
     demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
@@ -319,13 +322,17 @@ def _tune(options: argparse.Namespace) -> None:
         seed=options.seed,
         records=options.records,
         n_jobs=options.n_jobs,
+        exact=not options.any_order,
     )
     for smallest, schedule in tuned.schedules.items():
         print(f"batches of {smallest} and more:\n{schedule}\n")
     print(tuned)
     if not tuned.finished:
         print("ended before the search did; run it again to go on")
-    print(f"use it: tvm_forest.build({options.model!r}, records={options.records!r})")
+    target = "" if options.target == "llvm" else f"{options.target!r}, "
+    order = ", exact=False" if options.any_order else ""
+    records = f"records={options.records!r}{order}"
+    print(f"use it: tvm_forest.build({options.model!r}, {target}{records})")
 
 
 # -- demo -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from .forest import Array
 from .kernels import dlpack
 from .kernels.executor import DeviceArray
 from .kernels.library import KernelFunction, KernelLibrary, ModelArray
+from .rows import to_rows
 from .runtime import Compiled, Predictor, Range, tensors
 from .tir_gen.canonical import Output
 
@@ -79,17 +80,33 @@ class DevicePredictor(Predictor):
             library.image(architecture)
         return library, arrays
 
+    def put(self, rows: Array) -> DeviceArray:
+        """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
+        rows = to_rows(rows, self.forest)
+        wide = self._serves(len(rows)).is_wide
+        ready = self.forest.prepared(rows) if wide else self.forest.cleaned(rows)
+        run = self.library.executor
+        there = DeviceArray(run, ready.shape, ready.dtype, 0)
+        run.driver.upload(there.pointer, np.ascontiguousarray(ready), 0)
+        return there
+
+    def start(self, rows: DeviceArray) -> list[DeviceArray]:
+        """Start the work for rows of `put`: margins, and values where they differ, both (R, C)."""
+        tensor = dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows)
+        return self._started(tensor, 0)
+
     # -- rows on the GPU --------------------------------------------------------------------------
 
     def _sums_there(self, rows: Any, iteration_range: Range) -> list[DeviceArray]:
         """Start the work of margins, and of values where they differ, both (R, C)."""
         if iteration_range is not None and (part := self._part(iteration_range)) is not self:
             return part._sums_there(rows, None)
-        there, stream = self._taken(rows)
-        shape = (there.shape[0], self.forest.n_outputs)
+        return self._started(*self._taken(rows))
+
+    def _started(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
+        shape = (rows.shape[0], self.forest.n_outputs)
         results = [(shape, dtype) for dtype in self._results.values()]
-        function = self._serves(shape[0])
-        return _started(function, there, results, stream)
+        return _started(self._serves(shape[0]), rows, results, stream)
 
     def _sums(
         self, rows: Any, n_jobs: int | None, iteration_range: Range = None

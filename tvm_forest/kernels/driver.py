@@ -186,10 +186,10 @@ class Driver(ABC):
         """Let later work on `stream` wait for what is on `other` now; the caller does not wait."""
         event = self.mark(other, NO_TIMING)
         self._do(self.names.wait, ctypes.c_void_p(stream), event, 0)
-        self._do(self.names.forget, event)
+        self.forget(event)
 
     def mark(self, stream: int, flags: int = 0) -> ctypes.c_void_p:
-        """Return an event behind the work that is on a stream now; `seconds` takes two of them."""
+        """Return an event behind the work that is on a stream now, for `seconds` and `forget`."""
         event = ctypes.c_void_p()
         self._do(self.names.event, ctypes.byref(event), flags)
         self._do(self.names.record, event, ctypes.c_void_p(stream))
@@ -200,9 +200,11 @@ class Driver(ABC):
         self.synchronize(stream)
         milliseconds = ctypes.c_float()
         self._do(self.names.elapsed, ctypes.byref(milliseconds), first, last)
-        for event in (first, last):
-            self._do(self.names.forget, event)
         return milliseconds.value / 1000
+
+    def forget(self, event: ctypes.c_void_p) -> None:
+        """Give an event back."""
+        self._do(self.names.forget, event)
 
     # -- calls ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ GPU say so; the others run on CPUs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from ..schedule import Schedule
 
@@ -260,13 +261,15 @@ def gpu_template(
     cache_trees: bool = False,
     unroll: bool = True,
     factor: int = 2,
-    shared: bool = True,
+    shared: bool | str = True,
     layout: str | None = None,
+    tree_blocks: int = 1,
 ) -> Schedule:
     """Write the schedule of nine parameters among which SilvanForge searches (E13; GPU).
 
-    Table 5 and Algorithm 1 of [SF]. Regroups the additions if `tree_threads` > 1. A walk that is
-    interleaved runs over the trees of one thread, otherwise over its rows.
+    Table 5 and Algorithm 1 of [SF], with one more parameter and two more ways to add up. Regroups
+    the additions if several threads or blocks share the trees. A walk that is interleaved runs over
+    the trees of one thread, otherwise over its rows.
 
     Args:
         sch: schedule without directives, with known depths if `unroll`.
@@ -277,25 +280,41 @@ def gpu_template(
         cache_trees: keep the trees of an iteration in shared memory.
         unroll: walk in straight lines.
         factor: walks of a thread that advance together: 1, 2 or 4.
-        shared: keep the partial sums in shared memory.
+        shared: keep the partial sums in shared memory; "shuffle" adds up those of threads next to
+            each other by shuffles first, "atomic" keeps none.
         layout: argument of `represent_as`; None leaves the layout alone.
+        tree_blocks: parts of the forest, each for blocks of its own along "grid.y".
     """
     if layout is not None:
         sch = sch.represent_as(layout)
     sch = sch.tile("batch", "bx", "r", rows_tb).tile("r", "tx", "b", rows_thread)
-    tree, threads = "tree", ["bx", "tx"]
+    tree, threads = "tree", {"bx": "grid.x", "tx": "block.x"}
+    if tree_blocks > 1:
+        sch, tree = sch.tile("tree", "g", "part", -(-_rounds(sch) // tree_blocks)), "part"
+        threads = {"g": "grid.y", **threads}
     if tree_threads > 1:
-        sch, tree = sch.tile("tree", "t", "ty", tree_threads), "t"
-        threads.append("ty")
+        sch, tree = sch.tile(tree, "t", "ty", tree_threads), "t"
+        threads |= {"tx": "block.y", "ty": "block.x"} if shared == "shuffle" else {"ty": "block.y"}
     inside = ["b", tree] if factor > 1 else [tree, "b"]
     sch = sch.reorder(*threads, *_output(sch), *inside)
-    for name, dimension in zip(threads, ("grid.x", "block.x", "block.y"), strict=False):
+    for name, dimension in threads.items():
         sch = sch.gpu_dimension(name, dimension)
     for name, wanted in (("bx", cache_rows), (tree, cache_trees)):
         sch = sch.cache(name) if wanted else sch
-    if shared and tree_threads > 1:
-        sch = sch.shared_reduce("ty")
+    for name in sorted({"g", "ty"} & set(threads)):
+        sch = _added_up(sch, name, shared)
     return _interleaved(sch.split_by_depth(tree) if unroll else sch, tree, factor)
+
+
+def _added_up(sch: Schedule, name: str, how: bool | str) -> Schedule:
+    """Say how the sums of threads, or of blocks, become one."""
+    if how == "atomic":
+        return sch.atomic_reduce(name)
+    if name == "g" or not how:
+        return sch
+    if how == "shuffle":
+        return sch.vector_reduce(name, gcd(sch[name].count or 1, 32))
+    return sch.shared_reduce(name)
 
 
 RECIPES: dict[str, Recipe] = {

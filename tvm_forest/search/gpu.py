@@ -1,4 +1,4 @@
-"""SilvanForge's search on a GPU: nine parameters, hard filters, Algorithm 1.
+"""SilvanForge's search on a GPU: nine parameters, hard filters, Algorithm 1; and an estimate.
 
 takes: size of a problem, `measure`; gives: points of the paper's space, the fastest of a few.
 
@@ -8,7 +8,7 @@ Prasad and others, SOSP 2024: Table 5 and Algorithm 1. The schedule of a point i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -25,8 +25,9 @@ class GpuPoint(NamedTuple):
     cache_trees: bool
     unroll: bool
     factor: int
-    shared: bool
+    shared: bool | str
     layout: str
+    tree_blocks: int = 1
 
 
 BOTH = (True, False)
@@ -54,6 +55,7 @@ class Problem(NamedTuple):
         classes: outputs.
         tree_bytes: size of the largest tree in memory.
         number_bytes: size of a value of a row, and of a sum.
+        hops: from the root of a tree to its deepest leaf.
     """
 
     batch: int
@@ -62,6 +64,7 @@ class Problem(NamedTuple):
     classes: int = 1
     tree_bytes: int = 0
     number_bytes: int = 4
+    hops: int = 8
 
 
 class Limits(NamedTuple):
@@ -93,8 +96,9 @@ def refusal(point: GpuPoint, problem: Problem, limits: Limits = Limits()) -> str
         return f"{point.rows_tb} rows of a block are not dealt out {point.rows_thread} to a thread"
     if not least <= threads <= most:
         return f"{threads} threads of a block, allowed are {least} to {most}"
-    if point.tree_threads > problem.rounds:
-        return f"{point.tree_threads} threads share {problem.rounds} trees"
+    trees = -(-problem.rounds // point.tree_blocks)
+    if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
+        return f"{point.tree_threads} threads share {trees} trees"
     if needed >= limits.shared_bytes:
         return f"{needed} bytes of shared memory, must be below {limits.shared_bytes}"
     if point.cache_trees and point.factor > 1:
@@ -110,12 +114,64 @@ def shared_bytes(point: GpuPoint, problem: Problem) -> int:
     rows = point.rows_tb * pitch * problem.number_bytes * point.cache_rows
     trees = point.tree_threads * problem.tree_bytes * point.cache_trees
     sums = point.tree_threads * point.rows_tb * problem.classes * problem.number_bytes
-    return rows + trees + sums * (point.shared and point.tree_threads > 1)
+    return rows + trees + sums * (point.shared in (True, "shuffle") and point.tree_threads > 1)
+
+
+class Device(NamedTuple):
+    """Counts of a GPU, by which points are put in order.
+
+    Attributes:
+        processors: multiprocessors.
+        warps: most groups of 32 threads on a multiprocessor.
+        shared_bytes: shared memory of a multiprocessor.
+        wait: cycles of a hop: two loads, one after the other.
+        issue: cycles in which a multiprocessor does a hop of a warp, if others wait meanwhile.
+        bytes: that memory gives in a cycle, and `sector`, what it reads at least.
+    """
+
+    processors: int = 108
+    warps: int = 64
+    shared_bytes: int = 164 * 1024
+    wait: float = 400.0
+    issue: float = 6.0
+    bytes: float = 1100.0
+    sector: int = 32
+
+
+def cost(point: GpuPoint, problem: Problem, device: Device = Device()) -> float:  # noqa: B008
+    """Estimate the cycles of a call, to try the likely points first; nothing is fitted.
+
+    Blocks run in waves, as many at once as warps and shared memory allow. A wave lasts as long as a
+    thread waits for its walks, or as long as the hops of all of its warps take to be issued. Memory
+    gives rows, a sector for each hop if they are not cached, and partial sums.
+    """
+    warps = -(-point.rows_tb // point.rows_thread * point.tree_threads // 32)
+    blocks = -(-problem.batch // point.rows_tb) * point.tree_blocks
+    fit = device.shared_bytes // max(1, shared_bytes(point, problem))
+    at_once = max(1, min(device.warps // warps, fit, 32))
+    parts = point.tree_threads * point.tree_blocks
+    hops = point.rows_thread * -(-problem.rounds // parts) * problem.classes * problem.hops
+    busy = warps * min(at_once, -(-blocks // device.processors))
+    wave = max(hops * device.wait / point.factor, hops * busy * device.issue)
+    read = problem.features * problem.number_bytes * point.tree_blocks
+    if not point.cache_rows:
+        read = problem.rounds * problem.classes * problem.hops * device.sector
+    sums = 2 * problem.classes * problem.number_bytes
+    kept = point.tree_blocks * (
+        1 if point.shared and point.tree_threads > 1 else point.tree_threads
+    )
+    memory = problem.batch * (read + sums * kept) / device.bytes
+    return -(-blocks // (device.processors * at_once)) * wave + memory
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether Algorithm 1 takes a problem for one of few rows in a block, and many threads each."""
+    return problem.batch < 2048 or problem.features > 128
 
 
 def first_points(problem: Problem) -> list[GpuPoint]:
     """Return the 36 points of the first phase of Algorithm 1."""
-    if problem.batch < 2048 or problem.features > 128:
+    if is_small(problem):
         rows, threads = (8, 32), (20, 50)
     else:
         rows, threads = (32, 64), (2, 10)
@@ -130,6 +186,7 @@ def algorithm_1(
     problem: Problem,
     measure: Callable[[GpuPoint], float],
     allowed: Callable[[GpuPoint], bool] = lambda point: True,
+    first: Iterable[GpuPoint] | None = None,
 ) -> GpuPoint | None:
     """Return the fastest of 36 points and of the 3 best of them with shared reduction.
 
@@ -137,11 +194,13 @@ def algorithm_1(
         problem: its batch and features decide which points are tried.
         measure: seconds of a point; called once for each.
         allowed: leaves out points that cannot run, see `refusal`.
+        first: points of the first phase in place of the 36.
 
     Returns:
         GpuPoint: None if no point is allowed.
     """
-    times = {point: measure(point) for point in first_points(problem) if allowed(point)}
+    tried = first_points(problem) if first is None else first
+    times = {point: measure(point) for point in tried if allowed(point)}
     for point in fastest(list(times), times.__getitem__, 3):
         shared = point._replace(shared=True)
         if allowed(shared):

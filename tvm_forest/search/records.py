@@ -88,7 +88,8 @@ def context_of(
     """
     package = sys.modules[__name__.partition(".")[0]]
     versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
-    machine = f"{cpu_name()}, {target.cores} cores"
+    there = target.kind in ("cuda", "rocm")  # that GPU need not be here when a model is built
+    machine = "a GPU" if there else f"{cpu_name()}, {target.cores} cores"
     facts = (forest.signature, target.to_dict(), machine, versions)
     return dict(zip((*FACTS, *CONDITIONS), (*facts, n_jobs, rows), strict=True))
 

@@ -25,9 +25,10 @@ from ..probe_rows import hard_rows, typical_rows
 from ..rows import to_rows
 from ..schedule import Schedule
 from ..search.records import Journal, Record, context_of, from_one_on
-from ..search.space import Space
-from ..search.strategies import STRATEGIES, StopSearch, Strategy
+from ..search.spaces import Walk, space_of, strategies_of
+from ..search.strategies import StopSearch
 from ..target import Target
+from . import gpu
 from .child import Child, Failure
 from .measure import Bench, measure, prepare
 from .progress import Watch
@@ -135,7 +136,7 @@ def tune(
     target: Target,
     batches: Sequence[int],
     rows: Any = None,
-    strategy: Strategy | str = "heuristic",
+    strategy: Walk | str = "heuristic",
     *,
     budget_s: float = 60.0,
     trials: int | None = None,
@@ -144,17 +145,21 @@ def tune(
     n_jobs: int | None = None,
     limit_s: float = 30.0,
     progress: bool | None = None,
+    exact: bool = True,
 ) -> Tuned:
     """Search; see `api.tune`."""
-    walk = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+    walk = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
     bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
-    journal = Journal(context_of(forest, target, n_jobs, name), records)
-    spaces = {batch: Space.of(forest, target, batch, n_jobs) for batch in batches}
+    name += "" if exact else ", in any order"
+    spaces = {batch: space_of(forest, target, batch, n_jobs, exact) for batch in batches}
+    ask_for = gpu.measure if target.on_gpu else measure
     end, finished = time.monotonic() + budget_s, True
     with Child(prepare, bench) as child, Watch(budget_s, progress) as watch:
+        name += gpu.name_of(child, target)
+        journal = Journal(context_of(forest, target, n_jobs, name), records)
 
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:
-            return child.call(measure, text, batch, best, seconds=seconds)
+            return child.call(ask_for, text, batch, best, seconds=seconds)
 
         for place, (batch, space) in enumerate(spaces.items()):
             now = time.monotonic()

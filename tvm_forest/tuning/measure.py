@@ -68,6 +68,11 @@ def prepare(bench: Bench) -> None:
     _bench[:] = [bench]
 
 
+def bench_at_hand() -> Bench:
+    """Return what this process was prepared with."""
+    return _bench[0]
+
+
 def measure(schedule: str, batch: int, best: float) -> Times:
     """Build a schedule, compare it with the reference walk to the bit, and time it.
 

@@ -1,0 +1,239 @@
+"""The space of GPUs, how it is walked through with planted times, and searches of tiny models."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import planted
+import tvm_forest
+from emulated_cuda import emulated
+from forests import drawn_forest, full_forest
+from schedules import rounding_bound
+from tvm_forest import tuning
+from tvm_forest.cli import main
+from tvm_forest.errors import BuildError, DeviceError, InputError
+from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.search import gpu
+from tvm_forest.search.gpu import GpuPoint, Problem
+from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
+from tvm_forest.search.records import read
+from tvm_forest.search.spaces import strategies_of
+from tvm_forest.target import parse_target
+from tvm_forest.tuning.gpu import check_near
+
+MODEL = drawn_forest(60, 4)
+CLASSES = drawn_forest(60, 3, base=(0.0, 0.5))
+TINY = drawn_forest(12, 3)
+SIMT = parse_target("simt")
+
+
+def space(batch: int, exact: bool, forest: Any = MODEL) -> GpuSpace:
+    return GpuSpace.of(forest, SIMT, batch, exact)
+
+
+def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
+    """Return the schedules that the heuristic asks for, in order."""
+    asked: list[Schedule] = []
+
+    def measure(sch: Schedule) -> float:
+        asked.append(sch)
+        return float(seconds(sch))
+
+    algorithm_1_and_moves(where, measure, random.Random(0))
+    return asked
+
+
+# -- the space ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
+    where = space(4096, exact, forest)
+    points = list(where.points())
+    schedules = [where.schedule(p) for p in random.Random(0).sample(points, 50)]
+    assert all(sch.problem() is None for sch in schedules)
+    assert all({"grid.x", "block.x"} <= {x.gpu for x in sch.loops()} for sch in schedules)
+    assert all(sch.keeps_order for sch in schedules) == exact
+    assert len(set(points)) == len(points) > 500
+    assert len(set(schedules)) == 50
+
+
+def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
+    where = space(4096, exact=False)
+    ours = set(where.points())
+    paper = {p for p in gpu.all_points() if gpu.refusal(p, where.problem) is None}
+    assert paper <= ours
+    assert any(p.tree_blocks > 1 and p.shared == "atomic" for p in ours - paper)
+    assert any(p.layout == "ranked" and p.shared == "shuffle" for p in ours - paper)
+
+
+def test_one_thread_adds_up_where_the_order_is_kept() -> None:
+    points = list(space(64, exact=True).points())
+    assert {(p.tree_threads, p.tree_blocks, p.shared) for p in points} == {(1, 1, False)}
+    assert {p.rows_tb // p.rows_thread for p in points} == {32, 64, 128, 256}
+
+
+def test_straight_lines_of_mixed_depths_keep_the_order() -> None:
+    forest = drawn_forest(200, 5, seed=3)
+    point = GpuPoint(64, 1, 1, True, False, True, 2, False, "packed")
+    sch = space(64, True, forest).schedule(point)
+    assert sch.keeps_order
+    assert {loop.hops for loop in sch.leaves()} == {5}
+
+
+def test_what_cannot_be_run_is_no_point() -> None:
+    where = space(64, exact=False)
+    point = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
+    assert where.allows(point)
+    for change in (
+        {"tree_threads": 1, "shared": True},
+        {"tree_threads": 1, "shared": "atomic"},
+        {"tree_blocks": 16},
+        {"rows_tb": 256},
+    ):
+        assert not where.allows(point._replace(**change)), change
+
+
+def test_rows_that_do_not_fit_stay_where_they_are() -> None:
+    forest = full_forest(60, 2, features=3000)
+    for exact in (True, False):
+        first = space(64, exact, forest).first()
+        assert first
+        assert not any(p.cache_rows for p in first)
+
+
+# -- the estimate ---------------------------------------------------------------------------------
+
+POINT = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "problem"),
+    [
+        ({"factor": 4}, {"factor": 1}, Problem(512, 28, 100)),
+        ({"tree_threads": 20}, {"tree_threads": 2}, Problem(64, 28, 100)),
+        ({"tree_blocks": 4}, {"tree_blocks": 1}, Problem(8, 28, 1000)),
+        ({"shared": True}, {"shared": False}, Problem(10**6, 28, 100)),
+        ({"cache_rows": True}, {"cache_rows": False}, Problem(10**6, 28, 100)),
+        ({}, {"tree_blocks": 16}, Problem(10**6, 28, 100)),
+    ],
+)
+def test_the_estimate_prefers(better: Any, worse: Any, problem: Problem) -> None:
+    assert gpu.cost(POINT._replace(**better), problem) < gpu.cost(POINT._replace(**worse), problem)
+
+
+# -- the strategy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("batch", [64, 4096])
+def test_the_heuristic_finds_what_one_move_after_the_other_leads_to(
+    batch: int, exact: bool
+) -> None:
+    where = space(batch, exact)
+    first = where.first()[3]
+    wish = first._replace(layout="ranked", cache_rows=False)
+    wish = wish if exact else wish._replace(shared="shuffle", tree_blocks=4)
+    points = {where.schedule(p): p for p in where.points() if p.factor == wish.factor}
+
+    def seconds(sch: Schedule) -> float:
+        here = points.get(sch)
+        return 99.0 if here is None else sum(a != b for a, b in zip(here, wish, strict=True))
+
+    asked = asked_of(where, seconds)
+    assert asked[0] == where.default
+    assert min(asked, key=seconds) == where.schedule(wish)
+    assert len(asked) == len(set(asked)) < (35 if exact else 75)
+
+
+def test_algorithm_1_comes_first() -> None:
+    where = space(4096, exact=False)
+    asked = asked_of(where, lambda sch: len(str(sch)))
+    points = filter(where.allows, gpu.first_points(where.problem))
+    assert set(asked[1:37]) == set(map(where.schedule, points))
+    assert all("reduce shared" in str(sch) for sch in asked[37:40])
+
+
+def test_a_forest_too_small_for_the_paper_is_searched_all_the_same() -> None:
+    asked = asked_of(space(64, False, drawn_forest(5, 2)), lambda sch: 1.0)
+    assert len(asked) > 10
+
+
+def test_there_are_strategies_for_each_kind_of_target() -> None:
+    assert set(strategies_of(SIMT)) == {"heuristic", "exhaustive"}
+    with pytest.raises(InputError, match="'beam' is unknown .have: heuristic, exhaustive"):
+        tvm_forest.tune(TINY, "simt", strategy="beam")
+
+
+# -- measuring ------------------------------------------------------------------------------------
+
+
+def test_margins_are_near_or_refused_with_their_row() -> None:
+    margins = np.array([[1.0], [np.inf], [np.nan]], np.float32)
+    bound = np.array([[1e-6], [np.inf], [np.nan]])
+    check_near(margins[:, 0] + np.float32(5e-7), margins, bound)
+    with pytest.raises(BuildError, match="row 0 of 3: margin .* is further from the reference"):
+        check_near(margins + np.float32(5e-6), margins, bound)
+    with pytest.raises(BuildError, match="row 2 of 3"):
+        check_near(np.nan_to_num(margins, posinf=np.inf), margins, bound)
+
+
+def test_what_cannot_be_measured_here_is_said_before_anything_is() -> None:
+    with pytest.raises(InputError, match="'opencl' are text that is not run here"):
+        tvm_forest.tune(TINY, "opencl", [8])
+    try:
+        CudaDriver()
+    except DeviceError:
+        with pytest.raises(DeviceError, match="tune: cuda: no driver of NVIDIA found .* use"):
+            tvm_forest.tune(TINY, "cuda", [8])
+
+
+@pytest.mark.slow
+def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tvm_forest.api, "load", lambda model: TINY)
+    path = tmp_path / "tune.jsonl"
+    words = ["tune", "m.json", "--target", "simt", "--batch-size", "33", "--trials", "3"]
+    assert main([*words, "--records", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "build('m.json', 'simt', records=" in said
+    assert [record.problem for record in read(path)] == [None] * 3
+    assert main([*words, "--records", str(path), "--any-order"]) == 0
+    assert "exact=False" in capsys.readouterr().out
+    assert len(read(path)) == 6
+    rows = hard_rows(TINY, 40, seed=1)
+    margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
+    expected = TINY.predict_reference(rows)
+    assert np.all(np.abs(margin[:, None] - expected) <= rounding_bound(TINY, rows))
+
+
+@pytest.mark.slow
+def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "prepare", planted.prepare_emulated)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the child is killed, and leaves its files
+    path, start = tmp_path / "tune.jsonl", GpuSpace.of(TINY, SIMT, 16, exact=False)
+
+    def three(space: Any, measure: Any, rng: random.Random) -> None:
+        measure(space.default)
+        for point in start.first()[:2]:
+            measure(start.schedule(point._replace(shared="atomic")))
+
+    tuned = tuning.tune(TINY, parse_target("cuda"), [16], None, three, records=path, exact=False)
+    assert [record.problem for record in tuned.records] == [None] * 3
+    assert all(0 < record.seconds < 10 for record in tuned.records if record.seconds)
+    assert tuned.records[0].context["rows"] == "typical 0, in any order on sm_90"
+    predictor = emulated(tvm_forest.build(TINY, "cuda", records=path, exact=False))
+    rows = hard_rows(TINY, 20, seed=1)
+    margin = predictor.predict_margin(rows)[:, None]
+    assert np.all(np.abs(margin - TINY.predict_reference(rows)) <= rounding_bound(TINY, rows))
