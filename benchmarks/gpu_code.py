@@ -41,6 +41,10 @@ SCHEDULES: dict[str, Callable[[Schedule], Schedule]] = {
     "tahoe_shared_partial_forest": lambda s: recipes.tahoe_shared_partial_forest(s, fit=5),
     "rapids_fil": recipes.rapids_fil,
     "gpu_template": recipes.gpu_template,
+    "gpu_template, shuffles": lambda s: recipes.gpu_template(s, shared="shuffle"),
+    "gpu_template, blocks of trees": lambda s: recipes.gpu_template(
+        s, shared="atomic", tree_blocks=4
+    ),
 }
 USED = re.compile(
     r"for '(?P<arch>sm_\d+)'.*?bytes stack frame, (?P<stores>\d+) bytes spill stores, "
