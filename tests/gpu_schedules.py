@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,14 @@ LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 
 
 def check(
-    model: Forest, sch: Schedule, target: Any = "simt", sizes: Iterable[int] = (1, 7, 33, 100)
+    model: Forest,
+    sch: Schedule,
+    target: Any = "simt",
+    sizes: Iterable[int] = (1, 7, 33, 100),
+    on: Callable[[Any], Any] = lambda predictor: predictor,
 ) -> None:
     """Bit-equal if the order is kept, else within the bound; leaves are equal."""
-    predictor = tvm_forest.build(model, target, sch, exact=sch.keeps_order)
+    predictor = on(tvm_forest.build(model, target, sch, exact=sch.keeps_order))
     for n in sizes:
         rows = hard_rows(model, n, seed=n)
         expected = model.predict_reference(rows)

@@ -26,6 +26,7 @@ from tvm_forest.forest_passes.ordering import arrange_by_round
 from tvm_forest.forest_passes.tiling import WAYS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims.memory import WALKED
 
 CPU_WORDS = sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"})
 SHAPING = (
@@ -211,6 +212,13 @@ def with_vectors(forest: Forest, width: int, seed: int = 2) -> Forest:
         tree_class=np.full(forest.n_trees, -1, np.int32),
         base_score=rng.normal(size=width).astype(forest.sum_dtype),
     )
+
+
+def in_blocks(forest: Forest, layout: str, rows: int) -> Schedule:
+    """The schedule of a layout that is walked by blocks of rows, see `WALKED`."""
+    sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", rows)
+    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
+    return sch.reorder("b0", *inner, "b1").simdize("b1", WALKED[layout])
 
 
 def rounding_bound(forest: Forest, rows: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from schedules import check_results, odd_forest
+from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest_passes.plain import plain
@@ -25,9 +25,7 @@ COMPARISONS: tuple[Literal["<", "<="], ...] = ("<", "<=")
 
 
 def sliced(forest: Forest, rows: int = 64) -> Schedule:
-    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", rows)
-    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
-    return sch.reorder("b0", *inner, "b1").simdize("b1", "bits")
+    return in_blocks(forest, "bitsliced", rows)
 
 
 def pack(forest: Forest) -> tuple[Any, Any]:
@@ -118,28 +116,6 @@ def test_leaves_are_numbered_from_right_to_left() -> None:
 
 
 # -- compiled results -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rows", BLOCKS)
-def test_every_block_and_tail_is_exact(rows: int) -> None:
-    forest = odd_forest(rows)
-    check_results(forest, sliced(forest, rows), (0, 1, 63, 64, 65, rows + 1), jobs=(1,))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
-def test_drawn_forests_are_exact(seed: int) -> None:
-    forest = odd_forest(seed)
-    rows = BLOCKS[seed % 4]
-    check_results(forest, sliced(forest, rows).parallel("b0"), (1, 130, 3 * rows - 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("comparison", COMPARISONS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_both_comparisons_and_dtypes_are_exact(comparison: Literal["<", "<="], dtype: str) -> None:
-    forest = replace(drawn_forest(9, 6, dtype=dtype), comparison=comparison)
-    check_results(forest, sliced(forest), (1, 200), jobs=(1,))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+import gpu_schedules
 import tvm_forest
 from emulated_cuda import called, emulated, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
@@ -54,15 +55,8 @@ def predictor(link: Any = "identity", classes: int = 1) -> Any:
 def check(
     model: Forest, sch: Schedule, sizes: Any = (1, 7, 33, 100), seed: int = 0, on: Any = emulated
 ) -> None:
-    """Bit-equal if the order is kept, else within the bound; leaves are equal."""
-    made = on(tvm_forest.build(model, "cuda", sch, exact=sch.keeps_order), seed)
-    for n in sizes:
-        rows = hard_rows(model, n, seed=n)
-        expected = model.predict_reference(rows)
-        margin = made.predict_margin(rows).reshape(expected.shape)
-        bound = 0 if sch.keeps_order else rounding_bound(model, rows)
-        assert np.all(np.abs(margin - expected) <= bound), n
-    assert np.array_equal(made.apply(rows), model.predict_reference(rows, "apply"))
+    """Compare what a GPU computes, the emulated one with its threads shuffled by a seed."""
+    gpu_schedules.check(model, sch, "cuda", sizes, lambda made: on(made, seed))
 
 
 # -- what kernels compute -------------------------------------------------------------------------

@@ -185,6 +185,7 @@ def test_narrow_thresholds_send_rows_where_wide_ones_do(comparison: str) -> None
     top, least = float(np.finfo(np.float32).max), 2.0**-149
     cuts = [0.0, -0.0, 0.1, -0.1, 1.0, least, 0.3 * least, -0.3 * least, 1e300, -1e300]
     cuts += [top, -top, np.nextafter(top, np.inf), np.inf, -np.inf, 1 + 2.0**-30, 1 - 2.0**-30]
+    cuts += [1 / 3, 0.5, 1e-42, 1e-60, -1e-60]
     trees = [Split(0, cut, 1.0, 2.0) for cut in cuts]
     forest = forest_of(trees, dtype="float64", row_dtype="float32", comparison=comparison)
     narrow = narrow_thresholds(forest).threshold

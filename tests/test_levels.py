@@ -11,7 +11,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from schedules import check_results, odd_forest
+from schedules import check_results, in_blocks, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest_passes.levels import excess, widest_level
@@ -28,9 +28,7 @@ SIZES = (0, 1, 15, 16, 17, 33, 65)
 
 
 def permuted(forest: Forest, rows: int = 16) -> Schedule:
-    sch = tvm_forest.new_schedule(forest).represent_as("levels").tile("batch", "b0", "b1", rows)
-    inner = ("class", "tree") if sch.classes > 1 else ("tree",)
-    return sch.reorder("b0", *inner, "b1").simdize("b1", "permute")
+    return in_blocks(forest, "levels", rows)
 
 
 def chain(depth: int) -> Any:
@@ -92,27 +90,6 @@ def test_blocks_whose_groups_begin_elsewhere_are_refused() -> None:
 
 
 # -- compiled results -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rows", [16, 64])
-def test_every_block_and_tail_is_exact(rows: int) -> None:
-    forest = odd_forest(rows)
-    check_results(forest, permuted(forest, rows), SIZES, jobs=(1,))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
-def test_drawn_forests_are_exact(seed: int) -> None:
-    forest = odd_forest(seed)
-    check_results(forest, permuted(forest, (16, 32, 64)[seed % 3]).parallel("b0"), (1, 130))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("comparison", COMPARISONS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_both_comparisons_and_dtypes_are_exact(comparison: Literal["<", "<="], dtype: str) -> None:
-    forest = replace(drawn_forest(9, 6, dtype=dtype), comparison=comparison)
-    check_results(forest, permuted(forest), (1, 200), jobs=(1,))
 
 
 DEEP = forest_of([chain(255), full(7), 2.0, chain(40), full(3)])

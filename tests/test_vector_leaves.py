@@ -15,7 +15,6 @@ from forests import drawn_forest, forest_of
 from schedules import check_results, drawn_schedule, odd_forest, refusal, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest, vectors
-from tvm_forest.forest_passes.narrowing import narrow_thresholds
 from tvm_forest.forest_passes.plain import plain
 from tvm_forest.lower import pack
 from tvm_forest.probe_rows import hard_rows
@@ -180,23 +179,6 @@ def test_leaves_whose_keys_meet_are_told_apart() -> None:
     first, kind = vectors.distinct(values)
     assert len(first) == 2
     assert kind[0] == kind[2] != kind[1]
-
-
-@pytest.mark.parametrize("comparison", ["<", "<="])
-def test_narrow_thresholds_send_every_row_the_same_way(comparison: Any) -> None:
-    edges = [0.1, -0.1, 1 / 3, 1e-60, -1e-60, 1e300, -1e300, 0.5, -0.0, np.inf, -np.inf, 1e-42]
-    rows = np.array([*edges, 3.4028235e38, -3.4028235e38, 0.0], np.float64)
-    with np.errstate(over="ignore", under="ignore"):
-        near = rows.astype(np.float32)
-        above, below = (np.nextafter(near, np.float32(end)) for end in (np.inf, -np.inf))
-    rows = np.concatenate([near, above, below])
-    drawn = drawn_forest(1, 5, seed=2, dtype="float64")
-    edge = np.resize(edges, drawn.n_nodes)
-    forest = replace(drawn, threshold=edge, row_dtype="float32", comparison=comparison)
-    narrow = narrow_thresholds(forest)
-    assert narrow.threshold.dtype == np.float32
-    less = np.less if comparison == "<" else np.less_equal
-    assert np.array_equal(less(rows[:, None], edge), less(rows[:, None], narrow.threshold))
 
 
 def test_more_leaves_than_float32_counts_are_numbered_in_float64(

@@ -79,11 +79,6 @@ class BitslicedRepresentation(Representation):
     bits: int
     table: int
 
-    @property
-    def row_code(self) -> PlaneCode:
-        """How rows become planes."""
-        return self.code
-
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
         """Lay the forest out, see the module.

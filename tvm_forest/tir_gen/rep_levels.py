@@ -74,11 +74,6 @@ class LevelsRepresentation(Representation):
     wide: bool
     table: int
 
-    @property
-    def row_code(self) -> RankCode:
-        """How rows are coded."""
-        return self.code
-
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
         """Lay the forest out, see the module.

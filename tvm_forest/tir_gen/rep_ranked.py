@@ -71,11 +71,6 @@ class RankedRepresentation(Representation):
     word: int = WORD
 
     @property
-    def row_code(self) -> RankCode:
-        """How rows are coded."""
-        return self.code
-
-    @property
     def rank_bits(self) -> int:
         """Width of the rank field."""
         return 8 * np.dtype(self.code.dtype).itemsize

@@ -155,8 +155,11 @@ class Representation(Protocol):
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
-        """How rows are coded before they are walked; None if walks read the rows themselves."""
-        return None
+        """How rows are coded before they are walked: what the layout calls `code`.
+
+        None if walks read the rows themselves.
+        """
+        return getattr(self, "code", None)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
