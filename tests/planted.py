@@ -45,6 +45,14 @@ def prepare_emulated(bench: Any) -> None:
     prepare(bench)
 
 
+def prepare_failing(bench: Any) -> None:
+    """The same, on a GPU that fails at every launch."""
+    from emulated_cuda import settings
+
+    prepare_emulated(bench)
+    settings().emulated_fail(b"cuLaunchKernel", 719)
+
+
 def treacherous(schedule: str, batch: int, best: float) -> Any:
     """Measure nothing: one layout crashes, one hangs, one is refused, others have planted times."""
     sch = Schedule.from_json(schedule)

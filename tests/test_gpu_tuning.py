@@ -227,6 +227,18 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
 
 
 @pytest.mark.slow
+def test_a_launch_that_fails_ends_the_child_and_not_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "prepare", planted.prepare_failing)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tuned = tuning.tune(TINY, parse_target("cuda"), [16], trials=1)
+    (record,) = tuned.records
+    assert "crashed: exit status 1: RuntimeError: cuda: cuLaunchKernel" in str(record.problem)
+    assert tuned.schedules == {1: tuned.defaults[16]}
+
+
+@pytest.mark.slow
 def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

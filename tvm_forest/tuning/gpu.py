@@ -61,7 +61,8 @@ def measure(schedule: str, batch: int, best: float) -> Times:
     """Build a schedule, compare it with the reference walk, and time it.
 
     Margins must be equal to the bit, or as near as another order of additions leaves them. Rows lie
-    in the memory of the GPU already, and the time is what its events say.
+    in the memory of the GPU already, and the time is what its events say. A call of the driver that
+    fails may spoil all later ones of the process, so it ends this one.
 
     Args:
         schedule: as JSON text.
@@ -69,12 +70,20 @@ def measure(schedule: str, batch: int, best: float) -> Times:
         best: seconds of the best candidate so far; infinity if there is none.
 
     Raises:
-        ScheduleError, BuildError, DeviceError: it cannot be built or run, or its margins are wrong.
+        ScheduleError, BuildError: it cannot be built, or its margins are wrong.
+        RuntimeError: it cannot be run.
     """
+    try:
+        return _measured(Schedule.from_json(schedule), batch, best)
+    except DeviceError as error:
+        raise RuntimeError(str(error)) from None
+
+
+def _measured(sch: Schedule, batch: int, best: float) -> Times:
     from ..device_predictor import DevicePredictor
     from ..lower import build
 
-    bench, sch = bench_at_hand(), Schedule.from_json(schedule)
+    bench = bench_at_hand()
     predictor: Any = build(bench.forest, sch, bench.target, exact=sch.keeps_order)
     if sch.keeps_order:
         check(bench, predictor.predict_margin, batch, parallel=False)
