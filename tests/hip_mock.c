@@ -112,6 +112,7 @@ int hipStreamSynchronize(void *stream) { CALLED("stream %p", stream); return OK;
 int hipEventCreateWithFlags(void **event, unsigned flags) { CALLED("%u", flags); *event = &gpu; return OK; }
 int hipEventRecord(void *event, void *stream) { CALLED("stream %p", stream); return event == &gpu ? OK : INVALID; }
 int hipStreamWaitEvent(void *stream, void *event, unsigned flags) { CALLED("stream %p %u", stream, flags); return event == &gpu ? OK : INVALID; }
+int hipEventSynchronize(void *event) { CALLED(""); return event == &gpu ? OK : INVALID; }
 int hipEventElapsedTime(float *milliseconds, void *first, void *last) {
   CALLED("");
   *milliseconds = 1.5f;

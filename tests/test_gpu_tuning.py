@@ -254,7 +254,7 @@ def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], None, three, records=path, exact=False)
     assert [record.problem for record in tuned.records] == [None] * 3
     assert all(0 < record.seconds < 10 for record in tuned.records if record.seconds)
-    assert tuned.records[0].context["rows"] == "typical 0, in any order on sm_90"
+    assert tuned.records[0].context["rows"] == "typical 0, in any order on emulated"
     predictor = emulated(tvm_forest.build(TINY, "cuda", records=path, exact=False))
     rows = hard_rows(TINY, 20, seed=1)
     margin = predictor.predict_margin(rows)[:, None]

@@ -39,11 +39,14 @@ class CudaDriver(Driver):
         free="cuMemFree_v2",
         upload="cuMemcpyHtoDAsync_v2",
         download="cuMemcpyDtoHAsync_v2",
+        copy="cuMemcpyDtoDAsync_v2",
         launch="cuLaunchKernel",
         synchronize="cuStreamSynchronize",
         event="cuEventCreate",
         record="cuEventRecord",
         wait="cuStreamWaitEvent",
+        query="cuEventQuery",
+        finish="cuEventSynchronize",
         elapsed="cuEventElapsedTime",
         forget="cuEventDestroy_v2",
         runtime="the driver",
@@ -83,6 +86,9 @@ class CudaDriver(Driver):
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
         self.limits = {name: self._attribute(code, handle) for name, code in ATTRIBUTES.items()}
         self.architecture = f"sm_{self.limits['major']}{self.limits['minor']}"
+        title = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", title, len(title), handle)
+        self.title = title.value.decode(errors="replace")
 
     def _attribute(self, code: int, handle: ctypes.c_int) -> int:
         found = ctypes.c_int()

@@ -22,6 +22,7 @@ from ..forest import Array
 Size = tuple[int, int, int]
 
 NO_TIMING = 2
+NOT_READY = 600
 SMALLER = "use smaller tiles in the schedule"
 
 
@@ -45,11 +46,14 @@ class Names(NamedTuple):
     free: str
     upload: str
     download: str
+    copy: str
     launch: str
     synchronize: str
     event: str
     record: str
     wait: str
+    query: str
+    finish: str
     elapsed: str
     forget: str
     runtime: str
@@ -77,6 +81,7 @@ class Driver(ABC):
         remedies: what helps against its errors, by their numbers.
         device: number of the GPU.
         architecture: what code is made for, such as "sm_90".
+        title: what its maker calls it.
         limits: threads and bytes of shared memory of a block, and more.
     """
 
@@ -84,6 +89,7 @@ class Driver(ABC):
     names: Names
     remedies: dict[int, str]
     architecture: str
+    title: str
     limits: dict[str, int]
 
     def __init__(self, device: int, library: Any) -> None:
@@ -162,6 +168,11 @@ class Driver(ABC):
         self._do(self.names.download, place, source, size, on)
         self.synchronize(stream)
 
+    def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
+        """Copy within the GPU's memory; the caller does not wait."""
+        ends, on = (ctypes.c_void_p(x) for x in (to, pointer)), ctypes.c_void_p(stream)
+        self._do(self.names.copy, *ends, ctypes.c_size_t(size), on)
+
     def launch(
         self,
         function: Function,
@@ -186,25 +197,31 @@ class Driver(ABC):
         """Let later work on `stream` wait for what is on `other` now; the caller does not wait."""
         event = self.mark(other, NO_TIMING)
         self._do(self.names.wait, ctypes.c_void_p(stream), event, 0)
-        self.forget(event)
+        self._do(self.names.forget, event)
 
     def mark(self, stream: int, flags: int = 0) -> ctypes.c_void_p:
-        """Return an event behind the work that is on a stream now, for `seconds` and `forget`."""
+        """Return an event behind the work that is on a stream now; `seconds` gives it back."""
         event = ctypes.c_void_p()
         self._do(self.names.event, ctypes.byref(event), flags)
         self._do(self.names.record, event, ctypes.c_void_p(stream))
         return event
 
-    def seconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p, stream: int) -> float:
-        """Return the GPU's time between two events of a stream, for which it waits."""
-        self.synchronize(stream)
-        milliseconds = ctypes.c_float()
-        self._do(self.names.elapsed, ctypes.byref(milliseconds), first, last)
-        return milliseconds.value / 1000
+    def is_done(self, event: ctypes.c_void_p) -> bool:
+        """Return whether the GPU has come to an event."""
+        with self._current():
+            code = int(getattr(self._library, self.names.query)(event))
+        if code != NOT_READY:
+            self._check(self.names.query, code)
+        return code != NOT_READY
 
-    def forget(self, event: ctypes.c_void_p) -> None:
-        """Give an event back."""
-        self._do(self.names.forget, event)
+    def seconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
+        """Wait for two events, return the GPU's seconds between them, and give them back."""
+        milliseconds = ctypes.c_float()
+        self._do(self.names.finish, last)
+        self._do(self.names.elapsed, ctypes.byref(milliseconds), first, last)
+        for event in (first, last):
+            self._do(self.names.forget, event)
+        return milliseconds.value / 1000
 
     # -- calls ------------------------------------------------------------------------------------
 

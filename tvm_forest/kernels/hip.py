@@ -50,11 +50,14 @@ class HipDriver(Driver):
         free="hipFree",
         upload="hipMemcpyHtoDAsync",
         download="hipMemcpyDtoHAsync",
+        copy="hipMemcpyDtoDAsync",
         launch="hipModuleLaunchKernel",
         synchronize="hipStreamSynchronize",
         event="hipEventCreateWithFlags",
         record="hipEventRecord",
         wait="hipStreamWaitEvent",
+        query="hipEventQuery",
+        finish="hipEventSynchronize",
         elapsed="hipEventElapsedTime",
         forget="hipEventDestroy",
         runtime="the HIP runtime",
@@ -89,7 +92,7 @@ class HipDriver(Driver):
         hip.hipGetErrorString.restype = ctypes.c_char_p
         super().__init__(device, hip)
         self.limits = {name: self._attribute(code) for name, code in ATTRIBUTES.items()}
-        self.architecture = self._architecture()
+        self.architecture = self.title = self._architecture()
 
     def _attribute(self, code: int) -> int:
         found = ctypes.c_int()

@@ -5,7 +5,6 @@ takes: a schedule as text; gives: `Times`, those of the GPU by its own events.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
@@ -43,7 +42,7 @@ def name_of(child: Child, target: Target) -> str:
 
 
 def open_gpu(target: Target) -> str:
-    """Return the architecture of a GPU, once it is found and can be compiled for.
+    """Return the name of a GPU, once it is found and can be compiled for.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -51,10 +50,10 @@ def open_gpu(target: Target) -> str:
     from ..targets import cuda, rocm
 
     backend = (cuda if target.kind == cuda.KIND else rocm).backend(target)
-    architecture = str(backend.open().architecture)
+    driver = backend.open()
     if target.kind == cuda.KIND:
-        backend.translate("", architecture)
-    return architecture
+        backend.translate("", driver.architecture)
+    return str(driver.title)
 
 
 def measure(schedule: str, batch: int, best: float) -> Times:
@@ -105,10 +104,8 @@ class Clock:
 
     def __call__(self) -> float:
         """Return the time behind all work so far."""
-        now: ctypes.c_void_p = self._driver.mark(0)
-        self._spent += self._driver.seconds(self._last, now, 0)
-        self._driver.forget(self._last)
-        self._last = now
+        self._spent += self._driver.seconds(self._last, self._driver.mark(0))
+        self._last = self._driver.mark(0)
         return self._spent
 
 
