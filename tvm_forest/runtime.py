@@ -80,6 +80,7 @@ class _Function(NamedTuple):
         block: rows that its parallel loops leave to one thread.
         slices: rows of a block that costs the same whether it is full or not; 0 if there is none.
         is_wide: takes rows with memberships in categories as columns.
+        keeps_order: adds the trees of a row in the order of the model.
     """
 
     alone: Any
@@ -88,6 +89,7 @@ class _Function(NamedTuple):
     block: int
     slices: int
     is_wide: bool
+    keeps_order: bool
 
 
 class _Frame(NamedTuple):
@@ -180,6 +182,7 @@ class Predictor:
             rows_of_one_thread(parallel),
             sch.sliced if all(x.keeps_order for x in self.schedules.values()) else 0,
             takes_memberships(sch.representation, self.forest),
+            sch.keeps_order,
         )
 
     def whole(self) -> Compiled:
@@ -394,11 +397,15 @@ class Predictor:
         return self._serving[max(0, bisect_right(self._starts, count) - 1)]
 
     def _shared_out(self, count: int, n_jobs: int | None) -> _Function:
-        """Return the same, or one with smaller blocks if threads would get none otherwise."""
+        """Return the same, or one with smaller blocks if threads would get none otherwise.
+
+        Not one that adds in another order, for `tolerance` goes by the number of rows.
+        """
         serves = self._serves(count)
         for function in reversed(self._serving[: self._serving.index(serves) + 1]):
             threads = self._threads(function, count, n_jobs)
-            if function.parallel and threads > 1 and function.block * threads <= count:
+            shares = function.parallel and threads > 1 and function.block * threads <= count
+            if shares and (function.keeps_order or function is serves):
                 return function
         return serves
 
