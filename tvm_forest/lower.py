@@ -27,6 +27,7 @@ from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
 from .passes.kernels import make_kernels
+from .passes.model_table import MODEL
 from .runtime import (
     OF_LEAVES,
     OUTPUTS,
@@ -226,6 +227,7 @@ def _lower_function(
     forms = walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
+    model = [*packed.read_by(output).values(), *base]
     canonical = emit_canonical(forest, rep, output)
     functions = {}
     for suffix, variant in _variants(sch).items():
@@ -237,8 +239,9 @@ def _lower_function(
         function = mod["main"]
         if target.on_gpu:
             function = make_kernels(function, variant, packed.arrays)
-        functions[name + suffix] = function.with_attr("global_symbol", name + suffix)
-    return canonical["main"], functions, [*packed.read_by(output).values(), *base]
+        function = function.with_attr("global_symbol", name + suffix)
+        functions[name + suffix] = function.with_attr(MODEL, len(model))
+    return canonical["main"], functions, model
 
 
 def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation]:

@@ -11,6 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
+from ..passes.model_table import ModelTable
 from ..target import Target
 
 WHERE = "build: argument 'target'"
@@ -127,6 +128,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
         plain.VerifyMemory(),
         plain.AnnotateEntryFunc(),
         plain.SplitHostDevice(),
+        ModelTable(),
         plain.MakePackedAPI(),
     ]
     return (
