@@ -28,6 +28,7 @@ from .nest import Loop
 from .passes import pipeline
 from .passes.kernels import make_kernels
 from .passes.model_table import MODEL
+from .passes.share_blocks import TWIN, on_one_thread
 from .runtime import (
     OF_LEAVES,
     OUTPUTS,
@@ -241,6 +242,9 @@ def _lower_function(
             function = make_kernels(function, variant, packed.arrays)
         function = function.with_attr("global_symbol", name + suffix)
         functions[name + suffix] = function.with_attr(MODEL, len(model))
+    if list(functions) == [name + PARALLEL]:
+        twin = functions[name + PARALLEL].with_attr(TWIN, name)
+        functions = {name: on_one_thread(twin), name + PARALLEL: twin}
     return canonical["main"], functions, model
 
 
@@ -318,10 +322,17 @@ def _in_blocks(path: tuple[Loop, ...]) -> bool:
 
 
 def _variants(sch: Schedule) -> dict[str, Schedule]:
-    """A schedule with parallel loops has a twin without, for small batches and one thread."""
-    if not any(loop.parallel for loop in sch.loops()):
+    """A schedule with parallel loops has a twin without, for small batches and one thread.
+
+    Where threads share out rows only, the twin is what comes of the schedule, on one thread.
+    """
+    parallel = [loop for loop in sch.loops() if loop.parallel]
+    if not parallel:
         return {"": sch}
-    return {"": sch.without("parallel", "atomic_reduce", "vector_reduce"), PARALLEL: sch}
+    alone = sch.without("parallel", "atomic_reduce", "vector_reduce")
+    if all(loop.kind == "batch" for loop in parallel) and alone == sch.without("parallel"):
+        return {PARALLEL: sch}
+    return {"": alone, PARALLEL: sch}
 
 
 def _schedule(mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]) -> tvm.IRModule:

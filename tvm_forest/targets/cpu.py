@@ -12,6 +12,7 @@ from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
 from ..passes.model_table import ModelTable
+from ..passes.share_blocks import DropTwins, ShareBlocks
 from ..target import Target
 
 WHERE = "build: argument 'target'"
@@ -117,6 +118,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
+        DropTwins(),
         plain.FlattenBuffer(),
         plain.NarrowDataType(32),
         plain.VectorizeLoop(),
@@ -130,6 +132,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
         plain.SplitHostDevice(),
         ModelTable(),
         plain.MakePackedAPI(),
+        ShareBlocks(),
     ]
     return (
         tvm.transform.Sequential(passes, name="tvm_forest.cpu"),
