@@ -174,14 +174,13 @@ def test_a_held_interpreter_lock_would_be_noticed() -> None:
 # -- twins ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_the_code_of_a_block_is_there_once(link: Any) -> None:
-    forest = drawn_forest(8, 4, base=[0.1, 0.2], link=link, seed=1)
+def test_the_code_of_a_block_is_there_once() -> None:
+    forest = drawn_forest(8, 4, base=[0.1, 0.2], seed=1)
     sch = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 16)
     sch = sch.reorder("b0", "class", "tree", "b1").parallel("b0")
     found = tvm_forest.build(forest, schedule=sch)
     code = found.library.mod.inspect_source("ll")
-    parts = [part.split("(i64")[0] for part in code.split("\ndefine") if "fcmp" in part]
+    parts = [part.split("(")[0] for part in code.split("\ndefine") if "fcmp" in part]
     assert [part.split("@")[1] for part in parts] == ["_internal_predict_parallel_0"]
     rows = hard_rows(forest, 100, seed=2)
     for n_jobs in (1, 2):
