@@ -233,42 +233,50 @@ def time_batch(
     clock: Clock, rows: Batches, engines: dict[str, Engine], batch: int, chosen: Any
 ) -> dict[str, dict[str, Any]]:
     """Let engines take turns at one batch size; return figures, or why there are none."""
-    kernels: dict[str, list[Any]] = {name: [] for name in engines}
-    totals: dict[str, list[float]] = {name: [] for name in engines}
-    why: dict[str, str] = {}
+    cells: dict[str, dict[str, Any]] = {name: {} for name in engines}
+    turns: dict[str, Any] = {name: {"kernel": [], "total": []} for name in engines}
     for number in range(chosen.rounds + 1):
         for name in random.Random(number).sample(list(engines), len(engines)):
-            if name in why:
-                continue
-            engine = engines[name]
-            try:
-                kernel = clock.kernel(lambda: engine.there(rows.next_there(batch)), chosen.seconds)  # noqa: B023
-                total = clock.total(lambda: engine.here(rows.next_here(batch)), chosen.seconds)  # noqa: B023
-            except Exception as error:  # whatever another library raises
-                why[name] = said_of(error)
-                continue
-            if number:
-                kernels[name].append(kernel)
-                totals[name] += total
-    return {
-        name: {"why": why[name]} if name in why else figures(kernels[name], totals[name])
-        for name in engines
-    }
+            for figure in ("kernel", "total"):
+                if f"{figure}_why" in cells[name]:
+                    continue
+                try:
+                    found = turn(clock, rows, engines[name], figure, batch, chosen.seconds)
+                except Exception as error:  # whatever another library raises
+                    cells[name][f"{figure}_why"] = said_of(error)
+                    continue
+                turns[name][figure] += found if number else []
+    for name, cell in cells.items():
+        cell |= figures(turns[name], cell)
+    return cells
 
 
-def figures(kernels: list[tuple[float, bool]], totals: list[float]) -> dict[str, Any]:
-    """Return medians and spreads in microseconds."""
-    on_gpu = 1e6 * np.array([seconds for seconds, _ in kernels])
-    whole = 1e6 * np.array(totals)
-    return {
-        "kernel_us": float(np.median(on_gpu)),
-        "kernel_least_us": float(on_gpu.min()),
-        "kernel_most_us": float(on_gpu.max()),
-        "host_waits": not all(is_ahead for _, is_ahead in kernels),
-        "total_us": float(np.median(whole)),
-        "total_least_us": float(whole.min()),
-        "calls": len(totals),
-    }
+def turn(
+    clock: Clock, rows: Batches, engine: Engine, figure: str, batch: int, seconds: float
+) -> list[Any]:
+    """Return what one turn of an engine finds for one figure."""
+    if figure == "kernel":
+        return [clock.kernel(lambda: engine.there(rows.next_there(batch)), seconds)]
+    return clock.total(lambda: engine.here(rows.next_here(batch)), seconds)
+
+
+def figures(turns: dict[str, list[Any]], failed: dict[str, Any]) -> dict[str, Any]:
+    """Return medians and spreads in microseconds, of the figures that have not failed."""
+    found: dict[str, Any] = {}
+    if "kernel_why" not in failed:
+        found["host_waits"] = not all(is_ahead for _, is_ahead in turns["kernel"])
+        found |= spread("kernel", [seconds for seconds, _ in turns["kernel"]])
+    if "total_why" not in failed:
+        found |= spread("total", turns["total"]) | {"calls": len(turns["total"])}
+    return found
+
+
+def spread(figure: str, seconds: list[float]) -> dict[str, float]:
+    """Return median, smallest and largest in microseconds."""
+    us = 1e6 * np.array(seconds)
+    middle, least, most = np.median(us), us.min(), us.max()
+    named = {"": middle, "_least": least, "_most": most}
+    return {f"{figure}{name}_us": float(value) for name, value in named.items()}
 
 
 def measure(path: Path, clock: Clock, chosen: argparse.Namespace, results: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 DEFAULT = "ours: default"
+FIGURES = ("kernel", "total")
 COLUMNS = ("bound", "before", "after", "schedule", "peer", "name", "gain")
 HEAD = f"| model | batch | figure | {' | '.join(COLUMNS)} |"
 
@@ -35,7 +36,7 @@ def row_of(cell: dict[str, Any]) -> str:
     begin = f"| {cell['model']} | {cell['batch']} |"
     if "why" in cell:
         return f"{begin} | {cell['why']} | | | | | | |"
-    return "\n".join(f"{begin} {_figure(cell, figure)} |" for figure in ("kernel", "total"))
+    return "\n".join(f"{begin} {_figure(cell, figure)} |" for figure in FIGURES)
 
 
 def _figure(cell: dict[str, Any], figure: str) -> str:
@@ -64,6 +65,8 @@ def whole(results: dict[str, Any]) -> str:
     reasons = [line_of(record) for record in results["engines"] if "why" in record]
     for cell in results["cells"]:
         for name, one in cell.get("engines", {}).items():
-            if "why" in one:
-                reasons.append(f"{cell['model']}, batch {cell['batch']}, {name}: {one['why']}")
+            for figure in FIGURES:
+                if f"{figure}_why" in one:
+                    said = f"{cell['model']}, batch {cell['batch']}, {name}, {figure}"
+                    reasons.append(f"{said}: {one[f'{figure}_why']}")
     return "\n".join([*lines, "", *dict.fromkeys(reasons)])
