@@ -283,7 +283,7 @@ def measure(path: Path, clock: Clock, chosen: argparse.Namespace, results: dict[
     """Check and time one model; append to the results."""
     model = gpu_files.read(path, clock.driver)
     records: list[dict[str, Any]] = []
-    engines = made(model, path.with_suffix(".ubj"), chosen.engines, records)
+    engines = made(model, path.with_name(f"{model.about['name']}.ubj"), chosen.engines, records)
     for record in (record for record in records if record["engine"] in engines):
         if not check(model, engines[record["engine"]], record):
             engines.pop(record["engine"])
@@ -324,7 +324,8 @@ def main() -> int:
     """Check, measure, print, write; 1 if our own answers are wrong, 2 without a GPU or models."""
     chosen = options()
     warnings.simplefilter("ignore")  # XGBoost warns of rows on the host
-    known = {path.stem: path for path in sorted(chosen.folder.glob(f"*{gpu_files.SUFFIX}"))}
+    paths = sorted(chosen.folder.glob(f"*{gpu_files.SUFFIX}"))
+    known = {gpu_files.name_of(path): path for path in paths}
     missing = [name for name in chosen.models or known if name not in known]
     if missing or not known:
         print(f"gpu: no model {' '.join(missing)} in {chosen.folder} (have: {', '.join(known)})")

@@ -5,6 +5,7 @@ takes: PackedModel; gives: a file, and a PackedModel again. Reading needs numpy,
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from tvm_forest.forest.parts import from_parts, to_parts
 from tvm_forest.kernels.cuda_compiler import compile_cuda
 from tvm_forest.kernels.library import Backend, KernelLibrary
 
-SUFFIX = ".tvmf"
+SUFFIX = ".tvmf.gz"
 
 
 class Candidate(NamedTuple):
@@ -80,17 +81,16 @@ def write(model: PackedModel, path: Path) -> None:
         parts[f"kernels/{name}"] = one.library.to_bytes()
         said = {"schedule": one.schedule, "keeps_order": one.keeps_order}
         manifest["candidates"][name] = said | {"arrays": [stored(array) for array in one.arrays]}
-    archive.write_file(path, archive.pack(archive.Archive(manifest, parts)))
+    archive.write_file(path, gzip.compress(archive.pack(archive.Archive(manifest, parts)), mtime=0))
 
 
 def read(path: Path, driver: Any) -> PackedModel:
     """Read what `write` wrote, for a GPU.
 
     Raises:
-        ModelFormatError: the file is damaged.
+        ModelFormatError, OSError: the file is damaged or cannot be read.
     """
-    where = f"gpu: '{path}'"
-    manifest, parts = archive.unpack(archive.read_file(path, where), where)
+    manifest, parts = archive.unpack(gzip.decompress(path.read_bytes()), f"gpu: '{path}'")
     named = partial(_named, parts)
     backend = Backend(lambda: driver, compile_cuda)
     candidates = {}
@@ -106,6 +106,11 @@ def read(path: Path, driver: Any) -> PackedModel:
         {kind: named(check) for kind, check in manifest["checks"].items()},
         np.asarray(parts[manifest["rows"]]),
     )
+
+
+def name_of(path: Path) -> str:
+    """Return the name of the model in a file."""
+    return path.name.removesuffix(SUFFIX)
 
 
 def _named(parts: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

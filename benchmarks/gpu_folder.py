@@ -167,18 +167,19 @@ def write(
         path = folder / "models" / f"{model.name}{gpu_files.SUFFIX}"
         packed = pack(model, wanted, backend)
         gpu_files.write(packed, path)
-        path.with_suffix(".ubj").write_bytes(model.load().save_raw("ubj"))
-        print(f"{model.name}: {len(packed.candidates)} schedules, {said_of(packed)}", flush=True)
+        (folder / "models" / f"{model.name}.ubj").write_bytes(model.load().save_raw("ubj"))
+        print(f"{model.name}: {said_of(packed)}", flush=True)
 
 
 def said_of(packed: PackedModel) -> str:
-    """Return megabytes of the parts of a model."""
+    """Return how many schedules there are, and megabytes of the parts before compression."""
     images = sum(len(x) for one in packed.candidates.values() for x in one.library.images.values())
-    arrays = {id(x): x.nbytes for one in packed.candidates.values() for x in one.arrays}
+    arrays = {x.tobytes(): x.nbytes for one in packed.candidates.values() for x in one.arrays}
     checked = sum(x.nbytes for check in packed.checks.values() for x in check.values())
-    sizes = {"images": images, "arrays": sum(arrays.values()), "checks": checked}
+    sizes = {"kernels": images, "layouts": sum(arrays.values()), "answers": checked}
     sizes["rows"] = packed.rows.nbytes
-    return ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
+    said = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
+    return f"{len(packed.candidates)} schedules, {len(packed.about['refused'])} refused; {said}"
 
 
 def main() -> int:

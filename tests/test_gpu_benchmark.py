@@ -92,7 +92,7 @@ def test_figures_are_medians_beside_their_bounds(folder: Path) -> None:
 def test_wrong_answers_end_with_status_1_and_are_not_timed(folder: Path, tmp_path: Path) -> None:
     import gpu_files
 
-    changed, path = tmp_path / "models", folder / "models" / "tiny.tvmf"
+    changed, path = tmp_path / "models", folder / "models" / "tiny.tvmf.gz"
     changed.mkdir()
     model = gpu_files.read(path, None)
     margin = model.checks["hard"]["margin"]
