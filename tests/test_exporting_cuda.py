@@ -75,12 +75,30 @@ print(library.tvm_forest_error().decode())
 BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
+from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.kernels.executor import DeviceArray, Pool
 assert "tvm" not in sys.modules
+class Gpu:
+    driver, device = CudaDriver(library=sys.argv[2]), 0
+    pool = Pool(driver)
+def there(array):
+    made = DeviceArray(Gpu, array.shape, array.dtype, 0)
+    Gpu.driver.upload(made.pointer, array, 0)
+    return made
 folder = sys.argv[1]
-rows, margin = np.load(folder + "/rows33.npy"), np.load(folder + "/margin33.npy")
-found = np.zeros_like(margin)
-tvm_ffi.load_module(folder + "/model.so")["main"](*map(tvm_ffi.from_dlpack, (rows, found)))
-assert found.tobytes() == margin.tobytes()
+main = tvm_ffi.load_module(folder + "/model.so")["main"]
+rows, right = np.load(folder + "/rows33.npy"), np.load(folder + "/margin33.npy")
+for place in (lambda array: array, there):
+    given = place(rows), place(np.zeros_like(right))
+    main(*map(tvm_ffi.from_dlpack, given))
+    found = given[1] if place is not there else given[1].numpy()
+    assert found.tobytes() == right.tobytes(), place
+try:
+    main(tvm_ffi.from_dlpack(there(rows)), tvm_ffi.from_dlpack(np.zeros_like(right)))
+except ValueError as error:
+    assert "margin: expected float32 (n, 1)" in str(error)
+else:
+    raise AssertionError("results of the host are refused with rows of the GPU")
 """
 
 
@@ -169,11 +187,11 @@ def test_expressions_of_plans_are_the_same_in_c(tmp_path: Path) -> None:
     made += [("if", ("<", "n", 4), ("[]", "offset", "n"), ("*", "n", -2))]
     names = Names({}, {"offset": "offset"}, {"n": "n"}, {})
     source = Path(cuda_compiler.__file__).parents[1] / "exporting" / "cuda.c"
-    helpers = [x for x in source.read_text().splitlines() if x.startswith("static int64_t ")]
+    helpers = [x for x in source.read_text().splitlines() if x.startswith("static inline int64_t ")]
     printed = "".join(f'printf("%lld ", (long long){_text(x, names)});' for x in made)
     (tmp_path / "main.c").write_text(
         "#include <stdint.h>\n#include <stdio.h>\n"
-        + "\n".join(x for x in helpers if "return" in x and "block_of" not in x)
+        + "\n".join(helpers)
         + "\nint main() { int32_t offset[] = {5, 6, 7, 8};\n"
         + f"for (int64_t n = 0; n < 12; ++n) {{ {printed} }} }}\n"
     )
@@ -206,6 +224,6 @@ def test_without_a_compiler_for_cuda_the_error_says_what_to_install(
 ) -> None:
     for name in ("find_nvrtc", "find_nvcc"):
         monkeypatch.setattr(cuda_compiler, name, lambda: None)
-    with pytest.raises(DeviceError, match="no compiler for CUDA found.* pip install"):
+    with pytest.raises(DeviceError, match=r"no compiler for CUDA found.* pip install"):
         tvm_forest.build(forest(), "cuda").export_library(tmp_path / "model.so")
     assert not list(tmp_path.iterdir())

@@ -77,10 +77,10 @@ static int upload(room *piece, const void *from, size_t size) {
          check("cuMemcpyHtoD", cuMemcpyHtoDAsync_v2(piece->at, from, size, NULL));
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b && (a < 0) != (b < 0)); }
-static int64_t floor_mod(int64_t a, int64_t b) { return a - b * floor_div(a, b); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a < b ? b : a; }
+static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b && (a < 0) != (b < 0)); }
+static inline int64_t floor_mod(int64_t a, int64_t b) { return a - b * floor_div(a, b); }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a < b ? b : a; }
 
 static int launch(int kernel, const int64_t *grid, const int64_t *block, int64_t shared,
                   void **arguments) {

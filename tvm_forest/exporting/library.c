@@ -26,7 +26,7 @@ extern const char tvm_forest_data[];
 static _Thread_local char message[512];
 
 static int fail(const char *text) {
-  snprintf(message, sizeof message, "%s", text);
+  if (text != message) snprintf(message, sizeof message, "%s", text);
   return -1;
 }
 
