@@ -321,7 +321,7 @@ def about(driver: CudaDriver, clock: Clock, chosen: argparse.Namespace) -> dict[
 
 
 def main() -> int:
-    """Check, measure, print, write; 1 if our own answers are wrong, 2 without a GPU or models."""
+    """Check, measure, print, write; 1 if a model fails or is wrong, 2 without a GPU or models."""
     chosen = options()
     warnings.simplefilter("ignore")  # XGBoost warns of rows on the host
     paths = sorted(chosen.folder.glob(f"*{gpu_files.SUFFIX}"))
@@ -338,13 +338,19 @@ def main() -> int:
         return 2
     results = {"about": about(driver, clock, chosen), "models": [], "engines": [], "cells": []}
     print(gpu_report.head(results["about"]), flush=True)
+    is_broken = False
     for name in chosen.models or known:
-        measure(known[name], clock, chosen, results)
+        try:
+            measure(known[name], clock, chosen, results)
+        except (ForestError, OSError) as error:
+            is_broken = True
+            print(f"{name}: {error}", flush=True)
         if chosen.out is not None:
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
             chosen.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
     print(gpu_report.whole(results))
-    return 1 if any(record.get("failed") for record in results["engines"]) else 0
+    is_wrong = any(record.get("failed") for record in results["engines"])
+    return 1 if is_wrong or is_broken else 0
 
 
 if __name__ == "__main__":

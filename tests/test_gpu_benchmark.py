@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from emulated_cuda import libcuda, translate
+from test_bench import BENCHMARKS, module
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 WITH_NUMPY_ALONE = """
 import os, runpy, sys
 sys.argv = sys.argv[1:]
@@ -32,23 +32,42 @@ runpy.run_path(f"{folder}/gpu.py", run_name="__main__")
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def scripts() -> Iterator[None]:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path.remove(str(BENCHMARKS))
+MAKE = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+benchmarks, tests, made, cache = sys.argv[1:]
+sys.path[:0] = [benchmarks]
+sys.path.append(tests)
+import emulated_cuda, gpu_folder, models
+from tvm_forest.kernels.library import Backend
+emulated_cuda.folder = lambda: SimpleNamespace(name=cache)
+backend = Backend(lambda: None, emulated_cuda.translate)
+chosen = [models.get("tiny", Path(cache))]
+gpu_folder.write(Path(made), chosen, ("default", "fil packed"), backend)
+print(emulated_cuda.libcuda())
+"""
+
+
+class Made(NamedTuple):
+    """A folder of the benchmark, and the emulated driver for its kernels."""
+
+    folder: Path
+    driver: str
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import gpu_folder
-    import models
-    from tvm_forest.kernels.library import Backend
-
-    made, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
-    backend = Backend(lambda: None, translate)
-    gpu_folder.write(made, [models.get("tiny", cache)], ("default", "fil packed"), backend)
-    return made
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    if shutil.which("g++") is None:
+        pytest.skip("no g++, which the emulation of CUDA needs")
+    folder, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
+    places = (BENCHMARKS, Path(__file__).parent, folder, cache)
+    command = [sys.executable, "-c", MAKE, *map(str, places)]
+    paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return Made(folder, done.stdout.splitlines()[-1])
 
 
 def run(folder: Path, *arguments: str) -> Any:
@@ -57,16 +76,16 @@ def run(folder: Path, *arguments: str) -> Any:
 
 
 @functools.cache
-def quickly(folder: Path) -> Any:
-    out = folder / "results.json"
+def quickly(made: Made) -> Any:
+    out = made.folder / "results.json"
     quick = "--batches 8 40 --rounds 2 --seconds 0.001 --copy 4096".split()
-    done = run(folder, "--driver", libcuda(), "--out", str(out), *quick)
+    done = run(made.folder, "--driver", made.driver, "--out", str(out), *quick)
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
 @pytest.mark.slow
-def test_the_folder_runs_with_numpy_and_a_driver_alone(folder: Path) -> None:
-    done, results = quickly(folder)
+def test_the_folder_runs_with_numpy_and_a_driver_alone(made: Made) -> None:
+    done, results = quickly(made)
     assert done.returncode == 0, done.stdout + done.stderr
     said = {record["engine"]: record for record in results["engines"]}
     assert [said["ours: default"][kind] for kind in ("typical", "hard", "wild")] == ["equal"] * 3
@@ -76,8 +95,8 @@ def test_the_folder_runs_with_numpy_and_a_driver_alone(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_figures_are_medians_beside_their_bounds(folder: Path) -> None:
-    done, results = quickly(folder)
+def test_figures_are_medians_beside_their_bounds(made: Made) -> None:
+    done, results = quickly(made)
     assert [cell["batch"] for cell in results["cells"]] == [8, 40]
     for cell in results["cells"]:
         assert cell["kernel_bound_us"] > 0 and cell["total_bound_us"] > 0
@@ -89,17 +108,18 @@ def test_figures_are_medians_beside_their_bounds(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_wrong_answers_end_with_status_1_and_are_not_timed(folder: Path, tmp_path: Path) -> None:
-    import gpu_files
-
-    changed, path = tmp_path / "models", folder / "models" / "tiny.tvmf.gz"
+def test_wrong_answers_end_with_status_1_and_are_not_timed(made: Made, tmp_path: Path) -> None:
+    gpu_files = module("gpu_files")
+    changed, path = tmp_path / "models", made.folder / "models" / "tiny.tvmf.gz"
     changed.mkdir()
     model = gpu_files.read(path, None)
     margin = model.checks["hard"]["margin"]
     model.checks["hard"]["margin"] = np.nextafter(margin, np.float32(np.inf))
     gpu_files.write(model, changed / path.name)
     out, quick = tmp_path / "out.json", "--batches 8 --rounds 1 --seconds 0.001 --copy 4096".split()
-    done = run(folder, "--folder", str(changed), "--driver", libcuda(), "--out", str(out), *quick)
+    done = run(
+        made.folder, "--folder", str(changed), "--driver", made.driver, "--out", str(out), *quick
+    )
     results = json.loads(out.read_text())
     assert done.returncode == 1, done.stderr
     assert results["engines"][0]["hard"] == "WRONG"
@@ -107,10 +127,10 @@ def test_wrong_answers_end_with_status_1_and_are_not_timed(folder: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_without_a_driver_one_line_says_so(folder: Path) -> None:
-    done = run(folder, "--driver", "libcuda-that-is-not-there.so")
+def test_without_a_driver_one_line_says_so(made: Made) -> None:
+    done = run(made.folder, "--driver", "libcuda-that-is-not-there.so")
     assert done.returncode == 2
     assert done.stdout.startswith("gpu: cuda: no driver of NVIDIA found")
     assert done.stdout.count("\n") == 1 and not done.stderr
-    done = run(folder, "--models", "other")
+    done = run(made.folder, "--models", "other")
     assert (done.returncode, "no model other in" in done.stdout) == (2, True)
