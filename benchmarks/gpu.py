@@ -2,9 +2,10 @@
 
     python gpu.py --out results.json      # in a folder that gpu_folder.py has made
 
-Needs a driver for CUDA, Python and numpy; installs nothing, compiles nothing. Every model comes
-with kernels of several schedules: "before tuning" is the default one, "after tuning" the fastest of
-all at a batch size. XGBoost, nvForest and a loop of gathers in torch are timed where they are.
+Needs a driver for CUDA, Python and numpy; installs nothing, and compiles kernels only if the driver
+refuses those in the folder and NVRTC (which torch brings) or nvcc is there. Every model comes with
+kernels of several schedules: "before tuning" is the default one, "after tuning" the fastest of all
+at a batch size. XGBoost, nvForest and a loop of gathers in torch are timed where they are.
 
 First all answers are laid beside those of the training library, also on rows made of thresholds:
 our margins must be equal to the bit, or within the bound of reordered sums if the schedule says
@@ -180,6 +181,7 @@ def made(model: PackedModel, file: Path, names: list[str], records: list[Any]) -
                     record["schedule"] = model.candidates[label].schedule
                 else:
                     engines[full] = PEERS[name](model, file)
+                    record["version"] = getattr(sys.modules.get(name), "__version__", None)
             except Exception as error:  # whatever another library raises
                 record["why"] = said_of(error)
     return engines
@@ -349,8 +351,10 @@ def main() -> int:
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
             chosen.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
     print(gpu_report.whole(results))
-    is_wrong = any(record.get("failed") for record in results["engines"])
-    return 1 if is_wrong or is_broken else 0
+    for record in results["engines"]:
+        is_default = record["engine"] == gpu_report.DEFAULT
+        is_broken |= bool(record.get("failed") or (is_default and "why" in record))
+    return int(is_broken)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from gpu_files import PackedModel
-from tvm_forest.kernels.library import ModelArray
+from tvm_forest.errors import DeviceError, ForestError
+from tvm_forest.kernels.library import KernelLibrary, ModelArray
 
 MOST_WALKS = 1 << 24
 """Rows x trees that the baseline in torch walks together; each takes some 60 bytes."""
@@ -75,6 +76,7 @@ class Ours(Engine):
 
     def __init__(self, model: PackedModel, name: str) -> None:
         one = model.candidates[name]
+        _load(one.library)
         self.keeps_order = one.keeps_order
         self.function = one.library["predict"]
         self.arrays = [ModelArray(array) for array in one.arrays]
@@ -89,6 +91,22 @@ class Ours(Engine):
     def there(self, rows: RowsThere) -> Any:
         shapes = [((len(rows), self.outputs), dtype) for dtype in self.dtypes]
         return self.function.on_device(rows.pointer, len(rows), self.arrays, shapes, 0)
+
+
+def _load(library: KernelLibrary) -> None:
+    """Load the kernels; compile their text if the driver does not take what is stored.
+
+    Raises:
+        Refused: that is not possible either.
+    """
+    try:
+        library.executor  # noqa: B018  # loads them
+    except DeviceError as refused:  # such as a driver that is older than the compiler
+        library.architecture = None
+        try:
+            library.executor  # noqa: B018
+        except ForestError as error:
+            raise Refused(f"{refused}; and compiled here: {error}") from None
 
 
 class XGBoost(Engine):

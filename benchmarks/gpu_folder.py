@@ -41,6 +41,8 @@ NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22
 MOST_MB = 60
+CACHED = 40_000
+"""Bytes of the rows of a block, up to which the template keeps them in shared memory."""
 
 TEMPLATE = (
     ("packed", 32, 1, 10, 1),
@@ -74,6 +76,7 @@ def schedules(forest: Forest) -> Iterator[tuple[str, Callable[[], Schedule]]]:
     for layout, rows, each, threads, walks in TEMPLATE:
         name = f"template {layout} {rows} {each} {threads} {walks}"
         given = dict(rows_tb=rows, rows_thread=each, tree_threads=threads, factor=walks)
+        given["cache_rows"] = rows * forest.row_width * np.dtype(forest.row_dtype).itemsize < CACHED
         yield (
             name,
             lambda x=layout, g=given: recipes.gpu_template(laid_out(start, x), unroll=False, **g),

@@ -53,6 +53,13 @@ for n in sizes:
         same = [margin.tobytes() == right[0].tobytes()]
         same += [value.tobytes() == right[1].tobytes()] if valued is not None else []
         assert all(same) or "reorders" in folder, (function, n, same)
+from concurrent.futures import ThreadPoolExecutor
+def again(n):
+    rows, right = (np.load(f"{folder}/{name}{n}.npy") for name in ("rows", "found"))
+    margin = np.zeros_like(right)
+    return call(predict, rows, margin, None) == 0 and margin.tobytes() == right.tobytes()
+with ThreadPoolExecutor(4) as pool:
+    assert all(pool.map(again, 4 * sizes))
 assert call(predict, np.zeros((0, 4)), None, None) == 0
 assert emulator.emulated_contexts() == 0
 """

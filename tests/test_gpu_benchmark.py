@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ runpy.run_path(f"{folder}/gpu.py", run_name="__main__")
 
 MAKE = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 benchmarks, tests, made, cache = sys.argv[1:]
@@ -107,23 +109,46 @@ def test_figures_are_medians_beside_their_bounds(made: Made) -> None:
     assert "| tiny | 40 | total |" in done.stdout
 
 
+def run_changed(made: Made, folder: Path, change: Callable[[Any], None]) -> tuple[Any, Any]:
+    """Run the benchmark of a model in which something was changed."""
+    gpu_files, name = module("gpu_files"), "tiny.tvmf.gz"
+    model = gpu_files.read(made.folder / "models" / name, None)
+    change(model)
+    (folder / "models").mkdir()
+    gpu_files.write(model, folder / "models" / name)
+    quick = "--batches 8 --rounds 1 --seconds 0.001 --copy 4096".split()
+    named = {"folder": folder / "models", "driver": made.driver, "out": folder / "out.json"}
+    given = [text for key, value in named.items() for text in (f"--{key}", str(value))]
+    done = run(made.folder, *given, *quick)
+    return done, json.loads((folder / "out.json").read_text())
+
+
 @pytest.mark.slow
 def test_wrong_answers_end_with_status_1_and_are_not_timed(made: Made, tmp_path: Path) -> None:
-    gpu_files = module("gpu_files")
-    changed, path = tmp_path / "models", made.folder / "models" / "tiny.tvmf.gz"
-    changed.mkdir()
-    model = gpu_files.read(path, None)
-    margin = model.checks["hard"]["margin"]
-    model.checks["hard"]["margin"] = np.nextafter(margin, np.float32(np.inf))
-    gpu_files.write(model, changed / path.name)
-    out, quick = tmp_path / "out.json", "--batches 8 --rounds 1 --seconds 0.001 --copy 4096".split()
-    done = run(
-        made.folder, "--folder", str(changed), "--driver", made.driver, "--out", str(out), *quick
-    )
-    results = json.loads(out.read_text())
+    def change(model: Any) -> None:
+        hard = model.checks["hard"]
+        hard["margin"] = np.nextafter(hard["margin"], np.float32(np.inf))
+
+    done, results = run_changed(made, tmp_path, change)
     assert done.returncode == 1, done.stderr
     assert results["engines"][0]["hard"] == "WRONG"
     assert "ours: default" not in results["cells"][0]["engines"]
+
+
+@pytest.mark.slow
+def test_kernels_that_the_driver_refuses_are_compiled_or_it_is_said_why(
+    made: Made, tmp_path: Path
+) -> None:
+    def change(model: Any) -> None:
+        model.candidates["default"].library.images["any"] = b"of another world"
+
+    done, results = run_changed(made, tmp_path, change)
+    said = {record["engine"]: record for record in results["engines"]}
+    refused = "cuda: cuModuleLoadDataEx (on sm_90; the emulator says why) failed with 200"
+    why = said["ours: default"]["why"]
+    assert why.startswith(refused) and "; and compiled here: " in why
+    assert said["ours: fil packed"]["hard"] in ("equal", "bound")
+    assert done.returncode == 1
 
 
 @pytest.mark.slow
