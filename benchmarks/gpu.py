@@ -173,7 +173,7 @@ def made(model: PackedModel, file: Path, names: list[str], records: list[Any]) -
     engines: dict[str, Engine] = {}
     for name in names:
         for label in model.candidates if name == "ours" else [name]:
-            full = f"ours: {label}" if name == "ours" else name
+            full = f"{gpu_report.OURS}{label}" if name == "ours" else name
             records.append(record := {"model": model.about["name"], "engine": full})
             try:
                 if name == "ours":
@@ -300,6 +300,7 @@ def measure(path: Path, clock: Clock, chosen: argparse.Namespace, results: dict[
         cell["total_bound_us"] = 1e6 * batch * width / clock.uploaded
         if rows.holds(batch):
             cell["engines"] = time_batch(clock, rows, engines, batch, chosen)
+            cell |= {figure: gpu_report.best_of(cell, figure) for figure in gpu_report.FIGURES}
         else:
             cell["why"] = f"two batches take more than {MOST_BYTES >> 20} MiB"
         results["cells"].append(cell)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-DEFAULT = "ours: default"
+OURS = "ours: "
+DEFAULT = f"{OURS}default"
 FIGURES = ("kernel", "total")
 COLUMNS = ("bound", "before", "after", "schedule", "peer", "name", "gain")
 HEAD = f"| model | batch | figure | {' | '.join(COLUMNS)} |"
@@ -39,22 +40,37 @@ def row_of(cell: dict[str, Any]) -> str:
     return "\n".join(f"{begin} {_figure(cell, figure)} |" for figure in FIGURES)
 
 
-def _figure(cell: dict[str, Any], figure: str) -> str:
+def best_of(cell: dict[str, Any], figure: str) -> dict[str, Any]:
+    """Return microseconds before and after tuning, and of the fastest peer, as far as there are."""
     key = f"{figure}_us"
-    found = {name: one for name, one in cell["engines"].items() if key in one}
-    times = {
-        name: f"{one[key]:.4g}{'*' if figure == 'kernel' and one['host_waits'] else ''}"
-        for name, one in found.items()
+    found = {name: one[key] for name, one in cell.get("engines", {}).items() if key in one}
+    ours = {name: us for name, us in found.items() if name.startswith(OURS)}
+    peers = {name: us for name, us in found.items() if name not in ours}
+    best, peer = (min(group, key=group.__getitem__, default=None) for group in (ours, peers))
+    return {
+        "before_us": found.get(DEFAULT),
+        "after_us": found.get(best),
+        "schedule": best.removeprefix(OURS) if best else None,
+        "peer_us": found.get(peer),
+        "peer": peer,
     }
-    ours = [name for name in found if name.startswith("ours")]
-    best = min(ours, key=lambda name: found[name][key], default="-")
-    peers = [name for name in found if name not in ours]
-    peer = min(peers, key=lambda name: found[name][key], default="-")
-    both = best in found and peer in found
-    gain = f"{found[peer][key] / found[best][key]:.2f}" if both else "-"
-    before, after = times.get(DEFAULT, "-"), times.get(best, "-")
-    texts = (figure, f"{cell[f'{figure}_bound_us']:.4g}", before, after)
-    return " | ".join((*texts, best.removeprefix("ours: "), times.get(peer, "-"), peer, gain))
+
+
+def _figure(cell: dict[str, Any], figure: str) -> str:
+    best, engines = best_of(cell, figure), cell["engines"]
+
+    def said(name: str | None, us: float | None) -> str:
+        if name is None or us is None:
+            return "-"
+        return f"{us:.4g}{'*' if figure == 'kernel' and engines[name]['host_waits'] else ''}"
+
+    before, after, peer = best["before_us"], best["after_us"], best["peer_us"]
+    schedule = best["schedule"]
+    gain = f"{peer / after:.2f}" if peer and after else "-"
+    times = (said(DEFAULT, before), said(schedule and OURS + schedule, after), schedule or "-")
+    bound = f"{cell[f'{figure}_bound_us']:.4g}"
+    peers = (said(best["peer"], peer), best["peer"] or "-", gain)
+    return " | ".join((figure, bound, *times, *peers))
 
 
 def whole(results: dict[str, Any]) -> str:

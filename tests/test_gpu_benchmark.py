@@ -103,6 +103,10 @@ def test_figures_are_medians_beside_their_bounds(made: Made) -> None:
     for cell in results["cells"]:
         assert cell["kernel_bound_us"] > 0 and cell["total_bound_us"] > 0
         assert cell["engines"].keys() == {"ours: default", "ours: fil packed"}
+        best = cell["total"]
+        assert best["after_us"] == min(one["total_us"] for one in cell["engines"].values())
+        assert best["before_us"] == cell["engines"]["ours: default"]["total_us"]
+        assert best["schedule"] in ("default", "fil packed") and best["peer"] is None
         for one in cell["engines"].values():
             assert 0 < one["kernel_least_us"] <= one["kernel_us"] <= one["kernel_most_us"]
             assert one["host_waits"], "the emulated GPU has done all work at once"
@@ -121,6 +125,19 @@ def run_changed(made: Made, folder: Path, change: Callable[[Any], None]) -> tupl
     given = [text for key, value in named.items() for text in (f"--{key}", str(value))]
     done = run(made.folder, *given, *quick)
     return done, json.loads((folder / "out.json").read_text())
+
+
+def test_a_table_has_the_fastest_schedule_beside_the_fastest_peer() -> None:
+    times = {"ours: default": 9.0, "ours: fil": 4.0, "torch": 80.0, "xgboost": 12.0}
+    cell: dict[str, Any] = {"model": "m", "batch": 8, "kernel_bound_us": 1, "total_bound_us": 2}
+    cell["engines"] = {
+        name: {"kernel_us": us, "total_us": 2 * us, "host_waits": name == "xgboost"}
+        for name, us in times.items()
+    }
+    cell["engines"]["torch"] = {"kernel_why": "no", "total_us": 10.0}
+    kernel, total = module("gpu_report").row_of(cell).splitlines()
+    assert kernel == "| m | 8 | kernel | 1 | 9 | 4 | fil | 12* | xgboost | 3.00 |"
+    assert total == "| m | 8 | total | 2 | 18 | 8 | fil | 10 | torch | 1.25 |"
 
 
 @pytest.mark.slow
