@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="write a shared library and a C header")
     export.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
+    export.add_argument("--target", default="llvm", help="llvm or cuda (default: llvm)")
     export.set_defaults(run=_export)
 
     verify = commands.add_parser(
@@ -283,7 +284,7 @@ def _check_suffix(path: Path) -> None:
 def _export(options: argparse.Namespace) -> None:
     from . import api
 
-    api.build(options.model).export_library(options.library)
+    api.build(options.model, options.target).export_library(options.library)
     print(f"{options.library}, {options.library.with_suffix('.h')}")
 
 

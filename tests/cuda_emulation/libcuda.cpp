@@ -8,6 +8,7 @@
 // the next, in an order that a seed shuffles each time; blocks run one after the other. Shared memory
 // is filled with rubbish before each block.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -152,7 +153,8 @@ std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"majo
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
 std::map<char*, size_t> allocations;
-long contexts = 0, waits = 0;
+long contexts = 0;
+using Clock = std::chrono::steady_clock;
 
 struct Function {
   void (*call)(void**);
@@ -193,6 +195,7 @@ int cuInit(unsigned) { CALL("cuInit") return settings["devices"] ? 0 : 100; }
 int cuDriverGetVersion(int* version) { CALL("cuDriverGetVersion") *version = settings["version"]; return 0; }
 int cuDeviceGetCount(int* count) { CALL("cuDeviceGetCount") *count = settings["devices"]; return 0; }
 int cuDeviceGet(int* device, int number) { CALL("cuDeviceGet") *device = number; return 0; }
+int cuDeviceGetName(char* name, int size, int) { CALL("cuDeviceGetName") std::snprintf(name, size, "emulated"); return 0; }
 int cuDeviceGetAttribute(int* value, int what, int) {
   CALL("cuDeviceGetAttribute")
   const char* names[128] = {};
@@ -223,7 +226,7 @@ int cuModuleLoadDataEx(void** module, const char* image, unsigned count, int* op
     if (options[i] == 5) std::memcpy(values[i], log, sizeof log);
   if (std::sscanf(image, "EMULATED %31s %4095s", wanted, path) != 2) return 200;
   std::snprintf(here, sizeof here, "sm_%ld%ld", settings["major"], settings["minor"]);
-  if (std::strcmp(wanted, here)) return 209;
+  if (std::strcmp(wanted, here) && std::strcmp(wanted, "any")) return 209;
   *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!*module) std::fprintf(stderr, "%s\n", dlerror());
   return *module ? 0 : 200;
@@ -255,12 +258,21 @@ int cuMemFree_v2(uint64_t pointer) {
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void*) { CALL("cuMemcpyHtoDAsync_v2") std::memcpy((void*)to, from, size); return 0; }
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoHAsync_v2") std::memcpy(to, (void*)from, size); return 0; }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoDAsync_v2") std::memcpy((void*)to, (void*)from, size); return 0; }
 int cuStreamSynchronize(void*) { CALL("cuStreamSynchronize") return guarded() ? 0 : 700; }
 
-int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = &waits; return 0; }
-int cuEventRecord(void*, void*) { CALL("cuEventRecord") return 0; }
+int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = new Clock::time_point; return 0; }
+int cuEventRecord(void* event, void*) { CALL("cuEventRecord") *(Clock::time_point*)event = Clock::now(); return 0; }
+int cuEventQuery(void*) { CALL("cuEventQuery") return 0; }
+int cuEventSynchronize(void*) { CALL("cuEventSynchronize") return 0; }
+int cuEventElapsedTime(float* milliseconds, void* first, void* last) {
+  CALL("cuEventElapsedTime")
+  std::chrono::duration<float, std::milli> spent = *(Clock::time_point*)last - *(Clock::time_point*)first;
+  *milliseconds = spent.count();
+  return 0;
+}
 int cuStreamWaitEvent(void*, void*, unsigned) { CALL("cuStreamWaitEvent") return 0; }
-int cuEventDestroy_v2(void*) { CALL("cuEventDestroy_v2") return 0; }
+int cuEventDestroy_v2(void* event) { CALL("cuEventDestroy_v2") delete (Clock::time_point*)event; return 0; }
 
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned, void*, void** arguments, void**) {

@@ -38,6 +38,7 @@ ATTRIBUTES = {"threads": 1, "shared": 8, "major": 75, "minor": 76, "most_shared"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 DYNAMIC_SHARED = 8
 NO_TIMING = 2
+NOT_READY = 600
 
 Pointer = ctypes.c_uint64
 
@@ -49,6 +50,7 @@ class CudaDriver:
         name: "cuda".
         device: its number.
         architecture: such as "sm_90".
+        title: what NVIDIA calls it.
         limits: threads and bytes of shared memory of a block.
     """
 
@@ -85,6 +87,9 @@ class CudaDriver:
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
         self.limits = {name: self._attribute(code, handle) for name, code in ATTRIBUTES.items()}
         self.architecture = f"sm_{self.limits['major']}{self.limits['minor']}"
+        title = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", title, len(title), handle)
+        self.title = title.value.decode(errors="replace")
 
     def _attribute(self, code: int, handle: ctypes.c_int) -> int:
         found = ctypes.c_int()
@@ -184,6 +189,38 @@ class CudaDriver:
             self._call("cuEventRecord", event, _stream(other))
             self._call("cuStreamWaitEvent", _stream(stream), event, 0)
             self._call("cuEventDestroy_v2", event)
+
+    def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
+        """Copy within the GPU's memory; the caller does not wait."""
+        with self._current():
+            given = (Pointer(to), Pointer(pointer), ctypes.c_size_t(size), _stream(stream))
+            self._call("cuMemcpyDtoDAsync_v2", *given)
+
+    def mark(self, stream: int) -> ctypes.c_void_p:
+        """Return an event behind all work on a stream; `seconds` gives it back."""
+        event = ctypes.c_void_p()
+        with self._current():
+            self._call("cuEventCreate", ctypes.byref(event), 0)
+            self._call("cuEventRecord", event, _stream(stream))
+        return event
+
+    def is_done(self, event: ctypes.c_void_p) -> bool:
+        """Return whether the GPU has come to an event."""
+        with self._current():
+            code = self._cuda.cuEventQuery(event)
+        if code != NOT_READY:
+            self._check("cuEventQuery", code)
+        return code != NOT_READY
+
+    def seconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
+        """Wait for two events, return the seconds between them, and give them back."""
+        time = ctypes.c_float()
+        with self._current():
+            self._call("cuEventSynchronize", last)
+            self._call("cuEventElapsedTime", ctypes.byref(time), first, last)
+            for event in (first, last):
+                self._call("cuEventDestroy_v2", event)
+        return time.value / 1000
 
     # -- calls ------------------------------------------------------------------------------------
 
