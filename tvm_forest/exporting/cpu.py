@@ -31,7 +31,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     for smallest, name in function_names(fresh.schedules).items():
         numbers = [data.number(tensor, tensor.numpy()) for tensor in fresh.arguments[name]]
         block = fresh.schedules[smallest].sliced if exact else 0
-        model = ", ".join(f"AT({data.places[number]})" for number in numbers)
-        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {model})")
+        places = ", ".join(f"AT({data.places[number]})" for number in numbers)
+        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {places})")
     macros = {"CALLS": '"cpu.c"', "DEVICE": "0", "FUNCTIONS(F)": " ".join(functions)}
     return macros, [str(folder / "code.o")]
