@@ -11,7 +11,7 @@ LINE_BUDGET := 29500
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
 
-test: lint size  ## everything that CI checks
+test: lint size  ## style, types, size and all tests
 	$(BIN)/pytest -n 2
 
 tiny: $(INSTALLED)  ## the fast tests, about 12 s on 2 cores
