@@ -6,12 +6,12 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 29500
 
-.PHONY: demo test tiny lint format size golden differential language gpu-recipes bench bench-full bench-layouts bench-schedules bench-tiling gpu-code clean
+.PHONY: demo test tiny lint format size golden differential language gpu-recipes bench bench-full bench-layouts bench-schedules bench-tiling bench-gpu gpu-code clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
 
-test: lint size  ## everything that CI checks
+test: lint size  ## style, types, size and all tests
 	$(BIN)/pytest -n 2
 
 tiny: $(INSTALLED)  ## the fast tests, about 12 s on 2 cores
@@ -63,6 +63,10 @@ bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plo
 
 bench-tiling: $(INSTALLED)  ## tiles that a row visits under each way of tiling; counted, not timed
 	$(BIN)/python benchmarks/tiling.py --out build/tiling.json
+
+bench-gpu: $(INSTALLED)  ## make build/gpu, which runs offline with a driver and numpy; and run it
+	$(BIN)/python benchmarks/gpu_folder.py --out build/gpu
+	$(BIN)/python build/gpu/gpu.py --out build/gpu/results.json
 
 gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs/gpu_code.md; needs nvcc
 	$(BIN)/python benchmarks/gpu_code.py

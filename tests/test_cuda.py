@@ -418,26 +418,6 @@ def test_an_error_of_the_driver_says_call_and_remedy(call: str, code: int, messa
     assert settings().emulated_contexts() == 0
 
 
-def test_events_tell_how_long_the_work_between_them_took() -> None:
-    made = emulated(tvm_forest.build(forest(), "cuda"))
-    rows, driver = np.zeros((900, 4), np.float32), made.library.executor.driver
-    first = driver.mark(0)
-    made.predict(rows)
-    last = driver.mark(0)
-    assert driver.is_done(last)
-    assert 0 < driver.seconds(first, last) < 60
-
-
-def test_memory_of_the_gpu_is_copied_there() -> None:
-    driver, array = CudaDriver(library=libcuda()), np.arange(5.0)
-    pointer, other = driver.allocate(40), driver.allocate(40)
-    driver.upload(pointer, array, 0)
-    driver.copy(other, pointer, 40, 0)
-    found = np.zeros(5)
-    driver.download(found, other, 0)
-    assert np.array_equal(found, array)
-
-
 def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
     driver = CudaDriver(library=libcuda())
     with pytest.raises(

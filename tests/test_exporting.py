@@ -142,7 +142,7 @@ def test_rows_that_python_must_prepare_are_refused(
 
 def test_other_targets_are_refused(tmp_path: Path) -> None:
     made = tvm_forest.build(drawn_forest(2, 2), "simt")
-    with pytest.raises(UnsupportedModel, match="target 'simt': only code for CPUs is exported"):
+    with pytest.raises(UnsupportedModel, match="target 'simt': only code for CPUs and for GPUs of"):
         made.export_library(tmp_path / "model.so")
 
 

@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="write a shared library and a C header")
     export.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
+    export.add_argument("--target", default="llvm", help="llvm or cuda (default: llvm)")
     export.set_defaults(run=_export)
 
     verify = commands.add_parser(
@@ -70,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
     verify.set_defaults(run=_verify)
 
+    _add_tune(commands)
+    demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_tune(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     tune.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     tune.add_argument("--rows", type=Path, help=".npy or .csv of rows like those to be predicted")
@@ -87,10 +95,6 @@ def _parser() -> argparse.ArgumentParser:
         "--any-order", action="store_true", help="on a GPU, also schedules that add up differently"
     )
     tune.set_defaults(run=_tune)
-
-    demo = commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
-    demo.set_defaults(run=_demo)
-    return parser
 
 
 # -- info -----------------------------------------------------------------------------------------
@@ -286,7 +290,7 @@ def _check_suffix(path: Path) -> None:
 def _export(options: argparse.Namespace) -> None:
     from . import api
 
-    api.build(options.model).export_library(options.library)
+    api.build(options.model, options.target).export_library(options.library)
     print(f"{options.library}, {options.library.with_suffix('.h')}")
 
 

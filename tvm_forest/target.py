@@ -97,7 +97,8 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     Args:
         target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},
             {"kind": "cuda", "arch": "sm_90", "device": 0} or {"kind": "simt", "order":
-            "backwards"}, which runs the last thread first, or a Target.
+            "backwards"}, which runs the last thread first, or a Target. The 'arch' "any" makes one
+            image for all GPUs of NVIDIA from sm_80 on.
 
     Raises:
         InputError: no such target.
@@ -137,8 +138,10 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
 def _check_cuda(spec: dict[str, Any]) -> None:
     where = "build: argument 'target': option"
     arch, device = spec.get("arch", "sm_80"), spec.get("device", 0)
-    if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?", arch):
-        raise InputError(f"{where} 'arch' of 'cuda': {arch!r} is no architecture; use 'sm_90'")
+    if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?|any", arch):
+        raise InputError(
+            f"{where} 'arch' of 'cuda': {arch!r} is no architecture; use 'sm_90' or 'any'"
+        )
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
         raise InputError(f"{where} 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
     other = sorted(set(spec) - {"kind", "arch", "device"})

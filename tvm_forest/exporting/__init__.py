@@ -2,7 +2,8 @@
 
 takes: Predictor; gives: `<name>.so` and its header.
 
-The library holds the compiled functions, the arrays of the model, and `library.c` around them. A C
+The library holds the compiled functions, the arrays of the model, and `library.c` around them. For
+a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C
 program calls `tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main":
 
     tvm_ffi.load_module("model.so")["main"](rows, margin)
@@ -25,18 +26,16 @@ import tvm_ffi
 
 from .. import archive
 from ..errors import BuildError, UnsupportedModel
-from ..forest import Array, Forest
-from ..lower import build
+from ..forest import Forest
 from ..runtime import Predictor
 from ..schedule import Schedule
-from ..schedule_prims.batches import function_names
 from ..tir_gen.canonical import result_dtype, result_names
 from ..tir_gen.representation import takes_memberships
+from . import cpu, cuda
+from .data import Data
 
 WHERE = "export_library"
-ALIGNMENT = 64
 C_TYPES = {"float32": "float", "float64": "double"}
-KINDS = {"i": "kDLInt", "u": "kDLUInt", "f": "kDLFloat"}
 TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
@@ -45,30 +44,39 @@ FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
 def export_library(self: Predictor, path: str | os.PathLike[str]) -> None:
     """Write a shared library with the model, and a C header beside it.
 
-    It predicts margins and values by the schedules of this predictor, on the caller's thread.
-    Missing values are NaN; class labels are left to the caller.
+    It predicts margins and values by the schedules of this predictor, on the caller's thread, or
+    on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
 
     Args:
         path: of the library, such as "model.so"; the header is "model.h".
 
     Raises:
         InputError: the files cannot be written.
-        UnsupportedModel: rows have to be prepared in Python, or the target is no CPU.
+        UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm" nor
+            "cuda".
         BuildError: there is no C compiler, or it fails.
+        DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
     """
     _check(self)
     file = Path(os.fsdecode(path))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write_parts(self, folder)
-        _link(folder)
+        _link(folder, _write_parts(self, folder))
         archive.write_file(file, (folder / "model.so").read_bytes())
-    archive.write_file(file.with_suffix(".h"), header(self.forest).encode())
+    text = header(self.forest, self.target.kind == "cuda")
+    archive.write_file(file.with_suffix(".h"), text.encode())
 
 
-def header(forest: Forest) -> str:
-    """Return the C header of a library of a model."""
+THERE = """\
+/* The same for rows and results in the memory of the GPU; waits for them. */
+int tvm_forest_predict_there(const {row} *rows, int64_t n, {margin} *margin, {value} *value);
+"""
+
+
+def header(forest: Forest, on_gpu: bool = False) -> str:
+    """Return the C header of a library of a model, for a CPU or a GPU."""
     row, margin, value = (C_TYPES[x] for x in _dtypes(forest))
+    there = THERE.format(row=row, margin=margin, value=value) if on_gpu else ""
     shapes = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
     return f"""/* A forest of {forest.n_trees} trees: {shapes}. */
 #pragma once
@@ -81,7 +89,7 @@ int64_t tvm_forest_outputs(void);
 /* rows (n, features) and margin (n, outputs), one row behind the other; value likewise, or NULL.
    Returns 0, or -1 and tvm_forest_error() says why. Any number of threads may call it. */
 int tvm_forest_predict(const {row} *rows, int64_t n, {margin} *margin, {value} *value);
-const char *tvm_forest_error(void);
+{there}const char *tvm_forest_error(void);
 #ifdef __cplusplus
 }}
 #endif
@@ -90,10 +98,10 @@ const char *tvm_forest_error(void);
 
 def _check(predictor: Predictor) -> None:
     forest = predictor.forest
-    if predictor.target.kind != "llvm":
+    if predictor.target.kind not in ("llvm", "cuda"):
         raise UnsupportedModel(
-            f"{WHERE}: target {predictor.target.kind!r}: only code for CPUs is exported; build the "
-            "model with target 'llvm'"
+            f"{WHERE}: target {predictor.target.kind!r}: only code for CPUs and for GPUs of NVIDIA "
+            "is exported; build the model with target 'llvm' or 'cuda'"
         )
     schedules = predictor.schedules.values()
 
@@ -121,54 +129,22 @@ def _dtypes(forest: Forest) -> tuple[str, str, str]:
     return forest.row_dtype, margin, result_dtype(forest, "value") if valued else margin
 
 
-def _write_parts(predictor: Predictor, folder: Path) -> None:
-    """Write object code, the arrays one after the other, and the macros of `library.c`."""
-    fresh = predictor
-    if predictor.library.mod.kind != "llvm":  # a loaded one is linked already
-        model = (predictor.forest, predictor.schedules, predictor.target)
-        fresh = build(*model, exact=False, signature=predictor.signature)
-    fresh.library.mod.write_to_file(str(folder / "code.o"))
-    known: dict[int, int] = {}
-    arrays = list[Array]()
-    functions = list[str]()
-    exact = all(sch.keeps_order for sch in fresh.schedules.values())
-    for smallest, name in function_names(fresh.schedules).items():
-        numbers = []
-        for tensor in fresh.arguments[name]:
-            if id(tensor) not in known:
-                known[id(tensor)] = len(arrays)
-                arrays.append(tensor.numpy())
-            numbers.append(known[id(tensor)])
-        block = fresh.schedules[smallest].sliced if exact else 0
-        numbered = ", ".join(map(str, numbers))
-        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {numbered})")
-    places = _write_arrays(arrays, folder / "arrays.bin")
-    (folder / "model.h").write_text(_macros(fresh.forest, functions, arrays, places, folder))
+def _write_parts(predictor: Predictor, folder: Path) -> list[str]:
+    """Write the data of the model and the macros of `library.c`; return what is to be linked."""
+    data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
+    macros, linked = part.write(predictor, data, folder)
+    (folder / "data.bin").write_bytes(data.to_bytes())
+    macros = {**_macros(predictor.forest), "DATA": f'"{folder / "data.bin"}"', **macros}
+    text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    (folder / "model.h").write_text(text, encoding="utf-8")
+    return linked
 
 
-def _write_arrays(arrays: list[Array], file: Path) -> list[int]:
-    """Write arrays, each on a cache line of its own; returns where."""
-    places = []
-    with file.open("wb") as out:
-        for array in arrays:
-            out.write(bytes(-out.tell() % ALIGNMENT))
-            places.append(out.tell())
-            out.write(np.ascontiguousarray(array).tobytes())
-        out.write(bytes(ALIGNMENT))
-    return places
-
-
-def _macros(
-    forest: Forest, functions: list[str], arrays: list[Array], places: list[int], folder: Path
-) -> str:
+def _macros(forest: Forest) -> dict[str, Any]:
     row, margin, value = _dtypes(forest)
     names, shape = result_names(forest), f"(n, {forest.n_outputs})"
     tests = [TESTS[word] for word in forest.refuses] or ["0"]
-    listed = []
-    for array, place in zip(arrays, places, strict=True):
-        kind, sizes = KINDS[array.dtype.kind], ", ".join(map(str, array.shape))
-        listed.append(f"A({place}, {kind}, {8 * array.itemsize}, {array.ndim}, {sizes})")
-    values: dict[str, Any] = {
+    return {
         "ROW": C_TYPES[row],
         "RESULT": C_TYPES[margin],
         "VALUE": C_TYPES[value],
@@ -177,19 +153,16 @@ def _macros(
         "RESULTS": len(names),
         "FEATURES": forest.row_width,
         "OUTPUTS": forest.n_outputs,
-        "DATA": f'"{folder / "arrays.bin"}"',
         "REFUSED(x)": f"({' || '.join(tests)})",
+        "REFUSES": int(bool(forest.refuses)),
         "WHAT_IS_REFUSED": f'"{" or ".join(forest.refuses)}"',
         "ROWS_TEXT": f'"{row} (n, {forest.row_width})"',
         "MARGIN_TEXT": f'"{margin} {shape}"',
         "VALUE_TEXT": f'"{value} {shape}"',
-        "FUNCTIONS(F)": " ".join(functions),
-        "ARRAYS(A)": " ".join(listed),
     }
-    return "".join(f"#define {name} {text}\n" for name, text in values.items())
 
 
-def _link(folder: Path) -> None:
+def _link(folder: Path, linked: list[str]) -> None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None or not sys.platform.startswith("linux"):
         raise BuildError(
@@ -201,7 +174,7 @@ def _link(folder: Path) -> None:
     )
     source = Path(__file__).with_name("library.c")
     command = [compiler, *FLAGS, f"-I{folder}", *(f"-I{path}" for path in paths), str(source)]
-    command += [str(folder / "code.o"), "-lm", "-o", str(folder / "model.so")]
+    command += [*linked, "-lm", "-o", str(folder / "model.so")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")

@@ -3,9 +3,9 @@
  *
  *   ROW, RESULT, VALUE  types of rows, margins and values; IS_VALUED, 1 if these differ
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
- *   FUNCTIONS(F)        F(smallest batch, function, rows of a block or 0, array numbers)
- *   ARRAYS(A)           A(place in the data, type code, bits, dimensions, shape)
- *   REFUSED(x)          whether the model takes no such value
+ *   DEVICE              number of the GPU
+ *   REFUSED(x)          whether the model takes no such value; REFUSES, 1 if there is any
+ *   CALLS               "cpu.c" or "cuda.c", which runs the functions
  */
 #include <dlpack/dlpack.h>
 #include <math.h>
@@ -23,97 +23,23 @@ __asm__(
     "\"\n.previous\n");
 extern const char tvm_forest_data[];
 
-static _Thread_local char message[256];
-
-/* -- what TVM's code calls; a process with TVM or apache-tvm-ffi brings its own ----------------- */
-
-typedef void *Allocate(int, int, uint64_t, int, int);
-typedef int Free(int, int, void *);
-typedef int Task(int, void *, void *);
-typedef int Launch(Task *, void *, int);
-struct tasks { void *barrier; int32_t count; };
-
-static void *allocate(int kind, int device, uint64_t size, int code, int bits) {
-  return aligned_alloc(64, (size + 63) & ~(uint64_t)63);
-}
-
-static int release(int kind, int device, void *data) {
-  free(data);
-  return 0;
-}
-
-static int launch(Task *task, void *data, int count) {
-  struct tasks all = {NULL, 1};
-  return task(0, &all, data);
-}
-
-extern Allocate *__TVMBackendAllocWorkspace __attribute__((weak));
-extern Free *__TVMBackendFreeWorkspace __attribute__((weak));
-extern Launch *__TVMBackendParallelLaunch __attribute__((weak));
-
-__attribute__((constructor)) static void serve(void) {
-  if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = allocate;
-  if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = release;
-  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
-}
-
-__attribute__((weak)) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts,
-                                                             int32_t count) {
-  message[0] = 0;
-  for (int i = 0; i < count; ++i)
-    if (parts[i]) strncat(message, parts[i], sizeof message - strlen(message) - 1);
-}
-
-/* -- the model --------------------------------------------------------------------------------- */
-
-#define SHAPE(place, code, bits, ndim, ...) {__VA_ARGS__},
-static int64_t shapes[][4] = {ARRAYS(SHAPE)};
-#define ARRAY(place, code, bits, ndim, ...) {place, code, bits, ndim},
-static const struct { int64_t place; int code, bits, ndim; } arrays[] = {ARRAYS(ARRAY)};
-
-typedef int Function(void *, const TVMFFIAny *, int32_t, TVMFFIAny *);
-#define DECLARE(smallest, function, block, ...) Function function;
-FUNCTIONS(DECLARE)
-#define FUNCTION(smallest, function, block, ...) {smallest, block, function, {__VA_ARGS__, -1}},
-static const struct { int64_t smallest, block; Function *call; int arrays[64]; } functions[] = {
-    FUNCTIONS(FUNCTION)};
-enum { COUNT = sizeof functions / sizeof *functions };
-
-static int which(int64_t n) {
-  int k = COUNT - 1;
-  while (k && n < functions[k].smallest) --k;
-  return k;
-}
-
-static void pass(TVMFFIAny *argument, DLTensor *tensor) {
-  memset(argument, 0, sizeof *argument);
-  argument->type_index = kTVMFFIDLTensorPtr;
-  argument->v_ptr = tensor;
-}
-
-static int call(int k, const ROW *rows, int64_t n, void *const *results) {
-  DLTensor tensors[68];
-  TVMFFIAny arguments[68], nothing = {0};
-  int64_t row_shape[2] = {n, FEATURES}, result_shape[2] = {n, OUTPUTS};
-  int count = 0;
-  tensors[count++] = (DLTensor){(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, row_shape, NULL, 0};
-  for (const int *a = functions[k].arrays; *a >= 0; ++a) {
-    DLDataType type = {(uint8_t)arrays[*a].code, (uint8_t)arrays[*a].bits, 1};
-    tensors[count++] = (DLTensor){(void *)(tvm_forest_data + arrays[*a].place), {kDLCPU, 0},
-                                  arrays[*a].ndim, type, shapes[*a], NULL, 0};
-  }
-  for (int i = 0; i < RESULTS; ++i) {
-    DLDataType type = {kDLFloat, 8 * (i == RESULTS - 1 && IS_VALUED ? sizeof(VALUE) : sizeof(RESULT)), 1};
-    tensors[count++] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, result_shape, NULL, 0};
-  }
-  for (int i = 0; i < count; ++i) pass(&arguments[i], &tensors[i]);
-  return functions[k].call(NULL, arguments, count, &nothing);
-}
+static _Thread_local char message[512];
 
 static int fail(const char *text) {
-  snprintf(message, sizeof message, "%s", text);
+  if (text != message) snprintf(message, sizeof message, "%s", text);
   return -1;
 }
+
+/* The number of the function for n rows; rows of its blocks, or 0; a call of it, 0 if all is well. */
+static int which(int64_t n);
+static int64_t block_of(int k);
+static int call(int k, const ROW *rows, int64_t n, void *const *results);
+
+/* Bytes of one value of the i-th result. */
+static size_t size_of(int i) { return i == RESULTS - 1 && IS_VALUED ? sizeof(VALUE) : sizeof(RESULT); }
+
+/* They give THERE, where rows may be besides the host, and PREDICT_THERE for rows that are there. */
+#include CALLS
 
 API const char *tvm_forest_error(void) { return message; }
 API int64_t tvm_forest_features(void) { return FEATURES; }
@@ -132,7 +58,7 @@ API int tvm_forest_predict(const ROW *rows, int64_t n, RESULT *margin, VALUE *va
   int failed = (RESULTS - IS_VALUED > 1 && !sums) || (IS_VALUED && !values);
   if (failed) fail("out of memory");
   int k = which(n);
-  int64_t block = functions[k].block, left = block > 0 && n > block ? n % block : 0;
+  int64_t block = block_of(k), left = block > 0 && n > block ? n % block : 0;
   for (int part = 0; part < 2 && !failed; ++part) {
     int64_t first = part ? n - left : 0, here = part ? left : n - left, place = first * OUTPUTS;
     void *results[] = {sums ? (void *)(sums + place) : (void *)(margin + place), margin + place, NULL};
@@ -165,8 +91,9 @@ static DLTensor *tensor_of(const TVMFFIAny *argument) {
   return NULL;
 }
 
-static int is_wrong(const DLTensor *t, int64_t n, int64_t width, int bits) {
-  if (t->device.device_type != kDLCPU || t->ndim != 2 || t->shape[1] != width) return 1;
+static int is_wrong(const DLTensor *t, int place, int64_t n, int64_t width, int bits) {
+  if ((int)t->device.device_type != place || (place == kDLCUDA && t->device.device_id != DEVICE)) return 1;
+  if (t->ndim != 2 || t->shape[1] != width) return 1;
   if (n >= 0 && t->shape[0] != n) return 1;
   if (t->dtype.code != kDLFloat || t->dtype.bits != bits || t->dtype.lanes != 1) return 1;
   return t->strides && t->shape[0] > 1 && (t->strides[0] != width || (width > 1 && t->strides[1] != 1));
@@ -178,17 +105,19 @@ API int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, TV
   for (int i = 0; i < count; ++i)
     if (!(tensors[i] = tensor_of(&arguments[i])))
       return raise("TypeError", "expected main(rows, margin[, value]), all of them tensors");
-  if (is_wrong(tensors[0], -1, FEATURES, 8 * sizeof(ROW)))
+  int place = (int)tensors[0]->device.device_type == THERE ? THERE : kDLCPU;
+  if (is_wrong(tensors[0], place, -1, FEATURES, 8 * sizeof(ROW)))
     return raise("ValueError", "rows: expected " ROWS_TEXT ", one row behind the other");
   int64_t n = tensors[0]->shape[0];
-  if (is_wrong(tensors[1], n, OUTPUTS, 8 * sizeof(RESULT)))
+  if (is_wrong(tensors[1], place, n, OUTPUTS, 8 * sizeof(RESULT)))
     return raise("ValueError", "margin: expected " MARGIN_TEXT ", one row behind the other");
-  if (tensors[2] && is_wrong(tensors[2], n, OUTPUTS, 8 * sizeof(VALUE)))
+  if (tensors[2] && is_wrong(tensors[2], place, n, OUTPUTS, 8 * sizeof(VALUE)))
     return raise("ValueError", "value: expected " VALUE_TEXT ", one row behind the other");
   const ROW *rows = (const ROW *)((char *)tensors[0]->data + tensors[0]->byte_offset);
   RESULT *margin = (RESULT *)((char *)tensors[1]->data + tensors[1]->byte_offset);
   VALUE *value = tensors[2] ? (VALUE *)((char *)tensors[2]->data + tensors[2]->byte_offset) : NULL;
   memset(result, 0, sizeof *result);
-  if (tvm_forest_predict(rows, n, margin, value)) return raise("RuntimeError", message);
-  return 0;
+  int failed = place == kDLCPU ? tvm_forest_predict(rows, n, margin, value)
+                               : PREDICT_THERE(rows, n, margin, value);
+  return failed ? raise("RuntimeError", message) : 0;
 }

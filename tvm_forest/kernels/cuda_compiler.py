@@ -2,8 +2,9 @@
 
 takes: CUDA C++, an architecture; gives: a cubin, or PTX for a GPU that the compiler does not know.
 
-NVRTC is looked for among installed libraries and Python packages, then nvcc. Results must not
-depend on the compiler: subnormal numbers are kept, products and sums are rounded one by one.
+NVRTC is looked for among installed libraries and Python packages, then nvcc. For all GPUs at once
+nvcc comes first: it puts several cubins and PTX into one image, NVRTC makes PTX only. Results must
+not depend on the compiler: subnormal numbers are kept, products and sums are rounded one by one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ from ..errors import BuildError, DeviceError
 OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 """Never fast math: its comparisons take subnormal thresholds for zero."""
 
+ANY = "any"
+"""The architecture of an image that every GPU from sm_80 on can load."""
+
+OLDEST = "80"
+SHIPPED = (OLDEST, "90", "120")
+"""For these such an image has cubins, as far as nvcc knows them; for others the driver compiles."""
+
 REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PATH"
 
 
@@ -33,14 +41,14 @@ def compile_cuda(source: str, architecture: str) -> bytes:
 
     Args:
         source: CUDA C++ that includes no headers under NVRTC.
-        architecture: such as "sm_90".
+        architecture: such as "sm_90", or ANY.
 
     Raises:
         DeviceError: neither NVRTC nor nvcc is at hand.
         BuildError: the compiler refuses the source or the architecture.
     """
     nvrtc, nvcc = find_nvrtc(), find_nvcc()
-    if nvrtc is not None:
+    if nvrtc is not None and not (architecture == ANY and nvcc is not None):
         return _by_nvrtc(nvrtc, source, architecture)
     if nvcc is not None:
         return _by_nvcc(nvcc, source, architecture)
@@ -86,8 +94,8 @@ def _by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
     _ask(nvrtc, "nvrtcCreateProgram", *given)
     try:
         known = _known(nvrtc)
-        number = int("".join(filter(str.isdigit, architecture)))
-        exact = number in known
+        number = int("".join(filter(str.isdigit, architecture)) or OLDEST)
+        exact = number in known and architecture != ANY
         newest = max((x for x in known if x <= number), default=min(known))
         target = architecture if exact else f"compute_{newest}"  # the driver compiles PTX
         options = [f"--gpu-architecture={target}", "--std=c++17", *OPTIONS]
@@ -124,9 +132,10 @@ def _ask(nvrtc: Any, name: str, *arguments: Any) -> None:
 
 def _by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        text, image = Path(folder, "forest.cu"), Path(folder, "forest.cubin")
+        text, image = Path(folder, "forest.cu"), Path(folder, "forest.image")
         text.write_text(source, encoding="utf-8")
-        command = [nvcc, "-cubin", "-std=c++17", f"-arch={architecture}", *OPTIONS]
+        made = _several(nvcc) if architecture == ANY else ["-cubin", f"-arch={architecture}"]
+        command = [nvcc, "-std=c++17", *made, *OPTIONS]
         done = subprocess.run(
             [*command, "-o", str(image), str(text)], capture_output=True, text=True, check=False
         )
@@ -134,3 +143,11 @@ def _by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
             said = (done.stderr or done.stdout)[:2000]
             raise BuildError(f"build: nvcc refuses the kernels for {architecture}: {said}")
         return image.read_bytes()
+
+
+def _several(nvcc: str) -> list[str]:
+    """Return the options for one image with code for several architectures."""
+    command = [nvcc, "--list-gpu-code"]
+    known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    made = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if f"sm_{x}" in known]
+    return ["-fatbin", *made, f"-gencode=arch=compute_{OLDEST},code=compute_{OLDEST}"]

@@ -1,0 +1,69 @@
+"""Images for any GPU, and events that time the work of a driver."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from emulated_cuda import emulated, libcuda, settings
+from forests import drawn_forest
+from tvm_forest.kernels import cuda_compiler
+from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.probe_rows import hard_rows
+
+FOREST = drawn_forest(13, 3, seed=3)
+
+
+@pytest.mark.slow
+def test_an_image_for_any_gpu_holds_cubins_and_ptx() -> None:
+    nvcc = cuda_compiler.find_nvcc()
+    if nvcc is None:
+        pytest.skip("no nvcc")
+    library = tvm_forest.build(FOREST, {"kind": "cuda", "arch": "any"}).library
+    listed = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=True)
+    known = [x for x in cuda_compiler.SHIPPED if f"sm_{x}" in listed.stdout.split()]
+    cubins = [("cubin", int(x)) for x in known]
+    ptx = ("ptx", int(cuda_compiler.OLDEST))
+    assert set(parts_of(library.images["any"])) == {*cubins, ptx}
+
+
+def parts_of(image: bytes) -> list[tuple[str, int]]:
+    """Return kind and architecture of the parts of a fatbin."""
+    magic, _, at, size = struct.unpack_from("<IHHQ", image)
+    assert magic == 0xBA55ED50
+    found, end = [], at + size
+    while at < end:
+        kind, _, head, size = struct.unpack_from("<HHIQ", image, at)
+        found.append(({1: "ptx", 2: "cubin"}[kind], struct.unpack_from("<I", image, at + 28)[0]))
+        at += head + size
+    return found
+
+
+def test_an_image_for_any_gpu_runs_on_the_one_at_hand() -> None:
+    made = emulated(tvm_forest.build(FOREST, {"kind": "cuda", "arch": "any"}))
+    made.library.images.clear()
+    rows = hard_rows(FOREST, 9, seed=1)
+    assert np.array_equal(made.predict(rows), FOREST.predict_reference(rows)[:, 0])
+    assert made.library.images.keys() == {"any"}
+
+
+def test_events_time_the_work_of_a_stream() -> None:
+    driver = CudaDriver(library=libcuda())
+    here, there = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    pointers = driver.allocate(here.nbytes), driver.allocate(here.nbytes)
+    driver.upload(pointers[0], here, 0)
+    first = driver.mark(0)
+    driver.copy(pointers[1], pointers[0], here.nbytes, 0)
+    assert driver.is_done(first)
+    assert 0 <= driver.seconds(first, driver.mark(0)) < 60
+    driver.download(there, pointers[1], 0)
+    assert np.array_equal(here, there)
+    settings().emulated_fail(b"cuEventQuery", 600)
+    try:
+        assert not driver.is_done(driver.mark(0))
+    finally:
+        settings().emulated_work()

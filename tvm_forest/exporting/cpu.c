@@ -1,0 +1,83 @@
+/* Functions that TVM compiled for a CPU. "model.h" lists them:
+ *
+ *   FUNCTIONS(F)  F(smallest batch, function, rows of a block or 0, AT(place of an array) ...)
+ */
+
+enum { THERE = kDLCPU };
+#define PREDICT_THERE tvm_forest_predict
+
+/* -- what TVM's code calls; a process with TVM or apache-tvm-ffi brings its own ----------------- */
+
+typedef void *Allocate(int, int, uint64_t, int, int);
+typedef int Free(int, int, void *);
+typedef int Task(int, void *, void *);
+typedef int Launch(Task *, void *, int);
+struct tasks { void *barrier; int32_t count; };
+
+static void *allocate(int kind, int device, uint64_t size, int code, int bits) {
+  return aligned_alloc(64, (size + 63) & ~(uint64_t)63);
+}
+
+static int release(int kind, int device, void *data) {
+  free(data);
+  return 0;
+}
+
+static int launch(Task *task, void *data, int count) {
+  struct tasks all = {NULL, 1};
+  return task(0, &all, data);
+}
+
+extern Allocate *__TVMBackendAllocWorkspace __attribute__((weak));
+extern Free *__TVMBackendFreeWorkspace __attribute__((weak));
+extern Launch *__TVMBackendParallelLaunch __attribute__((weak));
+
+__attribute__((constructor)) static void serve(void) {
+  if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = allocate;
+  if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = release;
+  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
+}
+
+__attribute__((weak)) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts,
+                                                             int32_t count) {
+  message[0] = 0;
+  for (int i = 0; i < count; ++i)
+    if (parts[i]) strncat(message, parts[i], sizeof message - strlen(message) - 1);
+}
+
+/* -- the model --------------------------------------------------------------------------------- */
+
+#define AT(place) tvm_forest_data + place
+
+typedef int Function(void *, const TVMFFIAny *, int32_t, TVMFFIAny *);
+#define DECLARE(smallest, function, block, ...) Function function;
+FUNCTIONS(DECLARE)
+#define FUNCTION(smallest, function, block, ...) {smallest, block, function, {__VA_ARGS__}},
+static const struct { int64_t smallest, block; Function *call; const char *model[64]; } functions[] = {
+    FUNCTIONS(FUNCTION)};
+enum { COUNT = sizeof functions / sizeof *functions };
+
+static int64_t block_of(int k) { return functions[k].block; }
+
+static int which(int64_t n) {
+  int k = COUNT - 1;
+  while (k && n < functions[k].smallest) --k;
+  return k;
+}
+
+static int call(int k, const ROW *rows, int64_t n, void *const *results) {
+  DLTensor tensors[RESULTS + 1];
+  TVMFFIAny arguments[RESULTS + 2], nothing = {0};
+  int64_t row_shape[2] = {n, FEATURES}, result_shape[2] = {n, OUTPUTS};
+  tensors[0] = (DLTensor){(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, row_shape, NULL, 0};
+  for (int i = 0; i < RESULTS; ++i) {
+    DLDataType type = {kDLFloat, (uint8_t)(8 * size_of(i)), 1};
+    tensors[i + 1] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, result_shape, NULL, 0};
+  }
+  memset(arguments, 0, sizeof arguments);
+  for (int i = 0; i < RESULTS + 2; ++i) {
+    arguments[i].type_index = i == 1 ? kTVMFFIOpaquePtr : kTVMFFIDLTensorPtr;
+    arguments[i].v_ptr = i == 1 ? (void *)functions[k].model : &tensors[i ? i - 1 : 0];
+  }
+  return functions[k].call(NULL, arguments, RESULTS + 2, &nothing);
+}
