@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 from dataclasses import replace
@@ -114,10 +115,12 @@ def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> lis
     library = cpu.compile_module(tvm.IRModule(wanted), cpu.tvm_target(Target()))
     rep, arrays = representation.find(sch.representation).pack(arranged)
     given = [*(arrays[spec.name] for spec in rep.value_buffers()), arranged.base_score]
+    held = list(map(np.array, given))
+    table = np.array([array.ctypes.data for array in held], np.uint64)
     margins = []
     for name, rows in product(wanted, batches):
         margins.append(np.empty((len(rows), model.n_outputs), np.float32))
-        library[name](rows, *map(np.array, given), margins[-1])
+        library[name](rows, ctypes.c_void_p(table.ctypes.data), margins[-1])
     return margins
 
 
