@@ -63,10 +63,7 @@ def measure(schedule: str, batch: int, best: float) -> Times:
     in the memory of the GPU already, and the time is what its events say. A call of the driver that
     fails may spoil all later ones of the process, so it ends this one.
 
-    Args:
-        schedule: as JSON text.
-        batch: rows of a call.
-        best: seconds of the best candidate so far; infinity if there is none.
+    Args: those of `measure.measure`.
 
     Raises:
         ScheduleError, BuildError: it cannot be built, or its margins are wrong.
