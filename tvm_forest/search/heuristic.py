@@ -196,8 +196,12 @@ def _while_inside(sch: Schedule, forest: Forest, index: str) -> Schedule:
     depth = forest.hop_depth[leaf]
     if depth.mean() > LOPSIDED * forest.depths[forest.node_tree[leaf]].mean():
         return sch
-    least = int(depth.min())
-    return sch.peel_walk(index, max(1, min(2, least)), check=least == 0)
+    return peeled(sch, int(depth.min()), index)
+
+
+def peeled(sch: Schedule, shallowest: int, index: str) -> Schedule:
+    """Peel up to two hops that no walk ends in; with a leaf at a root one that is checked."""
+    return sch.peel_walk(index, max(1, min(2, shallowest)), check=shallowest == 0)
 
 
 def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
@@ -216,12 +220,12 @@ def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
 
 
 def _trees_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS_ONE_ROW)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS_ONE_ROW)
     return Choice(_trees_together(forest, "ranked"), reason) if fits else reason
 
 
 def _trees_packed(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _packed(forest)
+    fits, reason = fits_packed(forest)
     return Choice(_trees_together(forest, "packed"), reason) if fits else reason
 
 
@@ -252,12 +256,12 @@ def _rows_together(forest: Forest, layout: str, target: Target, block: int = 0) 
 
 
 def _rows_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS)
     return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
 
 
 def _few_rows_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS_FEW_ROWS)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS_FEW_ROWS)
     return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
 
 
@@ -274,7 +278,7 @@ def _rows_in_array(forest: Forest, target: Target) -> Choice | str:
 
 
 def _rows_packed(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _packed(forest)
+    fits, reason = fits_packed(forest)
     return Choice(_rows_together(forest, "packed", target), reason) if fits else reason
 
 
@@ -425,7 +429,7 @@ def _rules(target: Target) -> dict[int, tuple[Rule, ...]]:
 # -- counts ---------------------------------------------------------------------------------------
 
 
-def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
+def fits_ranked(forest: Forest, most: float) -> tuple[bool, str]:
     """Whether columns, ranks and children fit a word, and coding rows costs less than walking."""
     counts = forest.cuts_per_column
     columns, thresholds = len(counts), int(counts.max(initial=0))
@@ -448,7 +452,7 @@ def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
     return True, said
 
 
-def _packed(forest: Forest) -> tuple[bool, str]:
+def fits_packed(forest: Forest) -> tuple[bool, str]:
     """Whether a number, feature and child fit a word of 8 bytes."""
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return False, f"rows are {forest.row_dtype}, a word holds float32"

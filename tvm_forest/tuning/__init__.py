@@ -110,14 +110,16 @@ class Trials:
         return math.inf if record.seconds is None else record.seconds
 
     def _measured(self, schedule: Schedule) -> Record:
-        time_left = self.end - self.clock()
+        begin = self.clock()
+        time_left = self.end - begin
         if self.left == 0 or time_left <= 0:
             raise StopSearch
         best = self.journal.best(self.batch)
         fastest = math.inf if best is None or best.seconds is None else best.seconds
         seconds = min(self.limit, time_left)
         found = self.ask(schedule.to_json(), self.batch, fastest, seconds)
-        record = Record(self.journal.context, self.batch, schedule)
+        spent = self.clock() - begin
+        record = Record(self.journal.context, self.batch, schedule, spent=spent)
         if isinstance(found, Failure):
             if found.timed_out and seconds < self.limit:
                 raise StopSearch  # cut short: it may be a good one
