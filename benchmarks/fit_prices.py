@@ -16,53 +16,21 @@ import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-import models
-import tvm_forest
+from searches import RECORDS, Cell, cells
 from tvm_forest.search import cost, strategies
-from tvm_forest.search.records import read
-from tvm_forest.search.space import Point, Space
-from tvm_forest.target import Target
 
-RECORDS = Path(__file__).resolve().parents[1] / "build" / "search"
 RIDGE = 0.3
 """How much a price of 1 costs beside an error of 1."""
 
 
-class Cell(NamedTuple):
-    """An exhaustive search of one model and size of batch."""
-
-    model: str
-    space: Space
-    seconds: dict[Point, float]
-
-    @property
-    def times(self) -> Any:
-        """Logarithms of nanoseconds a hop."""
-        hops = 1e-9 * self.space.batch * self.space.facts.hops
-        return np.log(np.array(list(self.seconds.values())) / hops)
-
-
-def cells(folder: Path) -> list[Cell]:
-    """Read the records of all models."""
-    found = []
-    for path in sorted(folder.glob("*.exhaustive.jsonl")):
-        name, records = path.name.split(".")[0], read(path)
-        forest = tvm_forest.load(models.get(name).load())
-        for batch in sorted({r.batch for r in records}):
-            space = Space.of(forest, Target(), batch, n_jobs=1)
-            times = {r.schedule: r.seconds for r in records if r.batch == batch and r.seconds}
-            seconds = {p: times[sch] for p, sch in space.points().items() if sch in times}
-            if len(seconds) >= 30:
-                found.append(Cell(name, space, seconds))
-    return found
-
-
 def fitted(known: list[Cell], ridge: float = RIDGE) -> dict[str, float]:
     """Return the prices that explain the times of some searches best."""
+    if not known:
+        return {}
     rows, times, weights = [], [], []
     for cell in known:
         own = cell.times
@@ -97,6 +65,18 @@ def found_by(cell: Cell, prices: Mapping[str, float]) -> tuple[float, int]:
     return min(asked) / min(seconds.values()), len(asked)
 
 
+def replayed(known: list[Cell], prices: Mapping[str, float]) -> None:
+    """Print what searches find in the recorded times, also with prices of other models only."""
+    print("model         rows points asked  default   found  unseen (times over the best)")
+    for cell in known:
+        others = [x for x in known if x.model != cell.model]
+        (ours, asked), (unseen, _) = found_by(cell, prices), found_by(cell, fitted(others))
+        points, best = cell.space.points(), min(cell.seconds.values())
+        default = next(x for p, x in cell.seconds.items() if points[p] == cell.space.default)
+        about = f"{cell.model:12}{cell.space.batch:6}{len(points):7}{asked:6}"
+        print(f"{about}{default / best:9.3f}{ours:8.3f}{unseen:8.3f}", flush=True)
+
+
 def main() -> None:
     """Fit, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -105,15 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     known = cells(options.records)
     prices = fitted(known)
-    print("model batch points asked default/best guided/best the-same-with-unseen-prices")
-    for cell in known:
-        others = fitted([x for x in known if x.model != cell.model])
-        (ours, asked), (unseen, _) = found_by(cell, prices), found_by(cell, others)
-        points = cell.space.points()
-        default = next(x for p, x in cell.seconds.items() if points[p] == cell.space.default)
-        default /= min(cell.seconds.values())
-        about = f"{cell.model:12}{cell.space.batch:6}{len(points):6}{asked:5}"
-        print(f"{about}{default:8.3f}{ours:8.3f}{unseen:8.3f}", flush=True)
+    replayed(known, prices)
     if options.write:
         path = Path(cost.__file__).with_name("prices.json")
         path.write_text(json.dumps(prices, indent=0) + "\n", encoding="utf-8")

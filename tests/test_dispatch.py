@@ -363,3 +363,11 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
     }
     rows = hard_rows(FOREST, 64, seed=5)
     assert np.array_equal(made.predict_margin(rows, n_jobs=2), FOREST.predict_reference(rows))
+
+
+def test_rows_that_were_pickled_go_the_short_way() -> None:
+    predictor = tvm_forest.build(FOREST)
+    rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
+    assert rows.dtype is not np.dtype(rows.dtype.str)
+    predictor.predict(rows)
+    assert len(predictor._frames[rows.shape]) == 1

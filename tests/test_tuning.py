@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_a_child_that_crashes_or_hangs_is_replaced(
         before = child.call(planted.process, seconds=30)
         assert child.call(deed, seconds=seconds) == Failure(said, timed_out)
         assert child.call(planted.process, seconds=30) != before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_child_that_outgrows_its_memory_is_ended() -> None:
+    with Child(planted.add, 1, 1, megabytes=300) as child:
+        assert child.call(planted.grow, seconds=30) == Failure("over 300 MB of memory")
+        assert child.call(planted.add, 2, 3, seconds=30) == 5
 
 
 def test_a_refusal_is_an_answer_and_a_bug_ends_the_child() -> None:

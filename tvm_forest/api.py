@@ -249,6 +249,7 @@ def tune(
     records: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     limit_s: float = 30.0,
+    limit_mb: float = 8192.0,
     progress: bool | None = None,
 ) -> Tuned:
     """Search for the fastest schedules of a model, by measuring on this machine.
@@ -262,15 +263,16 @@ def tune(
         batch_size: rows of a call, or several such sizes; each gets a schedule.
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.
-        strategy: "heuristic", a few parameters at a time, about 20 schedules for each size;
-            "exhaustive", all of a space of some thousands, in an order drawn by the seed; "beam",
-            one directive at a time.
+        strategy: "heuristic", the default and what a cost model expects to be fastest, corrected
+            by the times so far, 6 to 20 schedules for each size; "exhaustive", all of a space of
+            some hundreds, in an order drawn by the seed; "beam", one directive at a time.
         budget_s: seconds for all sizes together.
         trials: most schedules to measure for each size; None for any number.
         seed: the same seed gives the same rows, and the same order where a strategy draws one.
         records: file to which each result is appended; what it holds is not measured again.
         n_jobs: threads of a call, see `build`.
         limit_s: seconds to build and time one schedule.
+        limit_mb: megabytes that the process may hold while it does so, as far as Linux tells.
         progress: show a bar; None for where a person would see it.
 
     Returns:
@@ -305,6 +307,7 @@ def tune(
         records=None if records is None else Path(records),
         n_jobs=n_jobs,
         limit_s=limit_s,
+        limit_mb=limit_mb,
         progress=progress,
     )
 

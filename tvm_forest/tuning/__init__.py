@@ -145,6 +145,7 @@ def tune(
     records: Path | None = None,
     n_jobs: int | None = None,
     limit_s: float = 30.0,
+    limit_mb: float = 8192.0,
     progress: bool | None = None,
 ) -> Tuned:
     """Search; see `api.tune`."""
@@ -153,7 +154,7 @@ def tune(
     journal = Journal(context_of(forest, target, n_jobs, name), records)
     spaces = {batch: Space.of(forest, target, batch, n_jobs) for batch in batches}
     end, finished = time.monotonic() + budget_s, True
-    with Child(prepare, bench) as child, Watch(budget_s, progress) as watch:
+    with Child(prepare, bench, megabytes=limit_mb) as child, Watch(budget_s, progress) as watch:
 
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:
             return child.call(measure, text, batch, best, seconds=seconds)
