@@ -38,7 +38,7 @@ STRATEGIES = ("exhaustive", "heuristic", "compare")
 ROUNDS = 15
 SECONDS_A_ROUND = 0.02
 FINALISTS = 3
-"""The fastest points of the exhaustive search that are timed again: the luckiest is not the best."""
+"""Fastest points of the exhaustive search that are timed again: the first may have had luck."""
 
 
 def searched(folder: Path, name: str, batch: int, strategy: str, budget: float) -> float:

@@ -110,7 +110,7 @@ def test_what_is_known_is_not_measured_again_and_costs_no_trial() -> None:
 
 
 def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> None:
-    clock = iter([0.0, 4.0, 9.0, 11.0])
+    clock = iter([0.0, 3.0, 4.0, 8.5, 9.0, 10.0, 11.0])
     limits: list[float] = []
 
     def ask(text: str, batch: int, best: float, seconds: float) -> Any:
@@ -125,6 +125,7 @@ def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> No
     with pytest.raises(StopSearch):
         measure(START.interleave("tree", 5))
     assert limits == [5.0, 5.0, 1.0]
+    assert [record.spent for record in measure.journal.records] == [3.0, 4.5]
     assert len(measure.journal.records) == 2
 
 

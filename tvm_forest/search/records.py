@@ -57,10 +57,10 @@ class Record:
     def to_line(self) -> str:
         """Return JSON text without a line break."""
         said = {"format": FORMAT, **self.context, "batch": self.batch}
-        times = {"seconds": self.seconds, "median": self.median, "rounds": self.rounds}
-        times |= {"spent": round(self.spent, 3), "problem": self.problem}
+        own = ("seconds", "median", "rounds", "spent", "problem")
+        said |= {name: getattr(self, name) for name in own}
         steps = json.loads(self.schedule.to_json())
-        return json.dumps({**said, **times, "schedule": steps})
+        return json.dumps({**said, "schedule": steps})
 
     @classmethod
     def from_line(cls, line: str) -> Record:

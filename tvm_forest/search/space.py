@@ -125,7 +125,7 @@ class Space:
             yield from self._from((*values, value), new)
 
     def block_of_default(self, layout: str) -> int:
-        """Return the rows of a block of the default schedule, 0 if it has none or another layout."""
+        """Return the rows of a block of the default schedule; 0 if it has another layout."""
         has = self.default.representation == layout and "b1" in self.default.names()
         return (self.default["b1"].count or 0) if has else 0
 

@@ -118,7 +118,7 @@ class Trials:
         fastest = math.inf if best is None or best.seconds is None else best.seconds
         seconds = min(self.limit, time_left)
         found = self.ask(schedule.to_json(), self.batch, fastest, seconds)
-        spent = self.clock() - begin
+        spent = round(self.clock() - begin, 3)
         record = Record(self.journal.context, self.batch, schedule, spent=spent)
         if isinstance(found, Failure):
             if found.timed_out and seconds < self.limit:
