@@ -161,7 +161,7 @@ def test_what_is_measured_corrects_points_that_are_alike() -> None:
     points.append(Point(8, "sparse", 0, "trees", 10))
     belief = Belief(points, np.zeros(3))
     before = belief.now()[1]
-    belief.known[0] = 1.0
+    belief.learn(0, math.e)
     expected, spread = belief.now()
     assert expected[0] > 0.99
     assert expected[0] > expected[1] > expected[2] > 0.5

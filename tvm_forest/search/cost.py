@@ -30,6 +30,10 @@ ERR, ERR_OF_ALL, NOISE = 0.3, 0.6, 0.03
 """How far prices are off: for one point, for all points alike, and by chance each time."""
 
 
+FAILED = 1.5
+"""How much worse than expected what cannot be built is taken to be, in logarithms."""
+
+
 def words_of(point: Point, facts: Facts, batch: int) -> dict[str, float]:
     """Return the words that describe a point and how much there is of each."""
     kind = point.layout + (f" in {point.tile}" if point.tile > 1 else "")
@@ -94,6 +98,11 @@ class Belief:
         self._expected = expected
         self._alike = ERR**2 * np.exp(-_distances(points)) + ERR_OF_ALL**2
         self.known: dict[int, float] = {}
+
+    def learn(self, place: int, hop: float) -> None:
+        """Take note of the nanoseconds of a hop at a point; infinity if it cannot be built."""
+        failed = float(self.now()[0][place]) + FAILED
+        self.known[place] = math.log(hop) if hop < math.inf else failed
 
     def now(self) -> tuple[Array, Array]:
         """Return float64 (P,) each: what is expected, and how far off that may be."""

@@ -44,9 +44,6 @@ SHARE, FEWEST = 22, 6
 CURIOUS = 0.5
 """How many spreads a point may be better than expected when the next one is chosen."""
 
-FAILED = 1.5
-"""How much worse than expected what cannot be built is taken to be, in logarithms."""
-
 
 def guided(space: Space, measure: Measure, rng: random.Random) -> None:
     """Measure the default schedule, then what prices and the times so far expect to be fastest.
@@ -54,22 +51,21 @@ def guided(space: Space, measure: Measure, rng: random.Random) -> None:
     The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which
     measures a few schedules of its space as well. Nothing is drawn, so the seed changes nothing.
     """
-    schedules = list(space.points().values())
-    points = list(space.points())
-    belief = Belief(points, priced(points, space.facts, space.batch))
-    hops = 1e-9 * space.batch * space.facts.hops
-    chosen = schedules.index(space.default)
+    points = space.points()
+    schedules = list(points.values())
+    place = {schedule: i for i, schedule in enumerate(schedules)}
+    belief = Belief(list(points), priced(list(points), space.facts, space.batch))
+    chosen = space.default
     for _ in range(max(FEWEST, len(points) // SHARE)):
-        seconds = measure(schedules[chosen])
-        expected, spread = belief.now()
-        failed = expected[chosen] + FAILED
-        belief.known[chosen] = math.log(seconds / hops) if seconds < math.inf else failed
+        hop = measure(chosen) / (1e-9 * space.batch * space.facts.hops)
+        if chosen in place:
+            belief.learn(place[chosen], hop)
         expected, spread = belief.now()
         wish = expected - CURIOUS * spread
         wish[list(belief.known)] = math.inf
-        chosen = int(np.argmin(wish))
-        if wish[chosen] == math.inf:
+        if wish.min(initial=math.inf) == math.inf:
             return
+        chosen = schedules[int(np.argmin(wish))]
 
 
 def exhaustive(space: Space, measure: Measure, rng: random.Random) -> None:
