@@ -3,15 +3,16 @@
     python benchmarks/search.py [--models M ...] [--batches B ...] [--out FOLDER]
                                 [--strategies exhaustive heuristic compare] # or: make bench-search
 
-For each model and size of batch, on one thread: `exhaustive` measures every point of the space, or
-as many as `--budget` seconds allow; `heuristic` searches with nothing known, and the wall time of
-the whole call is kept, start of the process included; `compare` builds the default schedule, that
-of the heuristic and the three fastest of all points, checks them beside each other and times them
-in turns, round after round. A ratio is the median over rounds, its spread the quartiles.
+On one thread, one call for all sizes of batch of a model: `exhaustive` measures every point of the
+spaces, or as many as `--budget` seconds for each size allow; `heuristic` searches with nothing
+known, and the wall time of the whole call is kept. The time of a size is that of its candidates;
+the first one includes the start of the process that measures. `compare` builds the default
+schedule, that of the heuristic and the three fastest of all points, checks them and times them in
+turns, round after round. A ratio is the median over rounds, its spread the quartiles.
 
 Everything is kept in FOLDER, and a second run goes on where the first one was stopped: records of
 each strategy, a JSON file for each model and size of batch, results.json and table.md. Delete
-*.heuristic.jsonl to search again, for instance with new prices (`benchmarks/fit_prices.py`).
+*.seconds.json to search again, for instance with new prices (`benchmarks/fit_prices.py`).
 """
 
 from __future__ import annotations
@@ -41,17 +42,16 @@ FINALISTS = 3
 """Fastest points of the exhaustive search that are timed again: the first may have had luck."""
 
 
-def searched(folder: Path, name: str, batch: int, strategy: str, budget: float) -> float:
-    """Search on, as far as the budget allows; return the wall seconds of the call."""
-    cell = cell_of(folder, name, batch, strategy)
-    left = budget - cell.spent
+def searched(folder: Path, name: str, batches: list[int], strategy: str, budget: float) -> float:
+    """Search on for all sizes of batch, as far as the budget allows; return wall seconds."""
+    left = budget - sum(cell_of(folder, name, batch, strategy).spent for batch in batches)
     if left <= 0:
         return 0.0
     begin = time.monotonic()
     tuning.tune(
         forest_of(name),
         Target(),
-        [batch],
+        batches,
         models.get(name).rows(),
         strategy,
         budget_s=left,
@@ -61,27 +61,20 @@ def searched(folder: Path, name: str, batch: int, strategy: str, budget: float) 
     return time.monotonic() - begin
 
 
-def heuristic(folder: Path, name: str, batch: int, budget: float) -> None:
+def heuristic(folder: Path, name: str, batches: list[int], budget: float) -> None:
     """Search with nothing known, unless that has been done; keep how long it took."""
-    path = path_of(folder, name, "heuristic")
-    seconds = path.with_name(f"{name}-{batch}.seconds.json")
-    if seconds.exists() and cell_of(folder, name, batch, "heuristic").records:
-        return
-    if path.exists():  # half of a search
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["batch"] != batch]
-        path.write_text("".join(kept), encoding="utf-8")
-    spent = searched(folder, name, batch, "heuristic", budget)
-    seconds.write_text(json.dumps(spent), encoding="utf-8")
+    took = folder / f"{name}.seconds.json"
+    if not took.exists():
+        path_of(folder, name, "heuristic").unlink(missing_ok=True)  # half of a search
+        spent = searched(folder, name, batches, "heuristic", budget)
+        took.write_text(json.dumps(spent), encoding="utf-8")
 
 
 def compare(folder: Path, name: str, batch: int) -> dict[str, Any] | None:
     """Time the default, the schedule found and the fastest points again; None if any is missing."""
     every, guided = (cell_of(folder, name, batch, kind) for kind in STRATEGIES[:2])
-    timing = folder / f"{name}-{batch}.seconds.json"
-    if not (every.seconds and guided.seconds and timing.exists()):
+    if not (every.seconds and guided.seconds):
         return None
-    took = json.loads(timing.read_text(encoding="utf-8"))
     points = every.space.points()
     default = next(p for p, sch in points.items() if sch == every.space.default)
     best = every.fastest[:FINALISTS]
@@ -89,14 +82,13 @@ def compare(folder: Path, name: str, batch: int) -> dict[str, Any] | None:
     medians = {p: float(np.median(x)) for p, x in times.items()}
     winner = min(best, key=medians.__getitem__)
     found, tuned = guided.fastest[0], min(medians, key=medians.__getitem__)
-    started = took - guided.spent
     return {
         "model": name,
         "batch": batch,
         "points": len(points),
         "measured": len(every.records),
-        "exhaustive_s": every.spent + started,
-        "heuristic_s": took,
+        "exhaustive_s": every.spent,
+        "heuristic_s": guided.spent,
         "trials": len(guided.records),
         "us_a_row": {
             "default": 1e6 * medians[default] / batch,
@@ -150,7 +142,7 @@ def timed(name: str, cell: Cell, points: list[Any]) -> dict[Any, list[float]]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Return the results as Markdown, with means at the end."""
+    """Return the results as Markdown."""
     heads = (
         "model",
         "rows",
@@ -178,59 +170,64 @@ def table(results: list[dict[str, Any]]) -> str:
         cells = [r["model"], f"{r['batch']}", f"{r['measured']}{whole}", f"{r['exhaustive_s']:.0f}"]
         cells += [f"{r['heuristic_s']:.1f}", f"{r['trials']}", share, *times, *ratios, r["best"]]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", summary(results)])
+    return "\n".join(lines)
 
 
-def summary(results: list[dict[str, Any]]) -> str:
+def summary(results: list[dict[str, Any]], folder: Path) -> str:
     """Say in sentences whether the goals are met."""
-    took = [r["heuristic_s"] for r in results]
-    of_model = {r["model"]: 0.0 for r in results}
-    for r in results:
-        of_model[r["model"]] += r["heuristic_s"]
-    shares = [r["exhaustive_s"] / r["heuristic_s"] for r in results]
-    near = sum(r["found_over_best"][0] <= 1.05 for r in results)
-    good = sum(r["default_over_tuned"][0] <= 1.25 for r in results)
-    found = math.exp(np.mean([math.log(r["found_over_best"][0]) for r in results]))
-    default = math.exp(np.mean([math.log(r["default_over_tuned"][0]) for r in results]))
-    whole = sum(r["exhaustive_s"] for r in results) / sum(took)
+    took = {r["model"]: 0.0 for r in results}
+    took = {name: json.loads((folder / f"{name}.seconds.json").read_text()) for name in took}
+    whole = {name: sum(r["exhaustive_s"] for r in results if r["model"] == name) for name in took}
+    shares = [whole[name] / seconds for name, seconds in took.items()]
+    ratios = [[r[key][0] for r in results] for key in ("found_over_best", "default_over_tuned")]
+    near, good = (sum(x <= most for x in r) for r, most in zip(ratios, (1.05, 1.25), strict=True))
+    found, default = (math.exp(np.mean(np.log(x))) for x in ratios)
     return (
         f"{near} of {len(results)} schedules found are within 5 % of the best (geometric mean of "
-        f"the ratios {found:.3f}), {good} defaults within 25 % of the tuned (mean {default:.3f}). "
-        f"A heuristic search takes {np.mean(took):.1f} s on average and {max(took):.1f} s at most, "
-        f"all sizes of a model {max(of_model.values()):.1f} s at most; 1/{whole:.1f} of the time "
-        f"of the exhaustive ones in all, and 1/{min(shares):.1f} at most."
+        f"the ratios {found:.3f}, at most {max(ratios[0]):.3f}), {good} defaults within 25 % of "
+        f"the tuned (mean {default:.3f}, at most {max(ratios[1]):.3f}). The heuristic takes "
+        f"{np.mean(list(took.values())):.1f} s on average for all sizes of a model and "
+        f"{max(took.values()):.1f} s at most, start of the process included: "
+        f"1/{sum(whole.values()) / sum(took.values()):.1f} of the time of the exhaustive search, "
+        f"1/{min(shares):.1f} where it is least."
     )
 
 
 def main() -> None:
     """Search, compare, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=models.NAMES, choices=models.NAMES)
-    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--models", nargs="+", default=models.NAMES)
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES, choices=STRATEGIES)
-    parser.add_argument("--budget", type=float, default=240, help="seconds for one exhaustive one")
+    parser.add_argument(
+        "--budget", type=float, default=240, help="seconds for one size, by all points"
+    )
     parser.add_argument("--out", type=Path, default=RECORDS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     results = []
-    for name, batch in itertools.product(options.models, options.batches):
+    for name in options.models:
+        arguments = (options.out, name, options.batches)
         if "exhaustive" in options.strategies:
-            searched(options.out, name, batch, "exhaustive", options.budget)
+            searched(*arguments, "exhaustive", options.budget * len(options.batches))
         if "heuristic" in options.strategies:
-            heuristic(options.out, name, batch, options.budget)
-        path = options.out / f"{name}-{batch}.json"
-        if "compare" in options.strategies:
-            result = compare(options.out, name, batch)
-            path.write_text(json.dumps(result), encoding="utf-8")
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        if known:
-            results.append(known)
-            print(table([known]).splitlines()[2], flush=True)
+            heuristic(*arguments, options.budget)
+        for batch in options.batches:
+            path = options.out / f"{name}-{batch}.json"
+            if "compare" in options.strategies:
+                text = json.dumps(compare(options.out, name, batch))
+                path.write_text(text, encoding="utf-8")
+            known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            if known:
+                results.append(known)
+                print(table([known]).splitlines()[2], flush=True)
     if results:
+        said = summary(results, options.out)
         about = {"machine": f"{cpu_name()}, {cores()} cores, one thread", "results": results}
         (options.out / "results.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-        (options.out / "table.md").write_text(table(results) + "\n", encoding="utf-8")
-        print(summary(results))
+        text = f"{table(results)}\n\n{said}\n"
+        (options.out / "table.md").write_text(text, encoding="utf-8")
+        print(said)
 
 
 if __name__ == "__main__":

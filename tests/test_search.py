@@ -194,13 +194,13 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     hop = 1e-9 * batch * where.facts.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
-    assert len(asked) == len(set(asked)) == max(6, len(times) // 22)
+    assert len(asked) == len(set(asked)) <= max(5, len(times) // 28)
     assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
 
 
 def test_the_guided_search_goes_on_where_nothing_can_be_built() -> None:
     asked = walk("heuristic", space(), lambda sch: math.inf)
-    assert len(set(asked)) == len(space().points()) // 22
+    assert len(set(asked)) == len(space().points()) // 28
 
 
 def test_the_guided_search_ends_with_a_small_space(monkeypatch: pytest.MonkeyPatch) -> None:
