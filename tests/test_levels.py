@@ -11,7 +11,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from schedules import check_results, odd_forest
+from schedules import check_results, odd_forest, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest_passes.levels import excess, widest_level
@@ -80,6 +80,14 @@ def test_what_bytes_cannot_count_is_refused(trees: Any, features: int, message: 
 def test_the_widest_level_is_counted_tree_by_tree() -> None:
     assert widest_level(forest_of([full(3), full(5), 1.0])) == 16
     assert widest_level(forest_of([1.0])) == 0
+
+
+def test_leaves_that_hold_vectors_are_refused() -> None:
+    forest = with_vectors(drawn_forest(3, 3, dtype="float64"), 2)
+    sch = tvm_forest.new_schedule(forest).represent_as("levels").tile("batch", "b0", "b1", 16)
+    sch = sch.reorder("b0", "tree", "b1", "class").simdize("b1", "permute")
+    with pytest.raises(ScheduleError, match="the leaves of this model hold vectors"):
+        tvm_forest.build(forest, schedule=sch)
 
 
 def test_blocks_whose_groups_begin_elsewhere_are_refused() -> None:

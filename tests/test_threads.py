@@ -169,3 +169,26 @@ def test_other_threads_run_while_a_batch_is_computed(n_jobs: int) -> None:
 def test_a_held_interpreter_lock_would_be_noticed() -> None:
     numbers = np.random.default_rng(0).random(1_000_000).tolist()
     assert longest_halt(lambda: sorted(numbers)) > 0.5
+
+
+# -- twins ----------------------------------------------------------------------------------------
+
+
+def test_the_code_of_a_block_is_there_once() -> None:
+    forest = drawn_forest(8, 4, base=[0.1, 0.2], seed=1)
+    sch = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 16)
+    sch = sch.reorder("b0", "class", "tree", "b1").parallel("b0")
+    found = tvm_forest.build(forest, schedule=sch)
+    code = found.library.mod.inspect_source("ll")
+    parts = [part.split("(")[0] for part in code.split("\ndefine") if "fcmp" in part]
+    assert [part.split("@")[1] for part in parts] == ["_internal_predict_parallel_0"]
+    rows = hard_rows(forest, 100, seed=2)
+    for n_jobs in (1, 2):
+        assert np.array_equal(found.predict_margin(rows, n_jobs), forest.predict_reference(rows))
+
+
+def test_sums_of_their_own_for_threads_keep_a_twin_without() -> None:
+    sch = tvm_forest.new_schedule(FOREST).tile("tree", "t0", "t1", 4).parallel("t0")
+    alone = tvm_forest.lower(FOREST, sch).after
+    assert "part" in alone["predict_parallel"].script()
+    assert "part" not in alone["predict"].script()

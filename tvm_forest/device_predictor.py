@@ -146,6 +146,9 @@ class DevicePredictor(Predictor):
     def _tensors(self, arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
         return tensors(arguments, ModelArray)
 
+    def _given(self, model: list[Any]) -> tuple[Any, ...]:
+        return tuple(model)
+
     def _kept_frames(self) -> dict[Any, Any]:
         return {}
 

@@ -27,6 +27,8 @@ from .forest_passes.plain import plain
 from .nest import Loop
 from .passes import pipeline
 from .passes.kernels import make_kernels
+from .passes.model_table import MODEL
+from .passes.share_blocks import TWIN, on_one_thread
 from .runtime import (
     OF_LEAVES,
     OUTPUTS,
@@ -226,6 +228,7 @@ def _lower_function(
     forms = walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == "predict" else []
+    model = [*packed.read_by(output).values(), *base]
     canonical = emit_canonical(forest, rep, output)
     functions = {}
     for suffix, variant in _variants(sch).items():
@@ -237,8 +240,12 @@ def _lower_function(
         function = mod["main"]
         if target.on_gpu:
             function = make_kernels(function, variant, packed.arrays)
-        functions[name + suffix] = function.with_attr("global_symbol", name + suffix)
-    return canonical["main"], functions, [*packed.read_by(output).values(), *base]
+        function = function.with_attr("global_symbol", name + suffix)
+        functions[name + suffix] = function.with_attr(MODEL, len(model))
+    if list(functions) == [name + PARALLEL]:
+        twin = functions[name + PARALLEL].with_attr(TWIN, name)
+        functions = {name: on_one_thread(twin), name + PARALLEL: twin}
+    return canonical["main"], functions, model
 
 
 def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation]:
@@ -315,10 +322,17 @@ def _in_blocks(path: tuple[Loop, ...]) -> bool:
 
 
 def _variants(sch: Schedule) -> dict[str, Schedule]:
-    """A schedule with parallel loops has a twin without, for small batches and one thread."""
-    if not any(loop.parallel for loop in sch.loops()):
+    """A schedule with parallel loops has a twin without, for small batches and one thread.
+
+    Where threads share out rows only, the twin is what comes of the schedule, on one thread.
+    """
+    parallel = [loop for loop in sch.loops() if loop.parallel]
+    if not parallel:
         return {"": sch}
-    return {"": sch.without("parallel", "atomic_reduce", "vector_reduce"), PARALLEL: sch}
+    alone = sch.without("parallel", "atomic_reduce", "vector_reduce")
+    if all(loop.kind == "batch" for loop in parallel) and alone == sch.without("parallel"):
+        return {PARALLEL: sch}
+    return {"": alone, PARALLEL: sch}
 
 
 def _schedule(mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]) -> tvm.IRModule:

@@ -5,6 +5,7 @@ takes: library, arrays, Forest; gives: Predictor.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from bisect import bisect_right
@@ -76,10 +77,11 @@ class _Function(NamedTuple):
     Attributes:
         alone: runs on the caller's thread.
         parallel: uses threads; None if the schedule has no parallel loop.
-        arguments: the tensors between the rows and the outputs.
+        arguments: what stands for the model between the rows and the outputs.
         block: rows that its parallel loops leave to one thread.
         slices: rows of a block that costs the same whether it is full or not; 0 if there is none.
         is_wide: takes rows with memberships in categories as columns.
+        keeps_order: adds the trees of a row in the order of the model.
     """
 
     alone: Any
@@ -88,6 +90,7 @@ class _Function(NamedTuple):
     block: int
     slices: int
     is_wide: bool
+    keeps_order: bool
 
 
 class _Frame(NamedTuple):
@@ -107,6 +110,15 @@ class _Frame(NamedTuple):
     call: Any
     arguments: tuple[Any, ...]
     results: tuple[Array, Array]
+
+
+class _Table(ctypes.c_void_p):
+    """The addresses of the arrays of a model, which stay as long as the table, see `ModelTable`."""
+
+    def __init__(self, model: list[Any]) -> None:
+        self.arrays = [np.from_dlpack(tensor) for tensor in model]
+        self.addresses = np.array([array.ctypes.data for array in self.arrays], np.uint64)
+        super().__init__(self.addresses.ctypes.data)
 
 
 class Predictor:
@@ -176,10 +188,11 @@ class Predictor:
         return _Function(
             library[name],
             library[name + PARALLEL] if parallel else None,
-            tuple(arguments[name]),
+            self._given(arguments[name]),
             rows_of_one_thread(parallel),
             sch.sliced if all(x.keeps_order for x in self.schedules.values()) else 0,
             takes_memberships(sch.representation, self.forest),
+            sch.keeps_order,
         )
 
     def whole(self) -> Compiled:
@@ -344,6 +357,10 @@ class Predictor:
         """Return the arrays of the model as the library's functions take them."""
         return tensors(arguments, tvm.runtime.tensor)
 
+    def _given(self, model: list[Any]) -> tuple[Any, ...]:
+        """Return what a function takes for the arrays of the model."""
+        return (_Table(model),)
+
     def _kept_frames(self) -> dict[tuple[int, int], list[_Frame]]:
         """Return room for frames by the shape of rows, as far as rows are used as they are."""
         forest, width = self.forest, self.forest.row_width
@@ -397,11 +414,15 @@ class Predictor:
         return self._serving[max(0, bisect_right(self._starts, count) - 1)]
 
     def _shared_out(self, count: int, n_jobs: int | None) -> _Function:
-        """Return the same, or one with smaller blocks if threads would get none otherwise."""
+        """Return the same, or one with smaller blocks if threads would get none otherwise.
+
+        Not one that adds in another order, for `tolerance` goes by the number of rows.
+        """
         serves = self._serves(count)
         for function in reversed(self._serving[: self._serving.index(serves) + 1]):
             threads = self._threads(function, count, n_jobs)
-            if function.parallel and threads > 1 and function.block * threads <= count:
+            shares = function.parallel and threads > 1 and function.block * threads <= count
+            if shares and (function.keeps_order or function is serves):
                 return function
         return serves
 

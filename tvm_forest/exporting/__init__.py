@@ -36,7 +36,6 @@ from ..tir_gen.representation import takes_memberships
 WHERE = "export_library"
 ALIGNMENT = 64
 C_TYPES = {"float32": "float", "float64": "double"}
-KINDS = {"i": "kDLInt", "u": "kDLUInt", "f": "kDLFloat"}
 TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
@@ -128,22 +127,17 @@ def _write_parts(predictor: Predictor, folder: Path) -> None:
         model = (predictor.forest, predictor.schedules, predictor.target)
         fresh = build(*model, exact=False, signature=predictor.signature)
     fresh.library.mod.write_to_file(str(folder / "code.o"))
-    known: dict[int, int] = {}
-    arrays = list[Array]()
+    names = function_names(fresh.schedules)
+    tensors = {id(x): x for name in names.values() for x in fresh.arguments[name]}
+    places = _write_arrays([x.numpy() for x in tensors.values()], folder / "arrays.bin")
+    place_of = dict(zip(tensors, places, strict=True))
     functions = list[str]()
     exact = all(sch.keeps_order for sch in fresh.schedules.values())
-    for smallest, name in function_names(fresh.schedules).items():
-        numbers = []
-        for tensor in fresh.arguments[name]:
-            if id(tensor) not in known:
-                known[id(tensor)] = len(arrays)
-                arrays.append(tensor.numpy())
-            numbers.append(known[id(tensor)])
+    for smallest, name in names.items():
         block = fresh.schedules[smallest].sliced if exact else 0
-        numbered = ", ".join(map(str, numbers))
-        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {numbered})")
-    places = _write_arrays(arrays, folder / "arrays.bin")
-    (folder / "model.h").write_text(_macros(fresh.forest, functions, arrays, places, folder))
+        listed = ", ".join(f"AT({place_of[id(x)]})" for x in fresh.arguments[name])
+        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {listed})")
+    (folder / "model.h").write_text(_macros(fresh.forest, functions, folder))
 
 
 def _write_arrays(arrays: list[Array], file: Path) -> list[int]:
@@ -158,16 +152,10 @@ def _write_arrays(arrays: list[Array], file: Path) -> list[int]:
     return places
 
 
-def _macros(
-    forest: Forest, functions: list[str], arrays: list[Array], places: list[int], folder: Path
-) -> str:
+def _macros(forest: Forest, functions: list[str], folder: Path) -> str:
     row, margin, value = _dtypes(forest)
     names, shape = result_names(forest), f"(n, {forest.n_outputs})"
     tests = [TESTS[word] for word in forest.refuses] or ["0"]
-    listed = []
-    for array, place in zip(arrays, places, strict=True):
-        kind, sizes = KINDS[array.dtype.kind], ", ".join(map(str, array.shape))
-        listed.append(f"A({place}, {kind}, {8 * array.itemsize}, {array.ndim}, {sizes})")
     values: dict[str, Any] = {
         "ROW": C_TYPES[row],
         "RESULT": C_TYPES[margin],
@@ -184,7 +172,6 @@ def _macros(
         "MARGIN_TEXT": f'"{margin} {shape}"',
         "VALUE_TEXT": f'"{value} {shape}"',
         "FUNCTIONS(F)": " ".join(functions),
-        "ARRAYS(A)": " ".join(listed),
     }
     return "".join(f"#define {name} {text}\n" for name, text in values.items())
 

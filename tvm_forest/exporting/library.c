@@ -3,8 +3,7 @@
  *
  *   ROW, RESULT, VALUE  types of rows, margins and values; IS_VALUED, 1 if these differ
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
- *   FUNCTIONS(F)        F(smallest batch, function, rows of a block or 0, array numbers)
- *   ARRAYS(A)           A(place in the data, type code, bits, dimensions, shape)
+ *   FUNCTIONS(F)        F(smallest batch, function, rows of a block or 0, AT(place of an array) ...)
  *   REFUSED(x)          whether the model takes no such value
  */
 #include <dlpack/dlpack.h>
@@ -66,16 +65,13 @@ __attribute__((weak)) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, c
 
 /* -- the model --------------------------------------------------------------------------------- */
 
-#define SHAPE(place, code, bits, ndim, ...) {__VA_ARGS__},
-static int64_t shapes[][4] = {ARRAYS(SHAPE)};
-#define ARRAY(place, code, bits, ndim, ...) {place, code, bits, ndim},
-static const struct { int64_t place; int code, bits, ndim; } arrays[] = {ARRAYS(ARRAY)};
+#define AT(place) tvm_forest_data + place
 
 typedef int Function(void *, const TVMFFIAny *, int32_t, TVMFFIAny *);
 #define DECLARE(smallest, function, block, ...) Function function;
 FUNCTIONS(DECLARE)
-#define FUNCTION(smallest, function, block, ...) {smallest, block, function, {__VA_ARGS__, -1}},
-static const struct { int64_t smallest, block; Function *call; int arrays[64]; } functions[] = {
+#define FUNCTION(smallest, function, block, ...) {smallest, block, function, {__VA_ARGS__}},
+static const struct { int64_t smallest, block; Function *call; const char *model[64]; } functions[] = {
     FUNCTIONS(FUNCTION)};
 enum { COUNT = sizeof functions / sizeof *functions };
 
@@ -85,29 +81,21 @@ static int which(int64_t n) {
   return k;
 }
 
-static void pass(TVMFFIAny *argument, DLTensor *tensor) {
-  memset(argument, 0, sizeof *argument);
-  argument->type_index = kTVMFFIDLTensorPtr;
-  argument->v_ptr = tensor;
-}
-
 static int call(int k, const ROW *rows, int64_t n, void *const *results) {
-  DLTensor tensors[68];
-  TVMFFIAny arguments[68], nothing = {0};
+  DLTensor tensors[RESULTS + 1];
+  TVMFFIAny arguments[RESULTS + 2], nothing = {0};
   int64_t row_shape[2] = {n, FEATURES}, result_shape[2] = {n, OUTPUTS};
-  int count = 0;
-  tensors[count++] = (DLTensor){(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, row_shape, NULL, 0};
-  for (const int *a = functions[k].arrays; *a >= 0; ++a) {
-    DLDataType type = {(uint8_t)arrays[*a].code, (uint8_t)arrays[*a].bits, 1};
-    tensors[count++] = (DLTensor){(void *)(tvm_forest_data + arrays[*a].place), {kDLCPU, 0},
-                                  arrays[*a].ndim, type, shapes[*a], NULL, 0};
-  }
+  memset(arguments, 0, sizeof arguments);
+  tensors[0] = (DLTensor){(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, row_shape, NULL, 0};
   for (int i = 0; i < RESULTS; ++i) {
     DLDataType type = {kDLFloat, 8 * (i == RESULTS - 1 && IS_VALUED ? sizeof(VALUE) : sizeof(RESULT)), 1};
-    tensors[count++] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, result_shape, NULL, 0};
+    tensors[i + 1] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, result_shape, NULL, 0};
   }
-  for (int i = 0; i < count; ++i) pass(&arguments[i], &tensors[i]);
-  return functions[k].call(NULL, arguments, count, &nothing);
+  for (int i = 0; i < RESULTS + 2; ++i) {
+    arguments[i].type_index = i == 1 ? kTVMFFIOpaquePtr : kTVMFFIDLTensorPtr;
+    arguments[i].v_ptr = i == 1 ? (void *)functions[k].model : &tensors[i ? i - 1 : 0];
+  }
+  return functions[k].call(NULL, arguments, RESULTS + 2, &nothing);
 }
 
 static int fail(const char *text) {

@@ -86,8 +86,9 @@ class Codes:
         """One row of codes for every row, or columns of them, with some to fill two registers."""
         lanes = self.ranks.lanes
         columns = self._pitch if lanes == 1 else -(-self.ranks.columns // 8) * 8
-        shape = [tirx.ceildiv(most, i64(lanes)), i64(columns), i64(lanes)]
-        shape = shape if lanes > 1 else shape[:2]
+        shape = [most, i64(columns)]
+        if lanes > 1:
+            shape = [tirx.ceildiv(most, i64(lanes)), i64(columns), i64(lanes)]
         return tirx.decl_buffer(shape, self.ranks.dtype, "codes", scope=scope)
 
     def place(self, row: Any, column: Any = 0) -> list[Any]:

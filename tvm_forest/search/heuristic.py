@@ -136,14 +136,16 @@ def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return good schedules by the smallest batch that each serves.
 
     Threads are for schedules that serve 512 rows and more, which saves the twins of the others, or
-    whose rows larger blocks would not share out.
+    whose blocks two threads share out where larger ones serve.
     """
     found = by_batch({k: choice.schedule for k, choice in _chosen(plain(forest), target).items()})
     ends = dict(zip(found, [*list(found)[1:], sys.maxsize], strict=True))
-    streams = any(loop.cache == "stream" for loop in found[max(found)].loops())
-    kept = {
-        k: s if streams or ends[k] > FULL[-1] else s.without("parallel") for k, s in found.items()
-    }
+
+    def is_shared_out(smallest: int) -> bool:
+        streams = any(loop.cache == "stream" for loop in found[smallest].loops())
+        return streams or ends[smallest] > FULL[-1]
+
+    kept = {k: s if is_shared_out(k) else s.without("parallel") for k, s in found.items()}
     return by_batch(kept)
 
 
@@ -286,18 +288,23 @@ def _rows_sparse(forest: Forest, target: Target) -> Choice | str:
     return Choice(_rows_together(forest, "sparse", target), "it holds every model")
 
 
-def _rows_in_large_blocks(forest: Forest, target: Target) -> Choice | str:
-    mean = forest.n_nodes // forest.n_trees
-    if _is_near(forest):
-        return f"trees of {mean} nodes stay in the first-level cache"
-    if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
-        return "slices of bits are faster"
-    smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
-    fits = ROWS_BYTES // (forest.n_features * np.dtype(forest.row_dtype).itemsize)
-    block = min(LARGE, max(MANY, 1 << fits.bit_length() - 1))
-    sch = _rows_together(forest, smaller.schedule.representation, target, block)
-    said = f"trees of {mean} nodes are fetched anew for every block; {smaller.reason}"
-    return Choice(sch.cache("tree", "stream"), said)
+def _rows_in_large_blocks(most: int) -> Rule:
+    """A rule for blocks of at most `most` rows, and of at least `MANY`."""
+
+    def rows_in_large_blocks(forest: Forest, target: Target) -> Choice | str:
+        mean = forest.n_nodes // forest.n_trees
+        if _is_near(forest):
+            return f"trees of {mean} nodes stay in the first-level cache"
+        if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
+            return "slices of bits are faster"
+        smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
+        fits = ROWS_BYTES // (forest.n_features * np.dtype(forest.row_dtype).itemsize)
+        block = min(most, max(MANY, 1 << fits.bit_length() - 1))
+        sch = _rows_together(forest, smaller.schedule.representation, target, block)
+        said = f"trees of {mean} nodes are fetched anew for every block; {smaller.reason}"
+        return Choice(sch.cache("tree", "stream"), said)
+
+    return rows_in_large_blocks
 
 
 # -- blocks of rows: bytes out of registers ------------------------------------------------------
@@ -388,8 +395,9 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     PERMUTED: (_rows_permuted,),
     TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
-    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL if smallest != MANY},
-    MANY: (_rows_in_bits(MANY), _rows_in_large_blocks),
+    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
+    MANY: (_rows_in_bits(MANY), _rows_in_large_blocks(MANY)),
+    FULL[-1]: (_rows_in_bits(FULL[-1]), _rows_in_large_blocks(LARGE)),
 }
 
 # -- a GPU: every row has a thread ----------------------------------------------------------------

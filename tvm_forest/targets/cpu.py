@@ -11,6 +11,8 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
+from ..passes.model_table import ModelTable
+from ..passes.share_blocks import DropTwins, ShareBlocks
 from ..target import Target
 
 WHERE = "build: argument 'target'"
@@ -116,6 +118,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
+        DropTwins(),
         plain.FlattenBuffer(),
         plain.NarrowDataType(32),
         plain.VectorizeLoop(),
@@ -127,7 +130,9 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
         plain.VerifyMemory(),
         plain.AnnotateEntryFunc(),
         plain.SplitHostDevice(),
+        ModelTable(),
         plain.MakePackedAPI(),
+        ShareBlocks(),
     ]
     return (
         tvm.transform.Sequential(passes, name="tvm_forest.cpu"),
