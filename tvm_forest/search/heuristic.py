@@ -46,10 +46,11 @@ NEAR = 4096
 
 MANY, LARGE = 256, 2048
 """Rows of a block of a model with larger trees or vectors: a cache line of a tree is fetched once
-for all rows of a block. From 256 rows on blocks are larger still, and touch so much of a tree that
-it is fetched as a whole. Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in
-blocks of 256, 1024, 2048 rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while
-others use the third-level cache: 20, 12, 7.5, 6.6."""
+for all rows of a block. From 64 rows on a batch touches so much of a tree that it is fetched as a
+whole, which takes 0.7 to 0.8 of the time for 64 rows; from 512 rows on blocks are larger still.
+Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in blocks of 256, 1024, 2048
+rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while others use the third-level
+cache: 20, 12, 7.5, 6.6."""
 
 ROWS_BYTES = 256 * 1024
 """Bytes of the rows of such a block: the second-level cache has room for a tree beside them."""
@@ -395,8 +396,7 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     PERMUTED: (_rows_permuted,),
     TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
-    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
-    MANY: (_rows_in_bits(MANY), _rows_in_large_blocks(MANY)),
+    **{smallest: (_rows_in_bits(smallest), _rows_in_large_blocks(MANY)) for smallest in FULL},
     FULL[-1]: (_rows_in_bits(FULL[-1]), _rows_in_large_blocks(LARGE)),
 }
 
