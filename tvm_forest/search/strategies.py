@@ -55,15 +55,16 @@ def guided(space: Space, measure: Measure, rng: random.Random) -> None:
     schedules = list(points.values())
     place = {schedule: i for i, schedule in enumerate(schedules)}
     belief = Belief(list(points), priced(list(points), space.facts, space.batch))
-    chosen = space.default
+    chosen, best = space.default, math.inf
     for _ in range(max(FEWEST, len(points) // SHARE)):
         hop = measure(chosen) / (1e-9 * space.batch * space.facts.hops)
+        best = min(best, math.log(hop))
         if chosen in place:
             belief.learn(place[chosen], hop)
         expected, spread = belief.now()
         wish = expected - CURIOUS * spread
         wish[list(belief.known)] = math.inf
-        if wish.min() >= min(belief.known.values(), default=math.inf):
+        if wish.min() >= best:
             return  # what is left is hardly any faster
         chosen = schedules[int(np.argmin(wish))]
 
