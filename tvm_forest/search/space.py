@@ -213,7 +213,8 @@ def _hops(space: Space, sch: Schedule) -> Options:
     leaf, facts = sch.leaves()[0].name, space.facts
     if sch.rewrites or facts.deepest <= MOST_STRAIGHT:
         found["depth"] = sch.unroll_walk(leaf, "depth")
-    return found | {"peel": heuristic.peeled(sch, facts.shallowest, leaf)}
+    shallowest = min(1, facts.shallowest) if sch.rewrites else facts.shallowest  # a hop is a tile
+    return found | {"peel": heuristic.peeled(sch, shallowest, leaf)}
 
 
 def _caches(space: Space, sch: Schedule) -> Options:
