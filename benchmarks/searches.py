@@ -21,7 +21,7 @@ from tvm_forest.target import Target
 
 RECORDS = Path(__file__).resolve().parents[1] / "build" / "search"
 BATCHES = (1, 64, 512, 4096)
-LEAST = 30
+LEAST = 4
 """Points that must have been measured for a search to count."""
 
 
@@ -88,6 +88,6 @@ def cell_of(folder: Path, name: str, batch: int, strategy: str = "exhaustive") -
 
 def cells(folder: Path) -> list[Cell]:
     """Return the exhaustive searches that have got somewhere."""
-    names = [name for name in models.NAMES if path_of(folder, name, "exhaustive").exists()]
+    names = sorted(path.name.partition(".")[0] for path in folder.glob("*.exhaustive.jsonl"))
     found = [cell_of(folder, name, batch) for name in names for batch in BATCHES]
     return [cell for cell in found if len(cell.seconds) >= LEAST]

@@ -12,6 +12,7 @@ over that of the best schedule; "-" where the schedule is not legal.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -52,18 +53,13 @@ def loss(folder: Path, of: Cell, at: Cell) -> float | None:
 
 
 def of_batches(folder: Path, known: list[Cell]) -> Matrix:
-    """Return the geometric mean over models that have all sizes of batch."""
-    by_model: dict[str, dict[int, Cell]] = {}
-    for cell in known:
-        by_model.setdefault(cell.model, {})[cell.space.batch] = cell
-    whole = [found for found in by_model.values() if len(found) == len(BATCHES)]
-    found: Matrix = {}
-    for of in BATCHES:
-        found[str(of)] = {}
-        for at in BATCHES:
-            losses = [x for x in (loss(folder, c[of], c[at]) for c in whole) if x is not None]
-            mean = math.exp(np.mean(np.log(losses))) if losses else None
-            found[str(of)][str(at)] = mean
+    """Return the geometric mean over the models that have both sizes of batch."""
+    found: Matrix = {str(of): {str(at): None for at in BATCHES} for of in BATCHES}
+    for of, at in itertools.product(BATCHES, BATCHES):
+        served = {cell.model: cell for cell in known if cell.space.batch == at}
+        givers = [c for c in known if c.space.batch == of and c.model in served]
+        losses = [x for c in givers if (x := loss(folder, c, served[c.model])) is not None]
+        found[str(of)][str(at)] = math.exp(np.mean(np.log(losses))) if losses else None
     return found
 
 
