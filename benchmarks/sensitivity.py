@@ -108,7 +108,8 @@ def main() -> None:
     folder = parser.parse_args().records
     known = cells(folder)
     matrices = {"batches, all models": of_batches(folder, known)}
-    matrices |= {f"models, {batch} rows": of_models(folder, known, batch) for batch in BATCHES}
+    at_hand = [batch for batch in BATCHES if any(c.space.batch == batch for c in known)]
+    matrices |= {f"models, {batch} rows": of_models(folder, known, batch) for batch in at_hand}
     words = [f"{title}\n\n{text(matrix, 'found for')}" for title, matrix in matrices.items()]
     print("\n\n".join(words))
     (folder / "sensitivity.json").write_text(json.dumps(matrices, indent=1), encoding="utf-8")

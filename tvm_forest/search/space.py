@@ -206,7 +206,7 @@ def _walks(space: Space, sch: Schedule) -> Options:
     found: Options = {
         k: sch.interleave(leaf.name, k) for k in factors if declared and k >= FEWEST[order]
     }
-    return found | (lanes if not sch.rewrites and space.batch < FEW else {})
+    return found | ({} if sch.rewrites else lanes)
 
 
 def _hops(space: Space, sch: Schedule) -> Options:
