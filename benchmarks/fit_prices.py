@@ -72,7 +72,8 @@ def replayed(known: list[Cell], prices: Mapping[str, float]) -> None:
         others = [x for x in known if x.model != cell.model]
         (ours, asked), (unseen, _) = found_by(cell, prices), found_by(cell, fitted(others))
         points, best = cell.space.points(), min(cell.seconds.values())
-        default = next(x for p, x in cell.seconds.items() if points[p] == cell.space.default)
+        own = (x for p, x in cell.seconds.items() if points[p] == cell.space.default)
+        default = next(own, math.nan)
         about = f"{cell.model:12}{cell.space.batch:6}{len(points):7}{asked:6}"
         print(f"{about}{default / best:9.3f}{ours:8.3f}{unseen:8.3f}", flush=True)
 

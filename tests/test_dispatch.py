@@ -351,6 +351,27 @@ def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
     assert [sch["tree"].cache for sch in found.values()] == [None, None, "stream", "stream"]
 
 
+@pytest.mark.slow
+def test_rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heuristic, "NEAR", 1)
+    monkeypatch.setattr(heuristic, "MOST_COLUMNS", -1)  # codes of rows do not pay
+    monkeypatch.setattr(bits, "GAIN", 0.0)
+    monkeypatch.setattr(heuristic, "MOST_PADDING", 0)
+    forest = drawn_forest(20, 6)
+    scalar = replace(CPU, abilities=frozenset())
+    lanes = replace(CPU, abilities=frozenset({"avx512f"}))
+    wide, narrow = (heuristic.default_schedules(forest, x)[64] for x in (lanes, scalar))
+    assert (wide.leaves()[0].simdize, wide["tree"].cache) == ("gather", "stream")
+    assert narrow.leaves()[0].simdize is None
+    predictor = tvm_forest.build(forest, schedule=wide)
+    rows = hard_rows(forest, 330)
+    for size in (1, 63, 64, 65, 79, 255, 257, 330):
+        margin = predictor.predict_margin(rows[:size])
+        assert np.array_equal(margin, forest.predict_reference(rows[:size])[:, 0])
+
+
 def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> None:
     small, large = (
         START.tile("batch", "b0", "b1", size).reorder("b0", "class", "tree", "b1").parallel("b0")

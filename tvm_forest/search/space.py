@@ -197,16 +197,17 @@ def _orders(space: Space, sch: Schedule) -> Options:
 
 def _walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
-    lanes = {x.get("how", "gather"): y for x, y in _legal(sch, "simdize", index=leaf.name)}
     if sch.representation in WALKED:
-        return lanes
+        return {x["how"]: y for x, y in _legal(sch, "simdize", index=leaf.name)}
     order = "trees" if leaf.kind == "tree" else "rows"
     declared = [x["factor"] for x, _ in _legal(sch, "interleave", index=leaf.name)]
     factors = sorted({*declared, *TREES_AND_ROWS[order]})
     found: Options = {
         k: sch.interleave(leaf.name, k) for k in factors if declared and k >= FEWEST[order]
     }
-    return found | ({} if sch.rewrites else lanes)
+    if leaf.kind == "batch" and not sch.rewrites and "b1" in sch.names():
+        found["gather"] = heuristic.in_lanes(sch)
+    return found
 
 
 def _hops(space: Space, sch: Schedule) -> Options:
