@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 29500
 
-.PHONY: demo test tiny lint format size golden differential language gpu-recipes bench bench-full bench-layouts bench-schedules bench-tiling bench-gpu gpu-code clean
+.PHONY: demo test tiny lint format size golden differential language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -60,6 +60,11 @@ bench-layouts: $(INSTALLED)  ## size, time to build and speed of every layout an
 bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plot in build/
 	$(BIN)/pip install --quiet --editable '.[plot]'
 	$(BIN)/python benchmarks/schedules.py --out build/schedules
+
+bench-search: $(INSTALLED)  ## search for schedules of all models, and matrices of what is lost; goes on in build/search
+	$(BIN)/pip install --quiet --editable '.[test]'
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/sensitivity.py
 
 bench-tiling: $(INSTALLED)  ## tiles that a row visits under each way of tiling; counted, not timed
 	$(BIN)/python benchmarks/tiling.py --out build/tiling.json

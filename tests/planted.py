@@ -25,6 +25,12 @@ def spin() -> None:
         pass
 
 
+def grow() -> None:
+    held = []
+    while True:
+        held.append(bytearray(2**22))
+
+
 def fail(error: str) -> None:
     raise BuildError(error) if error else RuntimeError("a bug")
 

@@ -346,9 +346,30 @@ def test_lopsided_trees_are_walked_until_all_are_at_their_leaves() -> None:
 def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
     found = heuristic.default_schedules(full_forest(2, 13), replace(CPU, cores=2))
     rows = {k: sch.leaves()[0].count for k, sch in found.items()}
-    assert rows == {1: 2, 16: 256, 256: 256, 512: 2048}
+    assert rows == {1: 2, 16: 256, 64: 256, 512: 2048}
     assert [any(loop.parallel for loop in sch.loops()) for sch in found.values()] == [0, 0, 1, 1]
     assert [sch["tree"].cache for sch in found.values()] == [None, None, "stream", "stream"]
+
+
+@pytest.mark.slow
+def test_rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heuristic, "NEAR", 1)
+    monkeypatch.setattr(heuristic, "MOST_COLUMNS", -1)  # codes of rows do not pay
+    monkeypatch.setattr(bits, "GAIN", 0.0)
+    monkeypatch.setattr(heuristic, "MOST_PADDING", 0)
+    forest = drawn_forest(20, 6)
+    scalar = replace(CPU, abilities=frozenset())
+    lanes = replace(CPU, abilities=frozenset({"avx512f"}))
+    wide, narrow = (heuristic.default_schedules(forest, x)[64] for x in (lanes, scalar))
+    assert (wide.leaves()[0].simdize, wide["tree"].cache) == ("gather", "stream")
+    assert narrow.leaves()[0].simdize is None
+    predictor = tvm_forest.build(forest, schedule=wide)
+    rows = hard_rows(forest, 330)
+    for size in (1, 63, 64, 65, 79, 255, 257, 330):
+        margin = predictor.predict_margin(rows[:size])
+        assert np.array_equal(margin, forest.predict_reference(rows[:size])[:, 0])
 
 
 def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> None:
@@ -364,3 +385,11 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
     }
     rows = hard_rows(FOREST, 64, seed=5)
     assert np.array_equal(made.predict_margin(rows, n_jobs=2), FOREST.predict_reference(rows))
+
+
+def test_rows_that_were_pickled_go_the_short_way() -> None:
+    predictor = tvm_forest.build(FOREST)
+    rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
+    assert rows.dtype is not np.dtype(rows.dtype.str)
+    predictor.predict(rows)
+    assert len(predictor._frames[rows.shape]) == 1

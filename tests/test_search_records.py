@@ -97,7 +97,7 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
     [
         ("{", "line 2 is no record .Expecting"),
         ("[]", "line 2 is no record"),
-        ('{"format": 9}', "line 2 is no record .format 9, this version reads 1"),
+        ('{"format": 9}', "line 2 is no record .format 9, this version reads 2"),
         (record().to_line().replace('"batch": 1', '"size": 1'), "'batch'"),
         (record(FAST).to_line().replace("interleave", "weave"), "no directive 'weave'"),
     ],

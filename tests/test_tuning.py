@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def test_a_child_that_crashes_or_hangs_is_replaced(
         assert child.call(planted.process, seconds=30) != before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_child_that_outgrows_its_memory_is_ended() -> None:
+    with Child(planted.add, 1, 1, megabytes=300) as child:
+        assert child.call(planted.grow, seconds=30) == Failure("over 300 MB of memory")
+        assert child.call(planted.add, 2, 3, seconds=30) == 5
+
+
 def test_a_refusal_is_an_answer_and_a_bug_ends_the_child() -> None:
     with Child() as child:
         before = child.call(planted.process, seconds=30)
@@ -102,7 +110,7 @@ def test_what_is_known_is_not_measured_again_and_costs_no_trial() -> None:
 
 
 def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> None:
-    clock = iter([0.0, 4.0, 9.0, 11.0])
+    clock = iter([0.0, 3.0, 4.0, 8.5, 9.0, 10.0, 11.0])
     limits: list[float] = []
 
     def ask(text: str, batch: int, best: float, seconds: float) -> Any:
@@ -117,6 +125,7 @@ def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> No
     with pytest.raises(StopSearch):
         measure(START.interleave("tree", 5))
     assert limits == [5.0, 5.0, 1.0]
+    assert [record.spent for record in measure.journal.records] == [3.0, 4.5]
     assert len(measure.journal.records) == 2
 
 

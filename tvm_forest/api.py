@@ -249,6 +249,7 @@ def tune(
     records: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     limit_s: float = 30.0,
+    limit_mb: float = 8192.0,
     progress: bool | None = None,
     exact: bool = True,
 ) -> Tuned:
@@ -264,15 +265,17 @@ def tune(
         batch_size: rows of a call, or several such sizes; each gets a schedule.
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.
-        strategy: "heuristic", a few parameters at a time, about 20 schedules for each size;
-            "exhaustive", all of a space of some thousands, in an order drawn by the seed; "beam",
-            one directive at a time, on CPUs only.
+        strategy: "heuristic", the default and what a cost model expects to be fastest, corrected
+            by the times so far, 6 to 20 schedules for each size, on a GPU Algorithm 1 of
+            SilvanForge; "exhaustive", all of a space of some hundreds, on a GPU thousands, in an
+            order drawn by the seed; "beam", one directive at a time, on CPUs only.
         budget_s: seconds for all sizes together.
         trials: most schedules to measure for each size; None for any number.
         seed: the same seed gives the same rows, and the same order where a strategy draws one.
         records: file to which each result is appended; what it holds is not measured again.
         n_jobs: threads of a call, see `build`.
         limit_s: seconds to build and time one schedule.
+        limit_mb: megabytes that the process may hold while it does so, as far as Linux tells.
         progress: show a bar; None for where a person would see it.
         exact: on a GPU, leave out schedules that add leaves in another order than the model does;
             with False, `build` needs `exact=False` as well.
@@ -312,6 +315,7 @@ def tune(
         records=None if records is None else Path(records),
         n_jobs=n_jobs,
         limit_s=limit_s,
+        limit_mb=limit_mb,
         progress=progress,
         exact=exact,
     )

@@ -373,7 +373,10 @@ class Predictor:
 
     def _of_few(self, rows: Any, n_jobs: Any, iteration_range: Range, which: int) -> Array | None:
         """Predict margins (0) or values (1) the short way; None if rows ask for the long one."""
-        if type(rows) is not np.ndarray or rows.dtype is not self._row_dtype:
+        if type(rows) is not np.ndarray:
+            return None
+        # Arrays that were pickled have a dtype of their own, which is equal but not the same.
+        if rows.dtype is not self._row_dtype and rows.dtype != self._row_dtype:
             return None
         frames = self._frames.get(rows.shape)
         if frames is None or iteration_range is not None:

@@ -48,6 +48,8 @@ from .write_nest import KIND, with_body
 
 INTERLEAVE = "tvm_forest.interleave"
 SIMDIZE = "tvm_forest.simdize"
+OF_A_PART = 8
+"""Rows that walk together where a tile is not full of lanes."""
 FORM = "tvm_forest.walk"
 ABREAST = 2
 """Groups of rows that a permuted walk takes side by side, to hide that each hop waits for the one
@@ -216,15 +218,13 @@ class _LeafLoops:
             code.add(tirx.BufferStore(each.buffer, value, list(each.indices)))
 
     def _vector(self, loop: tirx.For, form: WalkForm) -> tirx.Stmt:
-        """A full tile as one vector walk, another row by row."""
+        """A full tile as one vector walk, another in groups of few rows."""
         count = int(str(loop.annotations[SIMDIZE]).split()[1])
-        rows = Code()
-        with rows.repeat("row", loop.extent) as row:
-            self._emit_walks(rows, [at_iteration(loop, loop.min + row)], form)
         full = self._vector_walk(loop, count, form)
-        if isinstance(loop.extent, tirx.IntImm):
-            return full if loop.extent.value == count else rows.finish()
-        return tirx.IfThenElse(loop.extent >= count, full, rows.finish())
+        if isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count:
+            return full
+        groups = self._interleaved(loop, form, min(count, OF_A_PART))
+        return tirx.IfThenElse(loop.extent >= count, full, groups)
 
     def _vector_walk(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
         """Straight lines and loops alike; a peeled walk takes all hops of its tree at once."""

@@ -194,7 +194,7 @@ def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     """Make the iterations of a leaf loop over rows the lanes of one vector walk.
 
-    A tile that is not full is walked row by row.
+    A tile that is not full is walked in groups of 8 rows and fewer.
 
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 

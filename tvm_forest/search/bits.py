@@ -159,6 +159,11 @@ def block_of(forest: Forest, counts: Counts) -> int:
 def cost_of_slicing(forest: Forest, counts: Counts, rows: int) -> float:
     """Nanoseconds a row, for a batch of at most one block."""
     rows = min(rows, block_of(forest, counts))
+    return cost_of_block(forest, counts, rows)
+
+
+def cost_of_block(forest: Forest, counts: Counts, rows: int) -> float:
+    """Nanoseconds a row in full blocks of so many rows."""
     return _of_block(counts) / rows + _of_each_row(forest, counts)
 
 

@@ -46,10 +46,16 @@ NEAR = 4096
 
 MANY, LARGE = 256, 2048
 """Rows of a block of a model with larger trees or vectors: a cache line of a tree is fetched once
-for all rows of a block. From 256 rows on blocks are larger still, and touch so much of a tree that
-it is fetched as a whole. Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in
-blocks of 256, 1024, 2048 rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while
-others use the third-level cache: 20, 12, 7.5, 6.6."""
+for all rows of a block. From 64 rows on a batch touches so much of a tree that it is fetched as a
+whole, which takes 0.7 to 0.8 of the time for 64 rows; from 512 rows on blocks are larger still.
+Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in blocks of 256, 1024, 2048
+rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while others use the third-level
+cache: 20, 12, 7.5, 6.6."""
+
+LANES = 64
+"""Rows of a vector walk, which hides more loads than walks one by one: random forests of 12,600
+nodes a tree, and of 2,500 with vectors of 3 values, take 0.6 to 0.8 of the time from 64 rows on,
+though not in blocks of 16 rows. Trees in the first-level cache wait for no loads (Zen 4)."""
 
 ROWS_BYTES = 256 * 1024
 """Bytes of the rows of such a block: the second-level cache has room for a tree beside them."""
@@ -99,7 +105,7 @@ FULL = (64, 128, 256, 512)
 WORD = 32
 """Bits that the ranked layout has for a node, and the packed one beside the threshold."""
 
-VBMI = "avx512vbmi"
+VBMI, WIDE = "avx512vbmi", "avx512f"
 TREES_PERMUTED = 4
 """Trees that share vectors with 16 rows."""
 
@@ -198,8 +204,12 @@ def _while_inside(sch: Schedule, forest: Forest, index: str) -> Schedule:
     depth = forest.hop_depth[leaf]
     if depth.mean() > LOPSIDED * forest.depths[forest.node_tree[leaf]].mean():
         return sch
-    least = int(depth.min())
-    return sch.peel_walk(index, max(1, min(2, least)), check=least == 0)
+    return peeled(sch, int(depth.min()), index)
+
+
+def peeled(sch: Schedule, shallowest: int, index: str) -> Schedule:
+    """Peel up to two hops that no walk ends in; with a leaf at a root one that is checked."""
+    return sch.peel_walk(index, max(1, min(2, shallowest)), check=shallowest == 0)
 
 
 def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
@@ -218,12 +228,12 @@ def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
 
 
 def _trees_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS_ONE_ROW)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS_ONE_ROW)
     return Choice(_trees_together(forest, "ranked"), reason) if fits else reason
 
 
 def _trees_packed(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _packed(forest)
+    fits, reason = fits_packed(forest)
     return Choice(_trees_together(forest, "packed"), reason) if fits else reason
 
 
@@ -253,13 +263,20 @@ def _rows_together(forest: Forest, layout: str, target: Target, block: int = 0) 
     return sch.parallel("b0") if target.cores > 1 else sch
 
 
+def in_lanes(sch: Schedule) -> Schedule:
+    """Make the rows "b1" of a block lanes of vectors."""
+    if (sch["b1"].count or 0) <= LANES:
+        return sch.simdize("b1")
+    return sch.tile("b1", "b10", "b11", LANES).simdize("b11")
+
+
 def _rows_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS)
     return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
 
 
 def _few_rows_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _ranked(forest, MOST_COLUMNS_FEW_ROWS)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS_FEW_ROWS)
     return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
 
 
@@ -276,7 +293,7 @@ def _rows_in_array(forest: Forest, target: Target) -> Choice | str:
 
 
 def _rows_packed(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = _packed(forest)
+    fits, reason = fits_packed(forest)
     return Choice(_rows_together(forest, "packed", target), reason) if fits else reason
 
 
@@ -301,6 +318,27 @@ def _rows_in_large_blocks(most: int) -> Rule:
         return Choice(sch.cache("tree", "stream"), said)
 
     return rows_in_large_blocks
+
+
+def _rows_in_lanes(forest: Forest, target: Target) -> Choice | str:
+    near, mean = _is_near(forest), forest.n_nodes // forest.n_trees
+    if WIDE not in (target.abilities or ()):
+        return f"this CPU, as far as known, has no {WIDE}"
+    if near and not forest.has_vectors:
+        return f"trees of {mean} nodes stay in the first-level cache"
+    if forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
+        return "slices of bits are faster"
+    smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
+    if smaller.schedule.representation != "packed":
+        return smaller.reason
+    sch = new_schedule(forest).represent_as("packed").tile("batch", "b0", "b1", MANY)
+    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+    sch = in_lanes(sch.reorder("b0", *inner, "b1"))
+    sch = sch if near else sch.cache("tree", "stream")
+    sch = sch.parallel("b0") if target.cores > 1 else sch
+    return Choice(sch, f"loads of {LANES} rows hide each other; {smaller.reason}")
 
 
 # -- blocks of rows: bytes out of registers ------------------------------------------------------
@@ -391,9 +429,14 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     PERMUTED: (_rows_permuted,),
     TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
-    **{smallest: (_rows_in_bits(smallest),) for smallest in FULL},
-    MANY: (_rows_in_bits(MANY), _rows_in_large_blocks(MANY)),
-    FULL[-1]: (_rows_in_bits(FULL[-1]), _rows_in_large_blocks(LARGE)),
+    **{
+        smallest: (
+            _rows_in_bits(smallest),
+            _rows_in_lanes,
+            _rows_in_large_blocks(LARGE if smallest == FULL[-1] else MANY),
+        )
+        for smallest in FULL
+    },
 }
 
 # -- a GPU: every row has a thread ----------------------------------------------------------------
@@ -433,7 +476,7 @@ def _rules(target: Target) -> dict[int, tuple[Rule, ...]]:
 # -- counts ---------------------------------------------------------------------------------------
 
 
-def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
+def fits_ranked(forest: Forest, most: float) -> tuple[bool, str]:
     """Whether columns, ranks and children fit a word, and coding rows costs less than walking."""
     counts = forest.cuts_per_column
     columns, thresholds = len(counts), int(counts.max(initial=0))
@@ -456,7 +499,7 @@ def _ranked(forest: Forest, most: float) -> tuple[bool, str]:
     return True, said
 
 
-def _packed(forest: Forest) -> tuple[bool, str]:
+def fits_packed(forest: Forest) -> tuple[bool, str]:
     """Whether a number, feature and child fit a word of 8 bytes."""
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return False, f"rows are {forest.row_dtype}, a word holds float32"

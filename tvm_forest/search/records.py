@@ -22,7 +22,7 @@ from ..forest import Forest
 from ..schedule import Schedule
 from ..target import Target, cpu_name
 
-FORMAT = 1
+FORMAT = 2
 FACTS = ("model", "target", "cpu", "versions")
 """What must be the same for a schedule to be taken over."""
 
@@ -41,6 +41,7 @@ class Record:
         seconds: of a call, the best round; None if there is a problem.
         median: the same, of the median round.
         rounds: rounds measured; few if the schedule was hopeless.
+        spent: seconds that it took to find this out.
         problem: why there is no time: refused, wrong, crashed, or too slow; None if there is one.
     """
 
@@ -50,14 +51,16 @@ class Record:
     seconds: float | None = None
     median: float | None = None
     rounds: int = 0
+    spent: float = 0.0
     problem: str | None = None
 
     def to_line(self) -> str:
         """Return JSON text without a line break."""
         said = {"format": FORMAT, **self.context, "batch": self.batch}
-        times = {"seconds": self.seconds, "median": self.median, "rounds": self.rounds}
+        own = ("seconds", "median", "rounds", "spent", "problem")
+        said |= {name: getattr(self, name) for name in own}
         steps = json.loads(self.schedule.to_json())
-        return json.dumps({**said, **times, "problem": self.problem, "schedule": steps})
+        return json.dumps({**said, "schedule": steps})
 
     @classmethod
     def from_line(cls, line: str) -> Record:
@@ -70,7 +73,7 @@ class Record:
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this version reads {FORMAT}")
         context = {name: data[name] for name in (*FACTS, *CONDITIONS)}
-        own = ("batch", "seconds", "median", "rounds", "problem")
+        own = ("batch", "seconds", "median", "rounds", "spent", "problem")
         schedule = Schedule.from_json(json.dumps(data["schedule"]))
         return cls(context, schedule=schedule, **{name: data[name] for name in own})
 

@@ -4,13 +4,13 @@ takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 
 The template is a list of decisions, taken in order. Each asks the directives which `choices` they
 declare for the schedule as it stands, so its options depend on what was decided before, and the
-space is the product of what is legal. A new factor or layout of a directive is in the space by
-itself.
+space is the product of what is legal, less what the constants here leave out, each with its reason.
+The default schedule is always a point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,9 +21,43 @@ from ..schedule_prims.memory import WALKED
 from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import heuristic
+from .facts import Facts
 
 Options = dict[Any, Schedule]
 """What a parameter may be, and what becomes of the schedule."""
+
+MOST_TILED = 12_000
+"""Hops through all trees above which nodes are not tiled: such forests are slow to build in tiles,
+and codes of rows walk faster (`letters`, 156,000 hops)."""
+
+MOST_TILED_NODES = 2_000_000
+"""The same for nodes: 1.3 million (`skl_rf_reg`) take 4.8 s to build in tiles, 1 s without."""
+
+ONE_ROW = {"tile": (2,), "layout": ("reorg",)}
+"""What is tried for single rows only: 4096 rows of `airline` take 2.8 times as long in tiles of 2
+as in tiles of 8, and in `reorg`, which scatters the nodes of a tree, 1.4 times as long as in
+`array` (1.5 times on `covtype`)."""
+
+MOST_STRAIGHT = 16
+"""Hops of a straight line: deeper trees are lopsided, and most of the line would be in vain."""
+
+BLOCKS = (16, 64, 256, 2048)
+"""Rows of a block of walks; of those between, 128 to 1024 rows take 0.99 to 1.02 of the time of 64
+(`airline`, `covtype`, ranked). Larger ones serve trees that lie in the third-level cache."""
+
+FEW = 256
+"""Rows of a batch from which blocks of less than 64 rows are left out: 16 of them take 1.06 and
+1.08 of the time (`covtype`, `airline`)."""
+
+TREES_AND_ROWS = {"trees": (2, heuristic.TREES, 16), "rows": (16,)}
+"""Walks that are tried besides those that `interleave` declares."""
+
+FEWEST = {"trees": 2, "rows": 4}
+"""Walks that hide some of each other's loads: 2 rows take 1.9 times as long as 8, 1 tree 1.9 to 2.2
+times as long as 10 (`airline`, `covtype`, 4096 rows)."""
+
+SHARED_OUT = 512
+"""Rows of a batch from which rows are shared out among cores, as in the default schedules."""
 
 
 class Point(NamedTuple):
@@ -35,7 +69,8 @@ class Point(NamedTuple):
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
         walks: walks that advance together, or "gather", "permute" or "bits" for vectors.
-        hops: "loop", "depth" for straight lines, "peel 1" or "peel 2".
+        hops: "loop", "depth" for straight lines, or "peel".
+        cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.
     """
 
@@ -45,6 +80,7 @@ class Point(NamedTuple):
     order: str = "trees"
     walks: int | str = 1
     hops: str = "loop"
+    cache: str = ""
     parallel: bool = False
 
 
@@ -56,15 +92,17 @@ class Space:
 
     Attributes:
         start: the schedule without directives.
-        default: the schedule that is used without a search.
+        default: the schedule that is used without a search, parallel only if `threads`.
         batch: rows of a call.
         threads: whether a call may use several cores.
+        facts: counts of the model.
     """
 
     start: Schedule
     default: Schedule
     batch: int
     threads: bool
+    facts: Facts
 
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, n_jobs: int | None = None) -> Space:
@@ -72,66 +110,13 @@ class Space:
         known = heuristic.default_schedules(forest, target)
         default = known[max(smallest for smallest in known if smallest <= batch)]
         threads = n_jobs != 1 and target.cores > 1
-        return cls(heuristic.new_schedule(forest), default, batch, threads)
+        default = default if threads else default.without("parallel")
+        start = heuristic.new_schedule(forest)
+        return cls(start, default, batch, threads, Facts.of(forest, target))
 
-    def points(self) -> Iterator[Point]:
-        """Yield every point, in a fixed order."""
-        return (Point(*values) for values, _ in self._from((), self.start))
-
-    def schedule(self, point: Point) -> Schedule:
-        """Return the schedule of a point.
-
-        Raises:
-            ScheduleError: a parameter has a value that is no option.
-        """
-        sch = self.start
-        for name, value in point._asdict().items():
-            options = DECISIONS[name](self, sch)
-            if value not in options:
-                known = ", ".join(map(repr, options))
-                raise ScheduleError(
-                    f"search: parameter '{name}': {value!r} is no option (have: {known})\n{sch}"
-                )
-            sch = options[value]
-        return sch
-
-    def nearest(self, wish: Mapping[str, Any]) -> Point:
-        """Return the point that has the wished values as far as they are legal."""
-        sch, values = self.start, []
-        for name, decide in DECISIONS.items():
-            options = decide(self, sch)
-            values.append(_closest(list(options), wish.get(name)))
-            sch = options[values[-1]]
-        return Point(*values)
-
-    def varied(
-        self, point: Point, names: tuple[str, ...], only: Mapping[str, tuple[Any, ...]]
-    ) -> list[Point]:
-        """Return the points with all options of some parameters, others as near as legal.
-
-        A layout is never so near, so one that does not fit an option rules it out.
-
-        Args:
-            point: where the other parameters come from.
-            names: parameters to vary.
-            only: values to which options of a parameter are limited.
-        """
-        found, wishes = {point: None}, [point._asdict()]
-        for name in names:
-            wishes = [{**wish, name: v} for wish in wishes for v in self._options(name, wish, only)]
-        found |= dict.fromkeys(map(self.nearest, wishes))
-        return [p for p in found if p.layout == point.layout or "layout" in names]
-
-    def _options(
-        self, name: str, wish: dict[str, Any], only: Mapping[str, tuple[Any, ...]]
-    ) -> list[Any]:
-        sch = self.start
-        for earlier, decide in DECISIONS.items():
-            options = decide(self, sch)
-            if earlier == name:
-                return [value for value in options if value in only.get(name, options)]
-            sch = options[_closest(list(options), wish[earlier])]
-        raise AssertionError(f"no parameter {name}")
+    def points(self) -> dict[Point, Schedule]:
+        """Return every point and its schedule, in a fixed order."""
+        return {Point(*values): sch for values, sch in self._from((), self.start)}
 
     def _from(self, values: tuple[Any, ...], sch: Schedule) -> Iterator[tuple[Any, Schedule]]:
         """Yield all points that begin with some values."""
@@ -142,30 +127,10 @@ class Space:
         for value, new in decide(self, sch).items():
             yield from self._from((*values, value), new)
 
-
-def wish_of(sch: Schedule) -> dict[str, Any]:
-    """Read the parameters off a schedule, as far as it is one of the template."""
-    leaf = sch.leaves()[0]
-    sizes = [step.arguments["size"] for step in sch.rewrites if step.do == "tile_nodes"]
-    return {
-        "tile": sizes[0] if sizes else 1,
-        "layout": sch.representation,
-        "block": (sch["b1"].count or 0) if "b1" in sch.names() else 0,
-        "order": "rows" if leaf.kind == "batch" else "trees",
-        "walks": leaf.simdize or leaf.interleave,
-        "hops": "loop",
-        "parallel": any(loop.parallel for loop in sch.loops()),
-    }
-
-
-def _closest(options: list[Any], wished: Any) -> Any:
-    """Return the wished option, else the nearest number, else the first."""
-    if wished in options:
-        return wished
-    numbers = [x for x in options if type(x) is int]
-    if type(wished) is int and numbers:
-        return min(numbers, key=lambda x: abs(x - wished))
-    return options[0]
+    def block_of_default(self, layout: str) -> int:
+        """Return the rows of a block of the default schedule; 0 if it has another layout."""
+        has = self.default.representation == layout and "b1" in self.default.names()
+        return (self.default["b1"].count or 0) if has else 0
 
 
 # -- the decisions, in order ----------------------------------------------------------------------
@@ -184,67 +149,94 @@ def _legal(sch: Schedule, do: str, **wanted: Any) -> Iterator[tuple[dict[str, An
 
 
 def _tiles(space: Space, sch: Schedule) -> Options:
-    return {1: sch} | {x["size"]: new for x, new in _legal(sch, "tile_nodes")}
+    facts = space.facts
+    if facts.hops > MOST_TILED or facts.nodes > MOST_TILED_NODES:
+        return {1: sch}
+    found = {1: sch} | {x["size"]: new for x, new in _legal(sch, "tile_nodes")}
+    return {size: y for size, y in found.items() if _serves(space, "tile", size)}
+
+
+def _serves(space: Space, name: str, value: Any) -> bool:
+    return space.batch == 1 or value not in ONE_ROW[name]
 
 
 def _layouts(space: Space, sch: Schedule) -> Options:
-    found = {sch.representation: sch} | {x["name"]: new for x, new in _legal(sch, "represent_as")}
-    fit = (name for name in WALKED if any(True for _ in _lanes(space, name)))
-    return found if sch.rewrites else found | {name: sch.represent_as(name) for name in fit}
+    known = {sch.representation: sch} | {x["name"]: y for x, y in _legal(sch, "represent_as")}
+    if sch.rewrites:
+        return {name: y for name, y in known.items() if name in space.facts.tiled}
+    known |= {name: sch.represent_as(name) for name in WALKED if _lanes(space, name)}
+    fit = {*space.facts.layouts, space.default.representation}
+    return {name: y for name, y in known.items() if name in fit and _serves(space, "layout", name)}
 
 
-def _lanes(space: Space, layout: str) -> Iterator[int]:
-    """Blocks of a layout with lanes that a batch fills, for the most part, and the default's."""
-    default = wish_of(space.default)
-    for size in LANES[WALKED[layout]]:
-        if size < 2 * space.batch or (default["layout"], default["block"]) == (layout, size):
-            yield size
+def _lanes(space: Space, layout: str) -> list[int]:
+    """Blocks of a layout with lanes that a batch fills, and the default's."""
+    sizes = LANES[WALKED[layout]]
+    return [x for x in sizes if x <= space.batch or x == space.block_of_default(layout)]
 
 
 def _blocks(space: Space, sch: Schedule) -> Options:
     if sch.representation in WALKED:
-        sizes, found = list(_lanes(space, sch.representation)), Options()
+        sizes, found = _lanes(space, sch.representation), Options()
     else:
-        choices = DIRECTIVES["tile"].choices(sch)
-        sizes, found = [x["size"] for x in choices if x["index"] == "batch"], {0: sch}
-        sizes = [size for size in sizes if size < 2 * space.batch]
+        least = 1 if space.batch < FEW else 64
+        fit = {x for x in BLOCKS if least <= x <= space.batch}
+        sizes = sorted(fit | {space.block_of_default(sch.representation)} - {0})
+        found = {0: sch}
     return found | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
 
 
 def _orders(space: Space, sch: Schedule) -> Options:
+    """Blocks are for rows that walk together; a single row does not."""
     inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
-    rows = ("b0", *inner, "b1") if "b0" in sch.names() else (*inner, "batch")
-    found = {"rows": sch.reorder(*rows)}
-    return found if sch.representation in WALKED else {"trees": sch} | found
+    if "b0" in sch.names():
+        return {"rows": sch.reorder("b0", *inner, "b1")}
+    too_few = 1 < space.batch < BLOCKS[0]
+    return {"trees": sch} | ({"rows": sch.reorder(*inner, "batch")} if too_few else {})
 
 
 def _walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
-    lanes = {x.get("how", "gather"): y for x, y in _legal(sch, "simdize", index=leaf.name)}
     if sch.representation in WALKED:
-        return lanes
-    found = {1: sch} | {x["factor"]: y for x, y in _legal(sch, "interleave", index=leaf.name)}
-    if leaf.kind == "tree":
-        found[heuristic.TREES] = sch.interleave(leaf.name, heuristic.TREES)
-    return found | lanes
+        return {x["how"]: y for x, y in _legal(sch, "simdize", index=leaf.name)}
+    order = "trees" if leaf.kind == "tree" else "rows"
+    declared = [x["factor"] for x, _ in _legal(sch, "interleave", index=leaf.name)]
+    factors = sorted({*declared, *TREES_AND_ROWS[order]})
+    found: Options = {
+        k: sch.interleave(leaf.name, k) for k in factors if declared and k >= FEWEST[order]
+    }
+    if leaf.kind == "batch" and not sch.rewrites and "b1" in sch.names():
+        found["gather"] = heuristic.in_lanes(sch)
+    return found
 
 
 def _hops(space: Space, sch: Schedule) -> Options:
     found: Options = {"loop": sch}
-    if sch.representation not in WALKED:
-        found |= {str(x["hops"]): y for x, y in _legal(sch, "unroll_walk", index="tree")}
-        found |= {f"peel {x['hops']}": y for x, y in _legal(sch, "peel_walk", index="tree")}
+    if sch.representation in WALKED:
+        return found
+    leaf, facts = sch.leaves()[0].name, space.facts
+    if sch.rewrites or facts.deepest <= MOST_STRAIGHT:
+        found["depth"] = sch.unroll_walk(leaf, "depth")
+    shallowest = min(1, facts.shallowest) if sch.rewrites else facts.shallowest  # a hop is a tile
+    return found | {"peel": heuristic.peeled(sch, shallowest, leaf)}
+
+
+def _caches(space: Space, sch: Schedule) -> Options:
+    """Trees that the first-level cache does not hold may be fetched ahead."""
+    large = space.facts.nodes > heuristic.NEAR * space.facts.trees
+    found: Options = {"": sch}
+    if large and sch.representation == "packed" and "b0" in sch.names():
+        found |= {x["how"]: new for x, new in _legal(sch, "cache", index="tree", how="stream")}
     return found
 
 
 def _parallel(space: Space, sch: Schedule) -> Options:
-    """A single block has nothing to share out, but larger batches of its schedule have."""
+    """Large batches are shared out, as where the default does so."""
     outer = sch.nest.children[0]
-    if not space.threads or outer.kind != "batch":
+    shared = any(loop.parallel for loop in space.default.loops()) or space.batch >= SHARED_OUT
+    if not (space.threads and shared) or outer.kind != "batch":
         return {False: sch}
-    if max(outer.step, space.batch) == 1:
-        return {False: sch}
-    return {False: sch, True: sch.parallel(outer.name)}
+    return {True: sch.parallel(outer.name)}
 
 
 DECISIONS: dict[str, Callable[[Space, Schedule], Options]] = {
@@ -254,5 +246,6 @@ DECISIONS: dict[str, Callable[[Space, Schedule], Options]] = {
     "order": _orders,
     "walks": _walks,
     "hops": _hops,
+    "cache": _caches,
     "parallel": _parallel,
 }

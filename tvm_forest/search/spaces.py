@@ -5,7 +5,7 @@ takes: Forest, Target, size of batch; gives: a space; by name, what walks throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from ..forest import Forest
@@ -28,8 +28,8 @@ class AnySpace(Protocol):
     def default(self) -> Schedule:
         """The schedule that is used without a search."""
 
-    def points(self) -> Iterator[Any]:
-        """Yield every point, in a fixed order."""
+    def points(self) -> Iterable[Any]:
+        """Return every point, in a fixed order."""
 
     def schedule(self, point: Any) -> Schedule:
         """Return the schedule of a point."""

@@ -1,4 +1,4 @@
-"""How to walk through a space: staged, exhaustive, beam.
+"""How to walk through a space: guided by prices, exhaustive, beam.
 
 takes: Space, `measure`; gives: the schedules to measure, one after the other.
 
@@ -12,11 +12,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+import numpy as np
 
 from ..errors import ScheduleError
 from ..schedule import DIRECTIVES, Schedule
-from .space import Space, wish_of
+from .cost import Belief, priced
+from .space import Space
 
 T = TypeVar("T")
 
@@ -35,52 +38,44 @@ class Strategy(Protocol):
         """Measure schedules of the space until there are no more, or `measure` says stop."""
 
 
-class Stage(NamedTuple):
-    """One step of the staged search.
+SHARE, FEWEST = 28, 5
+"""Most measurements: one for so many points, or this many."""
 
-    Attributes:
-        names: parameters that are varied together.
-        keep: how many of the fastest points go on.
-        only: values that are tried at first sight; others have their turn later or not at all.
-    """
-
-    names: tuple[str, ...]
-    keep: int = 1
-    only: dict[str, tuple[int, ...]] = {}
+CURIOUS = 1.0
+"""How many spreads a point may be better than expected when the next one is chosen."""
 
 
-STAGES = (
-    Stage(("tile", "layout"), 2, {"tile": (1, 8)}),
-    Stage(("block",), 1, {"block": (0, 16, 64, 256, 512)}),
-    Stage(("order",)),
-    Stage(("walks",)),
-    Stage(("tile",)),
-    Stage(("hops",)),
-    Stage(("parallel",)),
-)
-"""What decides most comes first: 10 to 25 schedules, or so."""
-
-
-def staged(space: Space, measure: Measure, rng: random.Random) -> None:
-    """Vary few parameters at a time around the fastest points, from the default schedule on.
+def guided(space: Space, measure: Measure, rng: random.Random) -> None:
+    """Measure the default schedule, then what prices and the times so far expect to be fastest.
 
     The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which
-    tries layouts with everything else fixed as well.
+    measures a few schedules of its space as well. Nothing is drawn, so the seed changes nothing.
     """
-    measure(space.default)
-    best = [space.nearest(wish_of(space.default))]
-    for stage in STAGES:
-        found = [p for start in best for p in space.varied(start, stage.names, stage.only)]
-        best = fastest(list(dict.fromkeys(found)), lambda p: measure(space.schedule(p)), stage.keep)
+    points = space.points()
+    schedules = list(points.values())
+    place = {schedule: i for i, schedule in enumerate(schedules)}
+    belief = Belief(list(points), priced(list(points), space.facts, space.batch))
+    chosen, best = space.default, math.inf
+    for _ in range(max(FEWEST, len(points) // SHARE)):
+        hop = measure(chosen) / (1e-9 * space.batch * space.facts.hops)
+        best = min(best, math.log(hop))
+        if chosen in place:
+            belief.learn(place[chosen], hop)
+        expected, spread = belief.now()
+        wish = expected - CURIOUS * spread
+        wish[list(belief.known)] = math.inf
+        if wish.min() >= best:
+            return  # what is left is hardly any faster
+        chosen = schedules[int(np.argmin(wish))]
 
 
 def exhaustive(space: Space, measure: Measure, rng: random.Random) -> None:
     """Measure every point, in an order drawn by the seed, so that a part of it is a fair sample."""
     measure(space.default)
-    points = list(space.points())
-    rng.shuffle(points)
-    for point in points:
-        measure(space.schedule(point))
+    schedules = list(space.points().values())
+    rng.shuffle(schedules)
+    for schedule in schedules:
+        measure(schedule)
 
 
 BEAM, FAN, ROUNDS = 3, 8, 8
@@ -125,4 +120,4 @@ def fastest(points: list[T], measure: Callable[[T], float], keep: int) -> list[T
     return [points[i] for i in order[:keep] if times[i] < math.inf] or points[:1]
 
 
-STRATEGIES: dict[str, Strategy] = {"heuristic": staged, "exhaustive": exhaustive, "beam": beam}
+STRATEGIES: dict[str, Strategy] = {"heuristic": guided, "exhaustive": exhaustive, "beam": beam}

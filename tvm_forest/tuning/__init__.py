@@ -111,14 +111,16 @@ class Trials:
         return math.inf if record.seconds is None else record.seconds
 
     def _measured(self, schedule: Schedule) -> Record:
-        time_left = self.end - self.clock()
+        begin = self.clock()
+        time_left = self.end - begin
         if self.left == 0 or time_left <= 0:
             raise StopSearch
         best = self.journal.best(self.batch)
         fastest = math.inf if best is None or best.seconds is None else best.seconds
         seconds = min(self.limit, time_left)
         found = self.ask(schedule.to_json(), self.batch, fastest, seconds)
-        record = Record(self.journal.context, self.batch, schedule)
+        spent = round(self.clock() - begin, 3)
+        record = Record(self.journal.context, self.batch, schedule, spent=spent)
         if isinstance(found, Failure):
             if found.timed_out and seconds < self.limit:
                 raise StopSearch  # cut short: it may be a good one
@@ -144,6 +146,7 @@ def tune(
     records: Path | None = None,
     n_jobs: int | None = None,
     limit_s: float = 30.0,
+    limit_mb: float = 8192.0,
     progress: bool | None = None,
     exact: bool = True,
 ) -> Tuned:
@@ -154,7 +157,7 @@ def tune(
     spaces = {batch: space_of(forest, target, batch, n_jobs, exact) for batch in batches}
     ask_for = gpu.measure if target.on_gpu else measure
     end, finished = time.monotonic() + budget_s, True
-    with Child(prepare, bench) as child, Watch(budget_s, progress) as watch:
+    with Child(prepare, bench, megabytes=limit_mb) as child, Watch(budget_s, progress) as watch:
         name += gpu.name_of(child, target)
         journal = Journal(context_of(forest, target, n_jobs, name), records)
 

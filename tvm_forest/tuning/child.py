@@ -1,16 +1,17 @@
-"""A process that works for this one, and may crash or hang without harm to it.
+"""A process that works for this one, and may crash, hang or outgrow its memory without harm to it.
 
 takes: functions with arguments; gives: what they return, or why they did not.
 
 The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. Functions travel
 by name and arguments by pickle, through pipes. One child answers many calls; after a crash, or when
-time is up, the next call starts another one, and prepares it anew.
+time or memory is up, the next call starts another one, and prepares it anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import pickle
 import signal
@@ -18,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import BuildError, ForestError
@@ -26,6 +29,9 @@ from ..errors import BuildError, ForestError
 START = "from tvm_forest.tuning.child import serve; serve()"
 PATIENCE = 300.0
 """Seconds in which a child must have prepared itself."""
+
+LOOK = 0.05
+"""Seconds between two looks at the memory of a child."""
 
 
 class Failure(NamedTuple):
@@ -43,9 +49,14 @@ class Failure(NamedTuple):
 class Child:
     """The process; it starts with the first call and ends with `close`."""
 
-    def __init__(self, prepare: Callable[..., None] | None = None, *arguments: Any) -> None:
-        """Say what a child does before its first call."""
-        self._prepare = (prepare, arguments)
+    def __init__(
+        self,
+        prepare: Callable[..., None] | None = None,
+        *arguments: Any,
+        megabytes: float = math.inf,
+    ) -> None:
+        """Say what a child does before its first call, and the memory that ends it."""
+        self._prepare, self._megabytes = (prepare, arguments), megabytes
         self._process: subprocess.Popen[bytes] | None = None
         self._said: Any = None
 
@@ -95,15 +106,23 @@ class Child:
         self._process = subprocess.Popen([sys.executable, "-c", START], env=environment, **pipes)
 
     def _ask(self, function: Any, arguments: tuple[Any, ...], seconds: float) -> Any:
-        process, late = self._process, threading.Event()
+        process, answered = self._process, threading.Event()
         assert process is not None and process.stdin is not None and process.stdout is not None
+        ended: list[Failure] = []
 
-        def end() -> None:
-            late.set()
-            process.kill()
+        def guard() -> None:
+            """End the process when its time is up, or when it has outgrown its memory."""
+            end = time.monotonic() + seconds
+            while not answered.wait(max(0.0, min(LOOK, end - time.monotonic()))):
+                if time.monotonic() >= end:
+                    ended.append(Failure(f"over {seconds:.3g} s", timed_out=True))
+                elif megabytes_of(process.pid) > self._megabytes:
+                    ended.append(Failure(f"over {self._megabytes:.0f} MB of memory"))
+                if ended:
+                    return process.kill()
 
-        timer = threading.Timer(seconds, end)
-        timer.start()
+        watch = threading.Thread(target=guard, daemon=True)
+        watch.start()
         try:
             pickle.dump((function, arguments, seconds), process.stdin)
             process.stdin.flush()
@@ -111,12 +130,13 @@ class Child:
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             reason = self._reason_of_end(process)
             self.close()
-            return Failure(f"over {seconds:.3g} s" if late.is_set() else reason, late.is_set())
+            return ended[0] if ended else Failure(reason)
         except KeyboardInterrupt:
             self.close()
             raise
         finally:
-            timer.cancel()
+            answered.set()
+            watch.join()
 
     def _reason_of_end(self, process: subprocess.Popen[bytes]) -> str:
         code = process.wait()
@@ -126,6 +146,15 @@ class Child:
             with contextlib.suppress(ValueError):
                 return f"crashed: {signal.Signals(-code).name}"
         return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
+
+
+def megabytes_of(process: int) -> float:
+    """Return the memory that a process holds, as far as Linux tells; elsewhere 0."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0.0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def serve() -> None:
