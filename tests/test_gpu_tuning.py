@@ -177,6 +177,13 @@ def test_a_forest_too_small_for_the_paper_is_searched_all_the_same() -> None:
     assert len(asked) > 10
 
 
+def test_the_exhaustive_search_draws_points_of_the_space() -> None:
+    tuned = tvm_forest.tune(TINY, "simt", 4, strategy="exhaustive", trials=2, progress=False)
+    assert len(tuned.records) == 2 and not tuned.finished
+    assert tuned.records[0].schedule == tuned.defaults[4]
+    assert all(record.seconds is not None for record in tuned.records)
+
+
 def test_there_are_strategies_for_each_kind_of_target() -> None:
     assert set(strategies_of(SIMT)) == {"heuristic", "exhaustive"}
     with pytest.raises(InputError, match="'beam' is unknown .have: heuristic, exhaustive"):

@@ -84,6 +84,12 @@ def test_the_default_schedule_is_a_point(
     assert where.default in where.points().values()
 
 
+def test_a_point_has_the_schedule_that_the_space_lists() -> None:
+    where = space(64)
+    listed = where.points()
+    assert all(where.schedule(point) == listed[point] for point in list(listed)[::17])
+
+
 def test_a_default_by_permutes_is_a_point_though_its_block_is_larger() -> None:
     found = Space.of(MODEL, VBMI, 8)
     assert {p.walks for p, sch in found.points().items() if sch == found.default} == {"permute"}

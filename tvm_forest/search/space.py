@@ -118,6 +118,13 @@ class Space:
         """Return every point and its schedule, in a fixed order."""
         return {Point(*values): sch for values, sch in self._from((), self.start)}
 
+    def schedule(self, point: Point) -> Schedule:
+        """Return the schedule of a point."""
+        sch = self.start
+        for name, decide in DECISIONS.items():
+            sch = decide(self, sch)[getattr(point, name)]
+        return sch
+
     def _from(self, values: tuple[Any, ...], sch: Schedule) -> Iterator[tuple[Any, Schedule]]:
         """Yield all points that begin with some values."""
         if len(values) == len(DECISIONS):

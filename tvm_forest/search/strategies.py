@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -69,13 +69,13 @@ def guided(space: Space, measure: Measure, rng: random.Random) -> None:
         chosen = schedules[int(np.argmin(wish))]
 
 
-def exhaustive(space: Space, measure: Measure, rng: random.Random) -> None:
+def exhaustive(space: Any, measure: Measure, rng: random.Random) -> None:
     """Measure every point, in an order drawn by the seed, so that a part of it is a fair sample."""
     measure(space.default)
-    schedules = list(space.points().values())
-    rng.shuffle(schedules)
-    for schedule in schedules:
-        measure(schedule)
+    points = list(space.points())
+    rng.shuffle(points)
+    for point in points:
+        measure(space.schedule(point))
 
 
 BEAM, FAN, ROUNDS = 3, 8, 8
