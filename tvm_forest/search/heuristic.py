@@ -145,11 +145,14 @@ def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     whose blocks two threads share out where larger ones serve.
     """
     found = by_batch({k: choice.schedule for k, choice in _chosen(plain(forest), target).items()})
-    ends = dict(zip(found, [*list(found)[1:], sys.maxsize], strict=True))
+    following = dict(zip(found, [*list(found)[1:], sys.maxsize], strict=True))
 
     def is_shared_out(smallest: int) -> bool:
-        streams = any(loop.cache == "stream" for loop in found[smallest].loops())
-        return streams or ends[smallest] > FULL[-1]
+        larger = following[smallest]
+        blocks = (
+            [loop for loop in found[larger].loops() if loop.parallel] if larger in found else []
+        )
+        return larger > FULL[-1] or any(loop.step > FULL[-1] for loop in blocks)
 
     kept = {k: s if is_shared_out(k) else s.without("parallel") for k, s in found.items()}
     return by_batch(kept)
@@ -320,25 +323,30 @@ def _rows_in_large_blocks(most: int) -> Rule:
     return rows_in_large_blocks
 
 
-def _rows_in_lanes(forest: Forest, target: Target) -> Choice | str:
-    near, mean = _is_near(forest), forest.n_nodes // forest.n_trees
-    if WIDE not in (target.abilities or ()):
-        return f"this CPU, as far as known, has no {WIDE}"
-    if near and not forest.has_vectors:
-        return f"trees of {mean} nodes stay in the first-level cache"
-    if forest.leaf_const is not None:
-        return "linear leaves read the rows themselves"
-    if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
-        return "slices of bits are faster"
-    smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
-    if smaller.schedule.representation != "packed":
-        return smaller.reason
-    sch = new_schedule(forest).represent_as("packed").tile("batch", "b0", "b1", MANY)
-    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
-    sch = in_lanes(sch.reorder("b0", *inner, "b1"))
-    sch = sch if near else sch.cache("tree", "stream")
-    sch = sch.parallel("b0") if target.cores > 1 else sch
-    return Choice(sch, f"loads of {LANES} rows hide each other; {smaller.reason}")
+def _rows_in_lanes(block: int) -> Rule:
+    """A rule for blocks of so many rows."""
+
+    def rows_in_lanes(forest: Forest, target: Target) -> Choice | str:
+        near, mean = _is_near(forest), forest.n_nodes // forest.n_trees
+        if WIDE not in (target.abilities or ()):
+            return f"this CPU, as far as known, has no {WIDE}"
+        if near and not forest.has_vectors:
+            return f"trees of {mean} nodes stay in the first-level cache"
+        if forest.leaf_const is not None:
+            return "linear leaves read the rows themselves"
+        if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
+            return "slices of bits are faster"
+        smaller = next(x for rule in OF_ROWS if isinstance(x := rule(forest, target), Choice))
+        if smaller.schedule.representation != "packed":
+            return smaller.reason
+        sch = new_schedule(forest).represent_as("packed").tile("batch", "b0", "b1", block)
+        inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+        sch = in_lanes(sch.reorder("b0", *inner, "b1"))
+        sch = sch if near else sch.cache("tree", "stream")
+        sch = sch.parallel("b0") if target.cores > 1 else sch
+        return Choice(sch, f"loads of {LANES} rows hide each other; {smaller.reason}")
+
+    return rows_in_lanes
 
 
 # -- blocks of rows: bytes out of registers ------------------------------------------------------
@@ -421,6 +429,12 @@ OF_ROWS: tuple[Rule, ...] = (
     *(_rows_ranked, _rows_of_vectors, _rows_in_array, _rows_packed, _rows_sparse),
 )
 
+
+def _rules_of_blocks(smallest: int, most: int) -> tuple[Rule, ...]:
+    """Rules for batches of `smallest` rows and more, in blocks of up to `most`."""
+    return _rows_in_bits(smallest), _rows_in_lanes(most), _rows_in_large_blocks(most)
+
+
 RULES: dict[int, tuple[Rule, ...]] = {
     1: OF_TREES,
     TOGETHER: (
@@ -429,14 +443,8 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     PERMUTED: (_rows_permuted,),
     TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
-    **{
-        smallest: (
-            _rows_in_bits(smallest),
-            _rows_in_lanes,
-            _rows_in_large_blocks(LARGE if smallest == FULL[-1] else MANY),
-        )
-        for smallest in FULL
-    },
+    **{smallest: _rules_of_blocks(smallest, MANY) for smallest in FULL[:-1]},
+    FULL[-1]: _rules_of_blocks(FULL[-1], LARGE),
 }
 
 # -- a GPU: every row has a thread ----------------------------------------------------------------
