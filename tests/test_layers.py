@@ -42,12 +42,14 @@ LEVELS = {
     "tuning": 9,
     "saving": 10,
     "exporting": 10,
+    "remote": 10,
     "api": 11,
     "estimators": 12,
     "cli": 12,
     "__init__": 12,
 }
 TVM_ROOMS = {"tir_gen", "passes", "threads", "runtime", "targets", "lower", "relax", "exporting"}
+TVM_ROOMS |= {"remote"}
 TVM = {"tvm", "tvm_ffi"}
 TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}

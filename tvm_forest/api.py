@@ -7,6 +7,7 @@ The only room that picks defaults. TVM is imported when the first model is built
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -252,6 +253,7 @@ def tune(
     limit_mb: float = 8192.0,
     progress: bool | None = None,
     exact: bool = True,
+    remote: str | None = None,
 ) -> Tuned:
     """Search for the fastest schedules of a model, by measuring on this machine.
 
@@ -279,6 +281,8 @@ def tune(
         progress: show a bar; None for where a person would see it.
         exact: on a GPU, leave out schedules that add leaves in another order than the model does;
             with False, `build` needs `exact=False` as well.
+        remote: "host:port" of a machine that runs `tvm-forest serve`, to measure there; the target
+            is that machine's.
 
     Returns:
         Tuned: give its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
@@ -298,27 +302,38 @@ def tune(
         _check_count("batch_size", size)
     if trials is not None:
         _check_count("trials", trials)
-    machine = parse_target(target)
-    known = strategies_of(machine)
-    if strategy not in known:
-        names = ", ".join(known)
-        raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {names})")
-    return search(
-        load(model),
-        machine,
-        sorted(set(sizes)),
-        rows,
-        strategy,
-        budget_s=budget_s,
-        trials=trials,
-        seed=seed,
-        records=None if records is None else Path(records),
-        n_jobs=n_jobs,
-        limit_s=limit_s,
-        limit_mb=limit_mb,
-        progress=progress,
-        exact=exact,
-    )
+    with _machine_at(remote) as machine:
+        aim = parse_target(target) if machine is None else machine.target(target)
+        known = strategies_of(aim)
+        if strategy not in known:
+            names = ", ".join(known)
+            raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {names})")
+        return search(
+            load(model),
+            aim,
+            sorted(set(sizes)),
+            rows,
+            strategy,
+            budget_s=budget_s,
+            trials=trials,
+            seed=seed,
+            records=None if records is None else Path(records),
+            n_jobs=n_jobs,
+            limit_s=limit_s,
+            limit_mb=limit_mb,
+            progress=progress,
+            exact=exact,
+            machine=machine,
+        )
+
+
+def _machine_at(address: str | None) -> Any:
+    """Return what measures: None for this machine."""
+    if address is None:
+        return contextlib.nullcontext()
+    from .remote import Remote  # imports TVM
+
+    return Remote(address)
 
 
 def _check_count(name: str, value: Any) -> None:

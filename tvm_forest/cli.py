@@ -6,7 +6,9 @@ takes: arguments; gives: text on the terminal, files of predictions, an exit sta
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,7 +96,12 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument(
         "--any-order", action="store_true", help="on a GPU, also schedules that add up differently"
     )
+    tune.add_argument("--remote", help="host:port of a machine that runs `tvm-forest serve`")
     tune.set_defaults(run=_tune)
+    serve = commands.add_parser("serve", help="measure for `tune --remote` of other machines")
+    serve.add_argument("--host", default="0.0.0.0", help="addresses to listen on (default: all)")
+    serve.add_argument("--port", type=int, default=9190, help="port to listen on (default: 9190)")
+    serve.set_defaults(run=_serve)
 
 
 # -- info -----------------------------------------------------------------------------------------
@@ -327,6 +334,7 @@ def _tune(options: argparse.Namespace) -> None:
         records=options.records,
         n_jobs=options.n_jobs,
         exact=not options.any_order,
+        remote=options.remote,
     )
     for smallest, schedule in tuned.schedules.items():
         print(f"batches of {smallest} and more:\n{schedule}\n")
@@ -337,6 +345,18 @@ def _tune(options: argparse.Namespace) -> None:
     order = ", exact=False" if options.any_order else ""
     records = f"records={options.records!r}{order}"
     print(f"use it: tvm_forest.build({options.model!r}, {target}{records})")
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from . import remote
+
+    server = remote.serve(options.host, options.port)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or the server would stay
+    print(f"measuring for others at {options.host}:{server.port}; Ctrl-C ends it", flush=True)
+    try:
+        threading.Event().wait()
+    finally:
+        server.terminate()
 
 
 # -- demo -----------------------------------------------------------------------------------------

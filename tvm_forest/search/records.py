@@ -79,7 +79,7 @@ class Record:
 
 
 def context_of(
-    forest: Forest, target: Target, n_jobs: int | None = None, rows: str = ""
+    forest: Forest, target: Target, n_jobs: int | None = None, rows: str = "", cpu: str = ""
 ) -> dict[str, Any]:
     """Return what decides whether a record is of use.
 
@@ -88,11 +88,12 @@ def context_of(
         target: what it is compiled for.
         n_jobs: threads of a call.
         rows: a name or digest of the rows that were predicted.
+        cpu: the processor; that of this machine by default.
     """
     package = sys.modules[__name__.partition(".")[0]]
     versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
     there = target.kind in ("cuda", "rocm")  # that GPU need not be here when a model is built
-    machine = "a GPU" if there else f"{cpu_name()}, {target.cores} cores"
+    machine = "a GPU" if there else f"{cpu or cpu_name()}, {target.cores} cores"
     facts = (forest.signature, target.to_dict(), machine, versions)
     return dict(zip((*FACTS, *CONDITIONS), (*facts, n_jobs, rows), strict=True))
 

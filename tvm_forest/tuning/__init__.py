@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..schedule import Schedule
 from ..search.records import Journal, Record, context_of, from_one_on
 from ..search.spaces import Walk, space_of, strategies_of
 from ..search.strategies import StopSearch
-from ..target import Target
+from ..target import Target, cpu_name
 from . import gpu
 from .child import Child, Failure
 from .measure import Bench, measure, prepare
@@ -133,6 +133,31 @@ class Trials:
         return record
 
 
+class Machine(Protocol):
+    """Where schedules are measured.
+
+    Attributes:
+        cpu: its processor.
+    """
+
+    cpu: str
+
+    def child(self, *arguments: Any, megabytes: float) -> Any:
+        """Return a `Child`, or what does its work there."""
+
+
+class Here:
+    """This machine."""
+
+    def __init__(self) -> None:
+        """Look at its processor."""
+        self.cpu = cpu_name()
+
+    def child(self, *arguments: Any, megabytes: float) -> Child:
+        """Return a process of this machine."""
+        return Child(*arguments, megabytes=megabytes)
+
+
 def tune(
     forest: Forest,
     target: Target,
@@ -149,17 +174,20 @@ def tune(
     limit_mb: float = 8192.0,
     progress: bool | None = None,
     exact: bool = True,
+    machine: Machine | None = None,
 ) -> Tuned:
-    """Search; see `api.tune`."""
+    """Search on a machine, this one by default; see `api.tune`."""
+    machine = machine or Here()
     walk = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
     bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
     name += "" if exact else ", in any order"
     spaces = {batch: space_of(forest, target, batch, n_jobs, exact) for batch in batches}
     ask_for = gpu.measure if target.on_gpu else measure
     end, finished = time.monotonic() + budget_s, True
-    with Child(prepare, bench, megabytes=limit_mb) as child, Watch(budget_s, progress) as watch:
+    child = machine.child(prepare, bench, megabytes=limit_mb)
+    with child, Watch(budget_s, progress) as watch:
         name += gpu.name_of(child, target)
-        journal = Journal(context_of(forest, target, n_jobs, name), records)
+        journal = Journal(context_of(forest, target, n_jobs, name, machine.cpu), records)
 
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:
             return child.call(ask_for, text, batch, best, seconds=seconds)
