@@ -89,7 +89,7 @@ def _row(cells: Iterable[Any]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def _table(heads: list[str], rows: Iterable[Iterable[Any]]) -> str:
+def table(heads: list[str], rows: Iterable[Iterable[Any]]) -> str:
     line = "|" + "---|" + "---:|" * (len(heads) - 1)
     return "\n".join([_row(heads), line, *map(_row, rows)])
 
@@ -114,7 +114,7 @@ def ours_and_best(results: Results, threads: int, engine: str) -> str:
             line += [other or "-", _number(time), _number(ratio)]
         limit = us.get(best or "", math.inf)
         rows.append([*line, ", ".join(n for n in us if n in bad and us[n] < limit) or "-"])
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def means(results: Results, threads: int) -> str:
@@ -127,7 +127,7 @@ def means(results: Results, threads: int) -> str:
             groups = [[r for (_, b), r in found.items() if has(b)] for has in GROUPS.values()]
             name = "best peer" if over == "best" else "XGBoost"
             rows.append([f"{name} / {engine}", *(_number(geometric_mean(g)) for g in groups)])
-    return _table(["geometric mean", *(f"batch {name}" for name in GROUPS)], rows)
+    return table(["geometric mean", *(f"batch {name}" for name in GROUPS)], rows)
 
 
 def every_engine(results: Results, threads: int, model: str) -> str:
@@ -139,7 +139,7 @@ def every_engine(results: Results, threads: int, model: str) -> str:
         if engine["model"] == model and "make_s" in engine:
             said = engine.get("verdicts", {}).get(str(threads), "-")
             rows.append([name, said, *(_number(us.get(name)) for us in found.values())])
-    return _table([model, "beside the library", *map(str, found)], rows)
+    return table([model, "beside the library", *map(str, found)], rows)
 
 
 def costs(results: Results) -> str:
@@ -152,7 +152,7 @@ def costs(results: Results) -> str:
             size = ["-" if n is None else f"{n / 1e6:.4g}" for n in sizes]
             line = [engine["model"], engine["engine"], f"{engine['make_s']:.2f}", *size]
             rows.append([*line, engine.get("hard", "-")])
-    return _table([*heads, "hard rows"], rows)
+    return table([*heads, "hard rows"], rows)
 
 
 def reasons(results: Results) -> str:
@@ -164,7 +164,7 @@ def reasons(results: Results) -> str:
             models.setdefault(key, []).append(engine["model"])
     rows = [[*key, ", ".join(names)] for key, names in models.items()]
     text = ", ".join(f"{code}: {what}" for code, what in CODES.items())
-    return _table(["engine", "code", "why", "models"], rows) + f"\n\n{text}."
+    return table(["engine", "code", "why", "models"], rows) + f"\n\n{text}."
 
 
 def share_of_core(results: Results) -> str:
