@@ -15,13 +15,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import models
 import report
 
 ROOT = Path(__file__).resolve().parents[1]
-ORDER = (
-    *("airline", "higgs", "year", "epsilon", "abalone", "airline_ohe", "covtype", "letters"),
-    *("xgb_nan", "lgb_reg", "lgb_cat", "skl_rf_reg", "skl_rf_clf"),
-)
 SHOWN = {
     "airline": ("airline, 100 trees of depth 8, 13 features", (1, 32, 4096)),
     "year": ("year, 100 trees of depth 0 to 8, 90 features", (1, 4096)),
@@ -38,7 +35,7 @@ def merged(files: list[Path]) -> dict[str, Any]:
 
     def kept(what: str, key: str) -> list[Any]:
         found = [x for k, run in enumerate(runs) for x in run[what] if last[x[key]] == k]
-        return sorted(found, key=lambda x: ORDER.index(x[key]))
+        return sorted(found, key=lambda x: models.NAMES.index(x[key]))
 
     lists = {"models": kept("models", "name"), "engines": kept("engines", "model")}
     return {**runs[0], **lists, "cells": kept("cells", "model")}
