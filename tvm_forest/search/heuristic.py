@@ -9,7 +9,6 @@ chooses is served like smaller ones. To add a layout is to write a rule and to p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
@@ -145,14 +144,13 @@ def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     whose blocks two threads share out where larger ones serve.
     """
     found = by_batch({k: choice.schedule for k, choice in _chosen(plain(forest), target).items()})
-    following = dict(zip(found, [*list(found)[1:], sys.maxsize], strict=True))
+    following = dict(zip(found, list(found)[1:], strict=False))
 
     def is_shared_out(smallest: int) -> bool:
-        larger = following[smallest]
-        blocks = (
-            [loop for loop in found[larger].loops() if loop.parallel] if larger in found else []
-        )
-        return larger > FULL[-1] or any(loop.step > FULL[-1] for loop in blocks)
+        larger = following.get(smallest)
+        if larger is None or larger > FULL[-1]:
+            return True
+        return any(loop.parallel and loop.step > FULL[-1] for loop in found[larger].loops())
 
     kept = {k: s if is_shared_out(k) else s.without("parallel") for k, s in found.items()}
     return by_batch(kept)
