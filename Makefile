@@ -14,7 +14,7 @@ demo: $(INSTALLED)  ## train, compile, predict, compare
 test: lint size  ## style, types, size and all tests
 	$(BIN)/pytest -n 2
 
-tiny: $(INSTALLED)  ## the fast tests, about 12 s on 2 cores
+tiny: $(INSTALLED)  ## the fast tests, about two minutes on 2 cores
 	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
 
 lint: $(INSTALLED)
