@@ -269,14 +269,14 @@ def layouts(forest: Any, target: Target = CPU) -> list[str]:
 
 
 def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:
-    assert list(heuristic.default_schedules(FOREST, CPU)) == [1, 16, 128]
-    assert list(heuristic.default_schedules(WIDE, CPU)) == [1, 8, 16, 128]
-    rest = ["ranked", "bitsliced"]
+    assert list(heuristic.default_schedules(FOREST, CPU)) == [1, 16, 64, 512]
+    assert list(heuristic.default_schedules(WIDE, CPU)) == [1, 8, 16, 64]
+    rest = ["ranked", "bitsliced", "bitsliced"]  # blocks of 256 and of 512 rows
     assert layouts(FOREST) == ["tiles of sparse", *rest]
     assert layouts(FOREST, Target(abilities=frozenset({"avx2"}))) == ["tiles of sparse", *rest]
     assert layouts(FOREST, Target(abilities=frozenset())) == ["packed", *rest]
     assert layouts(FOREST, Target(options=(("mcpu", "x86-64-v3"),))) == ["packed", *rest]
-    assert layouts(WIDE) == ["packed", "array", *rest]
+    assert layouts(WIDE) == ["packed", "array", "ranked", "bitsliced"]  # few hops: 256 rows for all
     assert layouts(drawn_forest(99, 4, dtype="float64")) == ["ranked", *rest]
     assert layouts(drawn_forest(9, 4, dtype="float64")) == ["array", *rest]
 
@@ -293,7 +293,7 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
 def test_threads_are_for_the_largest_batches_only() -> None:
     schedules = heuristic.default_schedules(FOREST, Target(cores=2, abilities=CPU.abilities))
     parallel = [any(x.parallel for x in sch.loops()) for sch in schedules.values()]
-    assert parallel == [False, False, True]
+    assert parallel == [False, False, False, True]
 
 
 def test_what_bits_do_not_serve_is_walked() -> None:

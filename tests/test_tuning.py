@@ -23,7 +23,7 @@ from tvm_forest.search.strategies import StopSearch
 from tvm_forest.target import Target
 from tvm_forest.tuning import Trials, bench_of
 from tvm_forest.tuning.child import Child, Failure
-from tvm_forest.tuning.measure import Times, check, cut, timed
+from tvm_forest.tuning.measure import Course, Times, check, compared, cut, timed
 from tvm_forest.tuning.progress import Watch
 
 MODEL = drawn_forest(6, 3)
@@ -164,7 +164,7 @@ def fake_calls(seconds: float) -> tuple[Any, Any, list[Any]]:
 
 def test_batches_rotate_and_rounds_are_long_enough() -> None:
     call, clock, called = fake_calls(0.001)
-    times = timed(call, list("abc"), math.inf, clock)
+    times = timed(Course(call, list("abc"), clock))
     assert np.allclose(times, (0.001, 0.001, 15))
     assert "".join(called).startswith("abcabcabc")
 
@@ -172,12 +172,36 @@ def test_batches_rotate_and_rounds_are_long_enough() -> None:
 @pytest.mark.parametrize(("best", "rounds"), [(1.0, 15), (0.011, 15), (0.006, 5), (0.001, 2)])
 def test_a_hopeless_candidate_is_stopped_early(best: float, rounds: int) -> None:
     call, clock, _ = fake_calls(0.01)
-    assert timed(call, ["a"], best, clock).rounds == rounds
+    assert timed(Course(call, ["a"], clock), best).rounds == rounds
 
 
 def test_a_slow_candidate_gets_few_rounds() -> None:
     call, clock, _ = fake_calls(2.0)
-    assert timed(call, ["a"], math.inf, clock).rounds == 5
+    assert timed(Course(call, ["a"], clock)).rounds == 5
+
+
+def test_candidates_that_come_near_are_timed_in_turns_with_the_fastest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fastest = dict[int, Any]()
+    monkeypatch.setattr(sys.modules[compared.__module__], "_fastest", fastest)
+    now, load = [0.0], [1.0]
+
+    def course(seconds: float) -> Course:
+        def call(batch: Any) -> None:
+            now[0] += seconds * load[0]
+
+        return Course(call, ["a"], lambda: now[0])
+
+    assert compared(course(0.010), 64, math.inf).best == pytest.approx(0.010)
+    load[0] = 1.2  # the machine is disturbed from here on, which ratios do not show
+    assert compared(course(0.009), 64, 0.010).best == pytest.approx(0.009)
+    assert compared(course(0.012), 64, 0.009).best == pytest.approx(0.012 * 1.2)  # not near
+    assert compared(course(0.0093), 64, 0.009).best == pytest.approx(0.0093)
+    assert compared(course(0.008), 1, math.inf).best == pytest.approx(0.008 * 1.2)  # another batch
+    assert {batch: times.best for batch, (_, times) in fastest.items()} == pytest.approx(
+        {64: 0.009, 1: 0.0096}
+    )
 
 
 def test_batches_are_distinct_rows_of_the_pool() -> None:

@@ -17,12 +17,16 @@ from ..forest_passes.slicing import is_listed, leaves_of_trees
 from ..schedule import Schedule
 
 BLOCK = 512
-"""Rows of a block. Smaller blocks would serve smaller batches better, 256 rows 1.4 times as fast
-(`airline`), but each is code of its own, 0.7 s to compile."""
+"""Rows of a block of a large batch."""
 
-SMALLER, SMALL_SHARE = 256, 0.15
-"""A smaller block, taken where a block costs at most this share of what its rows cost anyway:
-`epsilon`, 2,000 columns of which 1,200 are coded."""
+SMALLER = 256
+"""Rows of a block of a batch of less than `BLOCK` rows: 64, 128 and 256 rows take 0.6 to 0.9, 0.55 to
+0.9 and 0.55 to 1 of the time that they take in blocks of 512. Blocks of 64 rows would be hardly
+better for 64 (0.8 to 1.1 of the time) and twice as slow for more. Each is code of its own."""
+
+SMALL_SHARE = 0.15
+"""Large batches go in smaller blocks too where a block costs at most this share of what its rows
+cost anyway: `epsilon`, 2,000 columns of which 1,200 are coded."""
 
 HOP = 0.55
 """A hop of a row, where rows walk together through ranked nodes."""
@@ -33,20 +37,23 @@ FAR_HOP = 0.85
 NEAR = 32 * 1024 // 64
 """Codes of a row up to which that is not so, in bytes."""
 
-PERMUTED, PERMUTED_COLUMNS = 0.25, 0.0018
+PERMUTED, PERMUTED_COLUMNS = 0.18, 0.0006
 """The same where 16 rows walk through 4 trees by permutes, and what each column adds."""
 
 SLOT = 0.42
-"""A slot of a complete tree, for all rows of a block, up to 512."""
+"""A slot of a complete tree, for all rows of a block of 512."""
 
 SELECTION = 2.7
-"""A selection of a list, for all rows of a block."""
+"""A selection of a list, for all rows of a block of 512."""
 
 PER_NODE = 3.2
 """Selections for each inner node of a listed tree, on trees of 255 leaves."""
 
 UNITED = 0.3
-"""To add the rows of a category to the plane of a set, for all rows of a block."""
+"""To add the rows of a category to the plane of a set, for all rows of a block of 512."""
+
+NEARER = 0.6
+"""What these three take for a smaller block, whose planes are nearer, beside one of 512 rows."""
 
 COPIED = 0.03
 """To look up the code of a row in a column of memberships."""
@@ -54,7 +61,7 @@ COPIED = 0.03
 VALUE = {"float32": 1.4, "float64": 2.5}
 """To code one value of a row."""
 
-LEAF = {True: 0.2, False: 0.6}
+LEAF = {True: 0.15, False: 0.6}
 """To look up and add one leaf of a row, by bytes in registers or one by one."""
 
 LEAF_OF_VECTOR, VALUE_OF_VECTOR = 0.9, 0.15
@@ -147,32 +154,27 @@ def most_categories(forest: Forest) -> int:
     return max((x.categories for x in forest.questions), default=0)
 
 
-def block_of(forest: Forest, counts: Counts) -> int:
-    """Return the rows of a block: fewer where the work for a block is little beside that for rows.
+def block_of(forest: Forest, counts: Counts, rows: int) -> int:
+    """Return the rows of a block of a batch: fewer where that serves it better, or all as well.
 
     Small blocks leave something to do for each core.
     """
-    is_little = _of_block(counts) / SMALLER < SMALL_SHARE * _of_each_row(forest, counts)
-    return SMALLER if is_little else BLOCK
+    of_block = _of_block(counts, SMALLER) / SMALLER
+    is_little = of_block < SMALL_SHARE * _of_each_row(forest, counts)
+    return SMALLER if is_little or rows < BLOCK else BLOCK
 
 
-def cost_of_slicing(forest: Forest, counts: Counts, rows: int) -> float:
-    """Nanoseconds a row, for a batch of at most one block."""
-    rows = min(rows, block_of(forest, counts))
-    return cost_of_block(forest, counts, rows)
+def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> float:
+    """Nanoseconds a row, for a batch of full blocks, or of part of one."""
+    return _of_block(counts, block) / min(rows, block) + _of_each_row(forest, counts)
 
 
-def cost_of_block(forest: Forest, counts: Counts, rows: int) -> float:
-    """Nanoseconds a row in full blocks of so many rows."""
-    return _of_block(counts) / rows + _of_each_row(forest, counts)
-
-
-def _of_block(counts: Counts) -> float:
+def _of_block(counts: Counts, block: int) -> float:
     """What a block costs, whether it is full or not."""
     test = TEST_OF_VECTORS if counts.values else SLOT
     trees = SLOT * counts.slots + SELECTION * counts.selections + test * counts.tests
-    leaves = 0 if counts.values else LEAF[counts.by_bytes] * counts.trees * BLOCK
-    return trees + UNITED * counts.named + leaves
+    leaves = 0 if counts.values else LEAF[counts.by_bytes] * counts.trees * block
+    return (trees + UNITED * counts.named) * (NEARER if block < BLOCK else 1.0) + leaves
 
 
 def cost_of_walking(forest: Forest, counts: Counts, permuted: bool) -> float:

@@ -72,7 +72,7 @@ class Facts(NamedTuple):
             forest.has_vectors,
             forest.row_dtype == "float64",
             *_layouts(forest, target, counts),
-            {rows: bits.cost_of_block(forest, counts, rows) for rows in (64, 128, 256, 512)},
+            {x: bits.cost_of_slicing(forest, counts, x, x) for x in (64, 128, 256, 512)},
         )
 
 

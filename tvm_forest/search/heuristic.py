@@ -84,9 +84,10 @@ MOST_COLUMNS_FEW_ROWS = 0.5
 """The same for batches of 8 rows: there `epsilon` takes 1.9 times the time of the array layout, and
 `year` (0.13) 0.9 of it."""
 
-MOST_COLUMNS_ONE_ROW = 0.05
-"""The same for a single row, whose columns are coded one by one: the ranked layout takes 0.8 of the
-time of the packed one on `covtype` (0.02), 0.92 on `higgs` (0.03) and 1.1 on `year` (0.13)."""
+MOST_STEPS_ONE_ROW = 0.5
+"""Steps of the searches that code a single row, for each hop, above which the ranked layout is not
+taken. Its time over that of the packed one: 0.75 on `airline_ohe` (0.09 steps, for its columns have
+one threshold each), 0.78 on `covtype` (0.02), 0.93 on `higgs` (0.24), 0.96 to 1.1 on `year` (0.92)."""
 
 PERMUTED = 12
 """Rows from which 16 walk through 4 trees by permutes: time over that of other schedules, 12 rows,
@@ -229,7 +230,10 @@ def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
 
 
 def _trees_ranked(forest: Forest, target: Target) -> Choice | str:
-    fits, reason = fits_ranked(forest, MOST_COLUMNS_ONE_ROW)
+    fits, reason = fits_ranked(forest, MOST_COLUMNS)
+    steps = float(np.ceil(np.log2(forest.cuts_per_column + 1)).sum() / max(1, forest.depths.sum()))
+    if fits and steps > MOST_STEPS_ONE_ROW and not forest.derived:
+        return f"{reason}; {steps:.2g} steps of searches for each hop, {MOST_STEPS_ONE_ROW} pay"
     return Choice(_trees_together(forest, "ranked"), reason) if fits else reason
 
 
@@ -394,10 +398,10 @@ def _rows_in_bits(from_rows: int) -> Rule:
         unfit = bits.unfit(forest, counts)
         if unfit is not None:
             return unfit
-        block = bits.block_of(forest, counts)
         permuted = isinstance(_rows_permuted(forest, target), Choice)
         walking = bits.cost_of_walking(forest, counts, permuted)
-        slicing = bits.cost_of_slicing(forest, counts, from_rows)
+        block = bits.block_of(forest, counts, from_rows)
+        slicing = bits.cost_of_slicing(forest, counts, block, from_rows)
         sets = f" and {counts.sets} sets" if counts.sets else ""
         said = (
             f"{counts.tests} tests in {counts.columns} columns{sets}, {counts.slots} slots and "

@@ -15,7 +15,7 @@ from ..forest import Array
 from ..schedule_prims import Schedule
 from ..target import Target
 from .child import Child, Failure
-from .measure import Times, bench_at_hand, check, cut, timed
+from .measure import Course, Times, bench_at_hand, check, compared, cut
 
 PATIENCE = 60.0
 """Seconds to open a GPU."""
@@ -87,9 +87,10 @@ def _measured(sch: Schedule, batch: int, best: float) -> Times:
         check_near(predictor.predict_margin(bench.checks), bench.margins, _bound())
     batches = cut(bench.pool, batch)
     if not isinstance(predictor, DevicePredictor):
-        return timed(predictor.predict_margin, batches, best)
+        return compared(Course(predictor.predict_margin, batches), batch, best)
     there = [predictor.put(rows) for rows in batches]
-    return timed(predictor.start, there, best, Clock(predictor.library.executor.driver))
+    clock = Clock(predictor.library.executor.driver)
+    return compared(Course(predictor.start, there, clock), batch, best)
 
 
 class Clock:

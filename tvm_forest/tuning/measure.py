@@ -30,6 +30,10 @@ HOPELESS = 1.5
 FAR = 5.0
 """The same of two rounds, which others on the machine may have disturbed."""
 
+NEAR, PAIRS = 1.25, 9
+"""How much slower than the fastest a candidate may be that is timed in turns with it, and how many
+rounds of each there are: what disturbs the machine for half a second disturbs both."""
+
 
 class Bench(NamedTuple):
     """What all candidates share.
@@ -59,7 +63,29 @@ class Times(NamedTuple):
     rounds: int
 
 
+class Course(NamedTuple):
+    """What is timed.
+
+    Attributes:
+        call: takes a batch.
+        batches: what it is given, in turn.
+        clock: seconds from any moment on.
+    """
+
+    call: Callable[[Any], Any]
+    batches: Sequence[Any]
+    clock: Callable[[], float] = time.perf_counter
+
+    def spent(self, first: int, calls: int) -> float:
+        """Return the seconds of some calls, from the batch `first` on."""
+        before = self.clock()
+        for i in range(first, first + calls):
+            self.call(self.batches[i % len(self.batches)])
+        return self.clock() - before
+
+
 _bench: list[Bench] = []  # of this process, which is a child
+_fastest: dict[int, tuple[Course, Times]] = {}  # by batch, of what this process has measured
 
 
 def prepare(bench: Bench) -> None:
@@ -67,6 +93,7 @@ def prepare(bench: Bench) -> None:
     from .. import lower  # noqa: F401
 
     _bench[:] = [bench]
+    _fastest.clear()
 
 
 def bench_at_hand() -> Bench:
@@ -95,7 +122,7 @@ def measure(schedule: str, batch: int, best: float) -> Times:
     # On one thread, what others on the machine do is no part of the thread's own time.
     clock = time.thread_time if bench.n_jobs == 1 else time.perf_counter
     call = functools.partial(predictor.predict_margin, n_jobs=bench.n_jobs)
-    return timed(call, batches, best, clock)
+    return compared(Course(call, batches, clock), batch, best)
 
 
 def check(bench: Bench, margin: Callable[..., Array], batch: int, parallel: bool) -> None:
@@ -123,27 +150,39 @@ def cut(pool: Array, batch: int) -> list[Array]:
     return [pool[start : start + batch].copy() for start in starts][:256]
 
 
-def timed(
-    call: Callable[[Any], Any],
-    batches: Sequence[Any],
-    best: float = float("inf"),
-    clock: Callable[[], float] = time.perf_counter,
-) -> Times:
+def compared(course: Course, batch: int, best: float) -> Times:
+    """Time a candidate, and in turns with the fastest of this process if it comes near.
+
+    Its time is then that of the fastest times the median ratio of pairs of rounds.
+    """
+    found = timed(course, best)
+    other, known = _fastest.get(batch, (course, found))
+    if other is not course and found.best < NEAR * known.best:
+        calls = [max(1, round(ROUND / times.best)) for times in (found, known)]
+        ratios = list[float]()
+        begin = course.clock()
+        while len(ratios) < PAIRS and (len(ratios) < 3 or course.clock() - begin < MOST_SECONDS):
+            ours, theirs = (
+                x.spent(len(ratios) * n, n) / n for x, n in zip((course, other), calls, strict=True)
+            )
+            ratios.append(ours / theirs)
+        found = found._replace(best=known.best * float(np.median(ratios)))
+    if other is course or found.best < known.best:
+        _fastest[batch] = course, found
+    return found
+
+
+def timed(course: Course, best: float = float("inf")) -> Times:
     """Time calls with batches in rotation, in rounds; stop early if there is no hope.
 
     Args:
-        call: what is timed.
-        batches: what it is given, in turn; the first round is not counted.
+        course: what is timed; the first round is not counted.
         best: seconds of a call that are to be beaten.
-        clock: seconds from any moment on.
     """
     found: list[float] = []
-    at, calls, begin = 0, 1, clock()
+    at, calls, begin = 0, 1, course.clock()
     while len(found) < MOST_ROUNDS:
-        before = clock()
-        for i in range(at, at + calls):
-            call(batches[i % len(batches)])
-        spent = clock() - before
+        spent = course.spent(at, calls)
         at += calls
         if spent < ROUND / 2 and not found:  # still warming up
             calls *= 2
@@ -151,6 +190,6 @@ def timed(
         found.append(spent / calls)
         few = len(found) < LEAST_ROUNDS
         hopeless = len(found) > 1 and min(found) > (FAR if few else HOPELESS) * best
-        if hopeless or (clock() - begin > MOST_SECONDS and not few):
+        if hopeless or (course.clock() - begin > MOST_SECONDS and not few):
             break
     return Times(min(found), float(np.median(found)), len(found))
