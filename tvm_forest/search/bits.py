@@ -20,9 +20,9 @@ BLOCK = 512
 """Rows of a block of a large batch."""
 
 SMALLER = 256
-"""Rows of a block of a batch of less than `BLOCK` rows: 64, 128 and 256 rows take 0.6 to 0.9, 0.55 to
-0.9 and 0.55 to 1 of the time that they take in blocks of 512. Blocks of 64 rows would be hardly
-better for 64 (0.8 to 1.1 of the time) and twice as slow for more. Each is code of its own."""
+"""Rows of a block of a batch of less than `BLOCK` rows: 64, 128 and 256 rows take 0.5 to 0.9 of the
+time that they take in blocks of 512 (ten models). Blocks of 64 rows would be hardly better for 64,
+0.8 to 1.1 of the time, and up to three times as slow for 256. Each is code of its own."""
 
 SMALL_SHARE = 0.15
 """Large batches go in smaller blocks too where a block costs at most this share of what its rows

@@ -87,7 +87,8 @@ MOST_COLUMNS_FEW_ROWS = 0.5
 MOST_STEPS_ONE_ROW = 0.5
 """Steps of the searches that code a single row, for each hop, above which the ranked layout is not
 taken. Its time over that of the packed one: 0.75 on `airline_ohe` (0.09 steps, for its columns have
-one threshold each), 0.78 on `covtype` (0.02), 0.93 on `higgs` (0.24), 0.96 to 1.1 on `year` (0.92)."""
+one threshold each), 0.78 on `covtype` (0.02), 0.93 on `higgs` (0.24), 0.96 to 1.1 on `year` (0.92).
+"""
 
 PERMUTED = 12
 """Rows from which 16 walk through 4 trees by permutes: time over that of other schedules, 12 rows,
