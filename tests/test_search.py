@@ -15,7 +15,7 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import cost, gpu
+from tvm_forest.search import cost, gpu, strategies
 from tvm_forest.search.cost import Belief, known_prices, priced, words_of
 from tvm_forest.search.gpu import GpuPoint, Problem
 from tvm_forest.search.space import BLOCKS, FEW, Point, Space
@@ -200,13 +200,13 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     hop = 1e-9 * batch * where.facts.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
-    assert len(asked) == len(set(asked)) <= max(5, len(times) // 28)
+    assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
     assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
 
 
 def test_the_guided_search_goes_on_where_nothing_can_be_built() -> None:
     asked = walk("heuristic", space(), lambda sch: math.inf)
-    assert len(set(asked)) == len(space().points()) // 28
+    assert len(set(asked)) == len(space().points()) // 20
 
 
 def test_the_guided_search_ends_with_a_small_space(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,11 @@ def test_the_guided_search_ends_with_a_small_space(monkeypatch: pytest.MonkeyPat
     few = dict(list(where.points().items())[:3])
     small = replace(where, default=list(few.values())[1])
     monkeypatch.setattr(Space, "points", lambda self: few)
-    assert set(walk("heuristic", small, lambda sch: 1.0)) == set(few.values())
+    assert len(walk("heuristic", small, lambda sch: 1.0)) == 2
+    monkeypatch.setattr(strategies, "FEWEST", 9)
+    assert sorted(walk("heuristic", small, lambda sch: 1.0), key=str) == sorted(
+        few.values(), key=str
+    )
 
 
 def test_exhaustive_visits_every_point_and_the_default_first() -> None:

@@ -159,18 +159,18 @@ def block_of(forest: Forest, counts: Counts, rows: int) -> int:
 
     Small blocks leave something to do for each core.
     """
-    of_block = _of_block(counts, SMALLER) / SMALLER
-    is_little = of_block < SMALL_SHARE * _of_each_row(forest, counts)
+    of_block = cost_of_block(counts, SMALLER) / SMALLER
+    is_little = of_block < SMALL_SHARE * cost_of_each_row(forest, counts)
     return SMALLER if is_little or rows < BLOCK else BLOCK
 
 
 def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> float:
     """Nanoseconds a row, for a batch of full blocks, or of part of one."""
-    return _of_block(counts, block) / min(rows, block) + _of_each_row(forest, counts)
+    return cost_of_block(counts, block) / min(rows, block) + cost_of_each_row(forest, counts)
 
 
-def _of_block(counts: Counts, block: int) -> float:
-    """What a block costs, whether it is full or not."""
+def cost_of_block(counts: Counts, block: int) -> float:
+    """Nanoseconds of a block, whether it is full or not, but for what each of its rows adds."""
     test = TEST_OF_VECTORS if counts.values else SLOT
     trees = SLOT * counts.slots + SELECTION * counts.selections + test * counts.tests
     leaves = 0 if counts.values else LEAF[counts.by_bytes] * counts.trees * block
@@ -181,11 +181,11 @@ def cost_of_walking(forest: Forest, counts: Counts, permuted: bool) -> float:
     """Nanoseconds a row where rows walk together, or by permutes."""
     hop = HOP if counts.codes <= NEAR else FAR_HOP
     hop = PERMUTED + PERMUTED_COLUMNS * counts.columns if permuted else hop
-    return hop * counts.hops + COPIED * counts.sets + _of_each_row(forest, counts)
+    return hop * counts.hops + COPIED * counts.sets + cost_of_each_row(forest, counts)
 
 
-def _of_each_row(forest: Forest, counts: Counts) -> float:
-    """Code its values, and add the vectors of its leaves."""
+def cost_of_each_row(forest: Forest, counts: Counts) -> float:
+    """Nanoseconds to code the values of a row, and to add the vectors of its leaves."""
     leaf = LEAF_OF_VECTOR + VALUE_OF_VECTOR * counts.values if counts.values else 0
     return VALUE[forest.row_dtype] * counts.columns + leaf * counts.trees
 

@@ -47,7 +47,9 @@ def words_of(point: Point, facts: Facts, batch: int) -> dict[str, float]:
     scaled = (kind, point.order, point.hops)
     found |= {f"{name} * {word}": x for word in scaled for name, x in counts.items()}
     if point.layout == "bitsliced":
-        found["by bits"] = math.log(facts.slicing[point.block] / facts.hops)
+        of_block, of_each_row = facts.slicing[point.block]
+        row = of_block / min(point.block, batch) + of_each_row
+        found["by bits"] = math.log(row / facts.hops)
     return found
 
 

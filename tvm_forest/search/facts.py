@@ -12,6 +12,7 @@ import numpy as np
 from ..forest import Forest
 from ..forest_passes.levels import excess
 from ..forest_passes.plain import plain
+from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import bits, heuristic
 
@@ -36,7 +37,7 @@ class Facts(NamedTuple):
         wide: whether rows are float64.
         layouts: those without tiles that hold the model.
         tiled: those with tiles.
-        slicing: nanoseconds of a row by bits, for blocks of 64, 128, 256 and 512 rows.
+        slicing: by rows of a block of bits, nanoseconds of a block, and of each row besides.
     """
 
     trees: int
@@ -51,7 +52,7 @@ class Facts(NamedTuple):
     wide: bool
     layouts: frozenset[str]
     tiled: frozenset[str]
-    slicing: dict[int, float]
+    slicing: dict[int, tuple[float, float]]
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> Facts:
@@ -59,6 +60,7 @@ class Facts(NamedTuple):
         forest = plain(forest)
         leaf, counts = forest.is_leaf, bits.counts_of(forest)
         depth = forest.hop_depth[leaf]
+        each_row = bits.cost_of_each_row(forest, counts)
         of_tree = max(1.0, float(forest.depths[forest.node_tree[leaf]].mean()))
         return cls(
             forest.n_trees,
@@ -72,7 +74,7 @@ class Facts(NamedTuple):
             forest.has_vectors,
             forest.row_dtype == "float64",
             *_layouts(forest, target, counts),
-            {x: bits.cost_of_slicing(forest, counts, x, x) for x in (64, 128, 256, 512)},
+            {x: (bits.cost_of_block(counts, x), each_row) for x in LANES["bits"]},
         )
 
 

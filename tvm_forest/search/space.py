@@ -177,9 +177,9 @@ def _layouts(space: Space, sch: Schedule) -> Options:
 
 
 def _lanes(space: Space, layout: str) -> list[int]:
-    """Blocks of a layout with lanes of which a batch fills a quarter, and the default's."""
+    """Blocks of a layout with lanes that a batch fills, and the default's."""
     sizes = LANES[WALKED[layout]]
-    return [x for x in sizes if x <= 4 * space.batch or x == space.block_of_default(layout)]
+    return [x for x in sizes if x <= space.batch or x == space.block_of_default(layout)]
 
 
 def _blocks(space: Space, sch: Schedule) -> Options:

@@ -38,10 +38,13 @@ class Strategy(Protocol):
         """Measure schedules of the space until there are no more, or `measure` says stop."""
 
 
-SHARE, FEWEST = 28, 5
+SHARE, FEWEST = 20, 2
 """Most measurements: one for so many points, or this many."""
 
-CURIOUS = 1.0
+LEAST = 5
+"""Measurements before the search may end because nothing faster is expected."""
+
+CURIOUS = 1.5
 """How many spreads a point may be better than expected when the next one is chosen."""
 
 
@@ -56,7 +59,7 @@ def guided(space: Space, measure: Measure, rng: random.Random) -> None:
     place = {schedule: i for i, schedule in enumerate(schedules)}
     belief = Belief(list(points), priced(list(points), space.facts, space.batch))
     chosen, best = space.default, math.inf
-    for _ in range(max(FEWEST, len(points) // SHARE)):
+    for tried in range(1, 1 + max(FEWEST, len(points) // SHARE)):
         hop = measure(chosen) / (1e-9 * space.batch * space.facts.hops)
         best = min(best, math.log(hop))
         if chosen in place:
@@ -64,7 +67,7 @@ def guided(space: Space, measure: Measure, rng: random.Random) -> None:
         expected, spread = belief.now()
         wish = expected - CURIOUS * spread
         wish[list(belief.known)] = math.inf
-        if wish.min() >= best:
+        if wish.min() >= (best if tried >= LEAST else math.inf):
             return  # what is left is hardly any faster
         chosen = schedules[int(np.argmin(wish))]
 

@@ -1,0 +1,35 @@
+"""Put what `search.py` and `sensitivity.py` have found into docs/tuning.md.
+
+python benchmarks/search_page.py [--records FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import cpu_page
+import search
+import sensitivity
+from searches import RECORDS
+
+
+def main() -> None:
+    """Read results, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    folder = parser.parse_args().records
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    matrices = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
+    tables = {
+        "machine": found["machine"] + ".",
+        "searches": search.table(found["results"]),
+        "summary": search.summary(found["results"], folder),
+    }
+    tables |= {title: sensitivity.text(x, "found for") for title, x in matrices.items()}
+    cpu_page.write(cpu_page.ROOT / "docs" / "tuning.md", tables)
+
+
+if __name__ == "__main__":
+    main()
