@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import cost, gpu, strategies
+from tvm_forest.search import bits, cost, gpu, heuristic, strategies
 from tvm_forest.search.cost import Belief, known_prices, priced, words_of
 from tvm_forest.search.gpu import GpuPoint, Problem
 from tvm_forest.search.space import BLOCKS, FEW, Point, Space
@@ -82,6 +83,22 @@ def test_the_default_schedule_is_a_point(
 ) -> None:
     where = Space.of(forest, target, batch, n_jobs)
     assert where.default in where.points().values()
+
+
+@pytest.mark.parametrize("batch", [1, 64, 512, 4096])
+@pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
+def test_so_it_is_where_trees_are_large(
+    forest: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where, name, value in (
+        (heuristic, "NEAR", 1),
+        (bits, "MOST_TREES", 1),
+        (sys.modules[Space.__module__], "MOST_TILED", 1),
+    ):
+        monkeypatch.setattr(where, name, value)
+    found = Space.of(forest, Target(cores=1, abilities=frozenset({"avx512f"})), batch)
+    (default,) = (p for p, sch in found.points().items() if sch == found.default)
+    assert (default.tile, default.walks) == ((8, heuristic.TREES) if batch == 1 else (1, "gather"))
 
 
 def test_a_point_has_the_schedule_that_the_space_lists() -> None:

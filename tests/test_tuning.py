@@ -198,6 +198,7 @@ def test_candidates_that_come_near_are_timed_in_turns_with_the_fastest(
     assert compared(course(0.009), 64, 0.010).best == pytest.approx(0.009)
     assert compared(course(0.012), 64, 0.009).best == pytest.approx(0.012 * 1.2)  # not near
     assert compared(course(0.0093), 64, 0.009).best == pytest.approx(0.0093)
+    assert compared(course(0.0088), 64, 0.009).best == pytest.approx(0.009)  # hardly a lead
     assert compared(course(0.008), 1, math.inf).best == pytest.approx(0.008 * 1.2)  # another batch
     assert {batch: times.best for batch, (_, times) in fastest.items()} == pytest.approx(
         {64: 0.009, 1: 0.0096}

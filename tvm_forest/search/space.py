@@ -136,8 +136,8 @@ class Space:
 
     def block_of_default(self, layout: str) -> int:
         """Return the rows of a block of the default schedule; 0 if it has another layout."""
-        has = self.default.representation == layout and "b1" in self.default.names()
-        return (self.default["b1"].count or 0) if has else 0
+        has = self.default.representation == layout and "b0" in self.default.names()
+        return self.default["b0"].step if has else 0
 
 
 # -- the decisions, in order ----------------------------------------------------------------------
@@ -156,11 +156,11 @@ def _legal(sch: Schedule, do: str, **wanted: Any) -> Iterator[tuple[dict[str, An
 
 
 def _tiles(space: Space, sch: Schedule) -> Options:
-    facts = space.facts
-    if facts.hops > MOST_TILED or facts.nodes > MOST_TILED_NODES:
-        return {1: sch}
+    large = space.facts.hops > MOST_TILED or space.facts.nodes > MOST_TILED_NODES
+    chosen = {1} | {x.arguments["size"] for x in space.default.rewrites if x.do == "tile_nodes"}
     found = {1: sch} | {x["size"]: new for x, new in _legal(sch, "tile_nodes")}
-    return {size: y for size, y in found.items() if _serves(space, "tile", size)}
+    fit = chosen if large else {size for size in found if _serves(space, "tile", size)}
+    return {size: new for size, new in found.items() if size in fit}
 
 
 def _serves(space: Space, name: str, value: Any) -> bool:

@@ -30,6 +30,9 @@ HOPELESS = 1.5
 FAR = 5.0
 """The same of two rounds, which others on the machine may have disturbed."""
 
+SAME = 0.03
+"""A lead over the fastest that is no lead: measured again, it may be gone."""
+
 NEAR, PAIRS = 1.25, 9
 """How much slower than the fastest a candidate may be that is timed in turns with it, and how many
 rounds of each there are: what disturbs the machine for half a second disturbs both."""
@@ -153,7 +156,8 @@ def cut(pool: Array, batch: int) -> list[Array]:
 def compared(course: Course, batch: int, best: float) -> Times:
     """Time a candidate, and in turns with the fastest of this process if it comes near.
 
-    Its time is then that of the fastest times the median ratio of pairs of rounds.
+    Its time is then that of the fastest times the median ratio of pairs of rounds, but no less if
+    its lead is small.
     """
     found = timed(course, best)
     other, known = _fastest.get(batch, (course, found))
@@ -166,7 +170,9 @@ def compared(course: Course, batch: int, best: float) -> Times:
                 x.spent(len(ratios) * n, n) / n for x, n in zip((course, other), calls, strict=True)
             )
             ratios.append(ours / theirs)
-        found = found._replace(best=known.best * float(np.median(ratios)))
+        ratio = float(np.median(ratios))
+        ratio = max(1.0, ratio) if ratio > 1 - SAME else ratio
+        found = found._replace(best=known.best * ratio)
     if other is course or found.best < known.best:
         _fastest[batch] = course, found
     return found
