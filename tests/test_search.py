@@ -87,18 +87,19 @@ def test_the_default_schedule_is_a_point(
 
 @pytest.mark.parametrize("batch", [1, 64, 512, 4096])
 @pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
+@pytest.mark.parametrize("padding", [0, 32], ids=["packed", "array"])
 def test_so_it_is_where_trees_are_large(
-    forest: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+    padding: int, forest: Any, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for where, name, value in (
-        (heuristic, "NEAR", 1),
-        (bits, "MOST_TREES", 1),
-        (sys.modules[Space.__module__], "MOST_TILED", 1),
-    ):
-        monkeypatch.setattr(where, name, value)
+    limits = {"NEAR": 1, "MOST_COLUMNS": -1.0, "MOST_PADDING": padding}
+    for name, value in limits.items():
+        monkeypatch.setattr(heuristic, name, value)
+    monkeypatch.setattr(bits, "MOST_TREES", 1)
+    monkeypatch.setattr(sys.modules[Space.__module__], "MOST_TILED", 1)
     found = Space.of(forest, Target(cores=1, abilities=frozenset({"avx512f"})), batch)
     (default,) = (p for p, sch in found.points().items() if sch == found.default)
-    assert (default.tile, default.walks) == ((8, heuristic.TREES) if batch == 1 else (1, "gather"))
+    assert (default.tile == 8) == (batch == 1)
+    assert (default.walks == "gather") == (batch >= 64 and padding == 0)
 
 
 def test_a_point_has_the_schedule_that_the_space_lists() -> None:

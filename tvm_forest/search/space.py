@@ -232,7 +232,8 @@ def _caches(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
     large = space.facts.nodes > heuristic.NEAR * space.facts.trees
     found: Options = {"": sch}
-    if large and sch.representation == "packed" and "b0" in sch.names():
+    fetched = {"packed", space.default.representation} - set(WALKED)
+    if large and sch.representation in fetched and "b0" in sch.names():
         found |= {x["how"]: new for x, new in _legal(sch, "cache", index="tree", how="stream")}
     return found
 
