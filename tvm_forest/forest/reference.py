@@ -66,10 +66,10 @@ def _walk(forest: Forest, rows: Array, tree: int) -> Array:
 def _goes_left(forest: Forest, value: Array, node: Array) -> Array:
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
-    for asks in np.intersect1d(node, list(forest.categories)) if forest.categories else ():
+    for asks in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
         rule, here = forest.category_rule, node == asks
         assert rule is not None, "checked when the forest was made"
-        member = np.isin(rule.codes(value[here]), forest.categories[int(asks)])
+        member = np.isin(rule.codes(value[here]), forest.categories[asks])
         left[here] = member == (rule.members_go == "left")
     return np.where(np.isnan(value), forest.default_left[node], left)
 
