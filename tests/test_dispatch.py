@@ -277,7 +277,8 @@ def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:
     assert layouts(FOREST, Target(abilities=frozenset())) == ["packed", *rest]
     assert layouts(FOREST, Target(options=(("mcpu", "x86-64-v3"),))) == ["packed", *rest]
     assert layouts(WIDE) == ["packed", "array", "ranked", "bitsliced"]  # few hops: 256 rows for all
-    assert layouts(drawn_forest(99, 4, dtype="float64")) == ["ranked", *rest]
+    many = drawn_forest(99, 4, dtype="float64")  # 64 rows have blocks of their own
+    assert layouts(many) == ["ranked", *rest, "bitsliced"]
     assert layouts(drawn_forest(9, 4, dtype="float64")) == ["array", *rest]
 
 

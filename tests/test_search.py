@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -95,10 +94,9 @@ def test_so_it_is_where_trees_are_large(
     for name, value in limits.items():
         monkeypatch.setattr(heuristic, name, value)
     monkeypatch.setattr(bits, "MOST_TREES", 1)
-    monkeypatch.setattr(sys.modules[Space.__module__], "MOST_TILED", 1)
     found = Space.of(forest, Target(cores=1, abilities=frozenset({"avx512f"})), batch)
     (default,) = (p for p, sch in found.points().items() if sch == found.default)
-    assert (default.tile == 8) == (batch == 1)
+    assert (default.tile == 8) == (batch == 1 and default.layout == "sparse")
     assert (default.walks == "gather") == (batch >= 64 and padding == 0)
 
 

@@ -21,8 +21,13 @@ BLOCK = 512
 
 SMALLER = 256
 """Rows of a block of a batch of less than `BLOCK` rows: 64, 128 and 256 rows take 0.5 to 0.9 of the
-time that they take in blocks of 512 (ten models). Blocks of 64 rows would be hardly better for 64,
-0.8 to 1.1 of the time, and up to three times as slow for 256. Each is code of its own."""
+time that they take in blocks of 512 (ten models). Each size is code of its own, which is compiled.
+"""
+
+FEWEST, FEWEST_GAIN = 64, 0.5
+"""Rows of a block of a batch of less than 128 rows, and the share of what blocks of 256 rows would
+cost, by estimate, below which they are taken: 64 rows of `abalone`, 1,000 trees, take 0.78 of the
+time (0.5 by estimate), of others 0.8 to 1.1 (0.6 to 0.9)."""
 
 SMALL_SHARE = 0.15
 """Large batches go in smaller blocks too where a block costs at most this share of what its rows
@@ -160,6 +165,9 @@ def block_of(forest: Forest, counts: Counts, rows: int) -> int:
     Small blocks leave something to do for each core.
     """
     of_block = cost_of_block(counts, SMALLER) / SMALLER
+    fewest, smaller = (cost_of_slicing(forest, counts, x, rows) for x in (FEWEST, SMALLER))
+    if rows < 2 * FEWEST and fewest < FEWEST_GAIN * smaller:
+        return FEWEST
     is_little = of_block < SMALL_SHARE * cost_of_each_row(forest, counts)
     return SMALLER if is_little or rows < BLOCK else BLOCK
 

@@ -113,6 +113,14 @@ TREES_PERMUTED = 4
 TILE = 8
 """Nodes of a tile, the lanes of a vector of AVX2."""
 
+MOST_TILED = 12_000
+"""Hops through all trees above which nodes are not tiled: tiles, half empty, outgrow the caches.
+One row of `letters`, 156,000 hops, takes 870 us in tiles, which are slow to build, and 215 us by
+codes."""
+
+MOST_TILED_NODES = 2_000_000
+"""The same for nodes: 1.3 million (`skl_rf_reg`) take two seconds more to build in tiles."""
+
 
 class Choice(NamedTuple):
     """What a rule has chosen.
@@ -216,12 +224,23 @@ def peeled(sch: Schedule, shallowest: int, index: str) -> Schedule:
 
 
 def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
-    """Tiles pay where one instruction picks the values of a tile: 0.85 of the time of `ranked`."""
+    """Tiles pay where one instruction picks the values of a tile: 0.85 of the time of `ranked`.
+
+    Where trees outgrow the caches they pay too, for a tile is one or two cache lines and decides
+    three hops: 0.65 of the time of `packed` (`skl_rf_reg`).
+    """
     width, can = forest.n_features, target.abilities or frozenset()
     if forest.derived:
         return "memberships in categories are known to codes of rows"
-    if forest.row_dtype != "float32" or forest.threshold.dtype != np.float32:
+    if forest.depths.sum() > MOST_TILED or forest.n_nodes > MOST_TILED_NODES:
+        most = f"at most {MOST_TILED} and {MOST_TILED_NODES} are tiled"
+        return f"{int(forest.depths.sum())} hops and {forest.n_nodes} nodes, {most}"
+    floats = forest.row_dtype == "float32" == forest.threshold.dtype.name
+    if _is_near(forest) and not floats:
         return f"rows of {forest.row_dtype} are not picked from registers"
+    ranked = isinstance(_trees_ranked(forest, target), Choice)
+    if ranked and len(forest.cuts_per_column) > width:
+        return "missing values go both ways, which is one more comparison of a tile"
     most = 32 if "avx512f" in can else 8 if "avx2" in can else 0
     if width > most:
         known = {32: "avx512f", 8: "avx2", 0: "this CPU, as far as known,"}[most]

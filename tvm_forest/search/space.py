@@ -26,13 +26,6 @@ from .facts import Facts
 Options = dict[Any, Schedule]
 """What a parameter may be, and what becomes of the schedule."""
 
-MOST_TILED = 12_000
-"""Hops through all trees above which nodes are not tiled: such forests are slow to build in tiles,
-and codes of rows walk faster (`letters`, 156,000 hops)."""
-
-MOST_TILED_NODES = 2_000_000
-"""The same for nodes: 1.3 million (`skl_rf_reg`) take 4.8 s to build in tiles, 1 s without."""
-
 ONE_ROW = {"tile": (2,), "layout": ("reorg",)}
 """What is tried for single rows only: 4096 rows of `airline` take 2.8 times as long in tiles of 2
 as in tiles of 8, and in `reorg`, which scatters the nodes of a tree, 1.4 times as long as in
@@ -156,11 +149,11 @@ def _legal(sch: Schedule, do: str, **wanted: Any) -> Iterator[tuple[dict[str, An
 
 
 def _tiles(space: Space, sch: Schedule) -> Options:
-    large = space.facts.hops > MOST_TILED or space.facts.nodes > MOST_TILED_NODES
-    chosen = {1} | {x.arguments["size"] for x in space.default.rewrites if x.do == "tile_nodes"}
+    facts = space.facts
+    if facts.hops > heuristic.MOST_TILED or facts.nodes > heuristic.MOST_TILED_NODES:
+        return {1: sch}
     found = {1: sch} | {x["size"]: new for x, new in _legal(sch, "tile_nodes")}
-    fit = chosen if large else {size for size in found if _serves(space, "tile", size)}
-    return {size: new for size, new in found.items() if size in fit}
+    return {size: new for size, new in found.items() if _serves(space, "tile", size)}
 
 
 def _serves(space: Space, name: str, value: Any) -> bool:
