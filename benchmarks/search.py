@@ -123,7 +123,7 @@ def timed(name: str, cell: Cell, points: list[Any]) -> dict[Any, list[float]]:
     lower = importlib.import_module("tvm_forest.lower")
     measure = importlib.import_module("tvm_forest.tuning.measure")
     forest, batch, schedules = forest_of(name), cell.space.batch, cell.space.points()
-    bench, _ = tuning.bench_of(forest, Target(), batch, models.get(name).rows(), 1, 1)
+    bench, _ = tuning.bench_of(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
     batches = measure.cut(bench.pool, batch)
     built = {p: lower.build(forest, schedules[p], Target()) for p in points}
     turns, times = {}, {p: list[float]() for p in points}

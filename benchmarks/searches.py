@@ -47,13 +47,13 @@ class Cell:
 
     @functools.cached_property
     def seconds(self) -> dict[Point, float]:
-        """Seconds of a call at each point that has a time."""
-        times = {r.schedule: r.seconds for r in self.records if r.seconds is not None}
-        return {p: times[sch] for p, sch in self.space.points().items() if sch in times}
+        """Seconds of a call at each point that has a time, in the order of measuring."""
+        points = {sch: p for p, sch in self.space.points().items()}
+        return {points[r.schedule]: r.seconds for r in self.records if r.seconds is not None}
 
     @property
     def fastest(self) -> list[Point]:
-        """Points, the fastest first."""
+        """Points, the fastest first, and the earlier of equals."""
         return sorted(self.seconds, key=self.seconds.__getitem__)
 
     @property

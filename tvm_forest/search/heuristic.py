@@ -233,8 +233,8 @@ def _trees_in_tiles(forest: Forest, target: Target) -> Choice | str:
     if forest.derived:
         return "memberships in categories are known to codes of rows"
     if forest.depths.sum() > MOST_TILED or forest.n_nodes > MOST_TILED_NODES:
-        most = f"at most {MOST_TILED} and {MOST_TILED_NODES} are tiled"
-        return f"{int(forest.depths.sum())} hops and {forest.n_nodes} nodes, {most}"
+        said = f"{int(forest.depths.sum())} hops and {forest.n_nodes} nodes"
+        return f"{said}, at most {MOST_TILED} and {MOST_TILED_NODES} are tiled"
     floats = forest.row_dtype == "float32" == forest.threshold.dtype.name
     if _is_near(forest) and not floats:
         return f"rows of {forest.row_dtype} are not picked from registers"
