@@ -216,7 +216,7 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     hop = 1e-9 * batch * where.facts.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
-    assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
+    assert len(asked) == len(set(asked)) <= max(3, len(times) // 20)
     assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
 
 
@@ -230,11 +230,10 @@ def test_the_guided_search_ends_with_a_small_space(monkeypatch: pytest.MonkeyPat
     few = dict(list(where.points().items())[:3])
     small = replace(where, default=list(few.values())[1])
     monkeypatch.setattr(Space, "points", lambda self: few)
-    assert len(walk("heuristic", small, lambda sch: 1.0)) == 2
     monkeypatch.setattr(strategies, "FEWEST", 9)
-    assert sorted(walk("heuristic", small, lambda sch: 1.0), key=str) == sorted(
-        few.values(), key=str
-    )
+    asked = walk("heuristic", small, lambda sch: 1.0)
+    assert len(asked) == 3
+    assert set(asked) == set(few.values())
 
 
 def test_exhaustive_visits_every_point_and_the_default_first() -> None:

@@ -25,7 +25,7 @@ from .space import Point
 ALIKE = {"tile": 0.6, "layout": 1.0, "order": 1.0, "walks": 0.25, "hops": 0.25, "cache": 0.3}
 """How far two points are apart that differ in a parameter; walks and blocks count their octaves."""
 
-BLOCK = 0.15
+BLOCK = 0.45
 ERR, ERR_OF_ALL, NOISE = 0.2, 0.6, 0.03
 """How far prices are off: for one point, for all points alike, and by chance each time. Of the 40
 fastest points of a search, prices are off by 0.07 to 0.12, of all by 0.08 to 0.3."""
