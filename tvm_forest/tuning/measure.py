@@ -37,6 +37,9 @@ NEAR, PAIRS = 1.25, 9
 """How much slower than the fastest a candidate may be that is timed in turns with it, and how many
 rounds of each there are: what disturbs the machine for half a second disturbs both."""
 
+KEPT = 8
+"""Schedules that stay built."""
+
 
 class Bench(NamedTuple):
     """What all candidates share.
@@ -97,6 +100,16 @@ def prepare(bench: Bench) -> None:
 
     _bench[:] = [bench]
     _fastest.clear()
+    _built.cache_clear()
+
+
+@functools.lru_cache(KEPT)
+def _built(schedule: str) -> Any:
+    """Build a schedule, or take it from when another size of batch asked for it."""
+    from ..lower import build
+
+    bench = bench_at_hand()
+    return build(bench.forest, Schedule.from_json(schedule), bench.target)
 
 
 def bench_at_hand() -> Bench:
@@ -115,11 +128,8 @@ def measure(schedule: str, batch: int, best: float) -> Times:
     Raises:
         ScheduleError, BuildError: it cannot be built, or its margins are wrong.
     """
-    from ..lower import build
-
-    (bench,) = _bench
-    sch = Schedule.from_json(schedule)
-    predictor = build(bench.forest, sch, bench.target)
+    bench, sch = bench_at_hand(), Schedule.from_json(schedule)
+    predictor = _built(schedule)
     check(bench, predictor.predict_margin, batch, any(loop.parallel for loop in sch.loops()))
     batches = cut(bench.pool, batch)
     # On one thread, what others on the machine do is no part of the thread's own time.
