@@ -1,6 +1,8 @@
 """Put what `search.py` and `sensitivity.py` have found into docs/tuning.md.
 
-python benchmarks/search_page.py [--records FOLDER]
+    python benchmarks/search_page.py [--records FOLDER]
+
+A table stands between marks, as in `cpu_page.py`.
 """
 
 from __future__ import annotations

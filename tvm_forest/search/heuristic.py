@@ -120,7 +120,7 @@ One row of `letters`, 156,000 hops, takes 870 us in tiles, which are slow to bui
 codes."""
 
 MOST_TILED_NODES = 2_000_000
-"""The same for nodes: 1.3 million (`skl_rf_reg`) take two seconds more to build in tiles."""
+"""The same for nodes: 1.3 million (`skl_rf_reg`) take about a second more to build in tiles."""
 
 
 class Choice(NamedTuple):
