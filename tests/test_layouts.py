@@ -17,6 +17,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest_passes.narrowing import narrow_thresholds
 from tvm_forest.forest_passes.ordering import depth_first
+from tvm_forest.forest_passes.tiling import tile_nodes
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.tir_gen import complete, representation
 
@@ -197,6 +198,15 @@ def test_narrow_thresholds_send_rows_where_wide_ones_do(comparison: str) -> None
     inner = ~forest.is_leaf
     expected = less(rows[:, None].astype(np.float64), forest.threshold[inner])
     assert np.array_equal(less(rows[:, None], narrow[inner]), expected)
+
+
+@pytest.mark.parametrize("layout", ["array", "sparse"])
+def test_tiles_hold_thresholds_in_the_dtype_of_the_rows(layout: str) -> None:
+    forest = drawn_forest(5, 6, seed=3, dtype="float64", row_dtype="float32")
+    sch = tvm_forest.new_schedule(forest).tile_nodes(8).represent_as(layout)
+    _, arrays = representation.find(layout).pack(tile_nodes(forest, 8))
+    assert (arrays["tiles"].dtype, arrays["leaves"].dtype) == (np.int32, np.float64)
+    check_results(forest, sch, SIZES, jobs=(1,))
 
 
 def test_depth_first_puts_siblings_together_and_the_larger_side_next() -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array, Forest
+from ..forest_passes.narrowing import narrow_thresholds
 from ..forest_passes.padding import fill_tiles
 from ..forest_passes.tile_table import TileTable, tile_table
 from .representation import (
@@ -68,11 +69,12 @@ class TiledArrayRepresentation(Representation):
         Raises:
             BuildError: a tree is so deep that its complete form does not fit.
         """
+        forest = narrow_thresholds(forest)
         record = Record.of(forest, links=0)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
         ends = np.where(depth < 16, float(ways) ** np.minimum(depth, 16), np.inf)
-        itemsize = np.dtype(record.dtype).itemsize
-        check_bytes("array", forest, ends * itemsize * (1 + record.width / forest.tile_size))
+        leaf, word = (np.dtype(x).itemsize for x in (record.leaf_dtype, record.word))
+        check_bytes("array", forest, ends * (leaf + word * record.width / forest.tile_size))
         forest = fill_tiles(forest)
         table = tile_table(forest)
         leaves = ways**depth
@@ -105,7 +107,7 @@ class TiledArrayRepresentation(Representation):
             BufferSpec("leaf_first", "int64", (self.trees,)),
             BufferSpec("inner", "int64", (self.trees,)),
             BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("leaves", self.record.dtype, (self.leaves,)),
+            BufferSpec("leaves", self.record.leaf_dtype, (self.leaves,)),
         )
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:

@@ -28,6 +28,7 @@ from tvm import tirx
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest_passes.leaf_hits import peel_depths
+from ..forest_passes.narrowing import narrow_thresholds
 from ..forest_passes.padding import fill_tiles
 from ..forest_passes.tile_table import TileTable, tile_table
 from .representation import (
@@ -101,7 +102,7 @@ class TiledSparseRepresentation(Representation):
         cls, forest: Forest, peel: Array, peeled: bool
     ) -> tuple[Representation, dict[str, Array]]:
         depth = forest.depths.astype(np.int32)
-        forest = fill_tiles(forest)
+        forest = fill_tiles(forest if peeled else narrow_thresholds(forest))
         table = tile_table(forest)
         record = Record.of(forest, links=2 if peeled else 1)
         plan = _plan(forest, table, peel)
@@ -124,7 +125,7 @@ class TiledSparseRepresentation(Representation):
             BufferSpec("lut", "uint8", (self.shapes,)),
             BufferSpec("root", "int64", (self.trees,)),
             BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("leaves", self.record.dtype, (self.leaves,)),
+            BufferSpec("leaves", self.record.leaf_dtype, (self.leaves,)),
         )
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
@@ -184,18 +185,19 @@ class TiledSparseTree(TreeAccess):
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own, but for likely ones."""
         outside = tirx.BufferLoad(self.buffers["leaves"], [node - self.rep.tiles])
-        threshold = tirx.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
-        return self._end(node, outside, tirx.reinterpret(self.rep.record.dtype, threshold))
+        own = tirx.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
+        return self._end(node, outside, own, self.rep.record.leaf_dtype)
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
         outside = tirx.BufferLoad(self.buffers["leaf_id"], [node - self.rep.tiles])
         own = tirx.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
-        return self._end(node, outside, own)
+        return self._end(node, outside, own, "int32")
 
-    def _end(self, node: Expr, outside: Expr, own: Expr) -> Expr:
+    def _end(self, node: Expr, outside: Expr, own: Expr, dtype: str) -> Expr:
         if not self.rep.peeled:
             return outside
+        own = tirx.reinterpret(dtype, own)
         return tirx.if_then_else(node >= tirx.IntImm("int64", OWN_RECORD), own, outside)
 
     def heads(self) -> list[Expr]:

@@ -47,7 +47,8 @@ class Record:
 
     Attributes:
         size: nodes of a tile.
-        dtype: of thresholds and leaf values.
+        dtype: of thresholds; that of the rows, unless leaves are records.
+        leaf_dtype: of leaf values.
         feature_bits: width of a feature number: 8, 16 or 32, and such that a tile fills words.
         links: words behind the others that a layout writes and reads itself.
         any_default_left: whether some node of the model sends a missing value to the left.
@@ -55,6 +56,7 @@ class Record:
 
     size: int
     dtype: str
+    leaf_dtype: str
     feature_bits: int
     links: int
     any_default_left: bool
@@ -66,7 +68,8 @@ class Record:
         most = max(0, int(forest.feature.max(initial=0)))
         word = np.dtype(dtype).itemsize * 8
         widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
-        return cls(forest.tile_size, dtype, next(widths), links, any_default_left(forest))
+        leaf_dtype, sides = str(forest.leaf_value.dtype), any_default_left(forest)
+        return cls(forest.tile_size, dtype, leaf_dtype, next(widths), links, sides)
 
     @property
     def lanes(self) -> int:
