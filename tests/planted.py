@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 from tvm_forest.errors import BuildError
@@ -37,6 +38,21 @@ def fail(error: str) -> None:
 
 def process() -> int:
     return os.getpid()
+
+
+def imported(module: str) -> bool:
+    return module in sys.modules
+
+
+_counted = [0]
+
+
+def count() -> None:
+    _counted[0] += 1
+
+
+def counted() -> int:
+    return _counted[0]
 
 
 def prepare_emulated(bench: Any) -> None:

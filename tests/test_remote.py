@@ -55,7 +55,7 @@ def test_a_search_measures_there_and_records_say_where(address: str, tmp_path: P
 
 
 def test_what_crashes_or_hangs_there_is_a_failure_and_the_next_call_works(address: str) -> None:
-    with remote.Remote(address) as there, there.child(None, megabytes=4096.0) as child:
+    with remote.Remote(address) as there, there.child(megabytes=4096.0) as child:
         assert child.call(os.getpid, seconds=20) != os.getpid()
         assert child.call(os.abort, seconds=20) == Failure("crashed: SIGABRT")
         assert child.call(signal.pause, seconds=0.5) == Failure("over 0.5 s", timed_out=True)

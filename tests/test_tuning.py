@@ -51,7 +51,8 @@ def test_a_child_answers_and_lives_on_between_calls() -> None:
 def test_a_child_that_crashes_or_hangs_is_replaced(
     deed: Any, seconds: float, said: str, timed_out: bool
 ) -> None:
-    with Child(planted.add, 1, 1) as child:
+    with Child() as child:
+        child.prepare(planted.add, 1, 1)
         before = child.call(planted.process, seconds=30)
         assert child.call(deed, seconds=seconds) == Failure(said, timed_out)
         assert child.call(planted.process, seconds=30) != before
@@ -59,7 +60,7 @@ def test_a_child_that_crashes_or_hangs_is_replaced(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_child_that_outgrows_its_memory_is_ended() -> None:
-    with Child(planted.add, 1, 1, megabytes=300) as child:
+    with Child(megabytes=300) as child:
         assert child.call(planted.grow, seconds=30) == Failure("over 300 MB of memory")
         assert child.call(planted.add, 2, 3, seconds=30) == 5
 
@@ -74,10 +75,31 @@ def test_a_refusal_is_an_answer_and_a_bug_ends_the_child() -> None:
 
 
 def test_a_child_that_cannot_prepare_says_why() -> None:
-    with Child(planted.fail, "no compiler") as child:
+    with Child() as child:
+        child.prepare(planted.fail, "no compiler")
         for _ in range(2):
             with pytest.raises(BuildError, match="cannot be prepared: refused: no compiler"):
                 child.call(planted.add, 1, 2, seconds=30)
+
+
+def test_a_child_imports_ahead_of_its_first_call() -> None:
+    with Child("colorsys") as child:
+        assert child.call(planted.imported, "colorsys", seconds=30)
+    with Child() as child:
+        assert not child.call(planted.imported, "colorsys", seconds=30)
+    with Child("tvm_forest.no_compiler") as child:
+        child.prepare(planted.add, 1, 1)
+        with pytest.raises(BuildError, match="prepared: crashed: .*No module named .*no_compiler"):
+            child.call(planted.add, 1, 2, seconds=30)
+
+
+def test_a_process_prepares_once_and_so_does_the_one_in_its_place() -> None:
+    with Child() as child:
+        child.prepare(planted.count)
+        for _ in range(2):
+            assert child.call(planted.counted, seconds=30) == 1
+        child.call(planted.crash, seconds=30)
+        assert child.call(planted.counted, seconds=30) == 1
 
 
 # -- trials ---------------------------------------------------------------------------------------

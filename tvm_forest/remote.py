@@ -58,6 +58,9 @@ def answer_calls() -> None:
         if function is Child:
             children[len(children)] = Child(*arguments[:-1], megabytes=arguments[-1])
             return len(children) - 1
+        if function is Child.prepare:
+            number, *asked = arguments
+            return children[number].prepare(*asked)
         if function is Child.close:
             return children.pop(arguments[0]).close()
         if function is Child.call:
@@ -117,9 +120,9 @@ class Remote:
         found: Target = self.ask(parse_target, wanted, seconds=PATIENCE)
         return found
 
-    def child(self, *arguments: Any, megabytes: float) -> RemoteChild:
+    def child(self, *ahead: str, megabytes: float) -> RemoteChild:
         """Return a child there; arguments as those of `Child`."""
-        return RemoteChild(self, self.ask(Child, *arguments, megabytes, seconds=PATIENCE))
+        return RemoteChild(self, self.ask(Child, *ahead, megabytes, seconds=PATIENCE))
 
     def ask(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Return the result of a function of a module, run there."""
@@ -140,6 +143,10 @@ class RemoteChild:
 
     def __exit__(self, *_: object) -> None:
         self._remote.ask(Child.close, self._number, seconds=PATIENCE)
+
+    def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Say what the child does before its next call."""
+        self._remote.ask(Child.prepare, self._number, function, *arguments, seconds=PATIENCE)
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Return the result of a function, or a `Failure`, see `Child.call`."""

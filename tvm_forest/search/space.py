@@ -10,7 +10,7 @@ The default schedule is always a point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,12 +100,21 @@ class Space:
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, n_jobs: int | None = None) -> Space:
         """Return the space of a model; `n_jobs` as in `build`."""
-        known = heuristic.default_schedules(forest, target)
-        default = known[max(smallest for smallest in known if smallest <= batch)]
+        return cls.each(forest, target, (batch,), n_jobs)[batch]
+
+    @classmethod
+    def each(
+        cls, forest: Forest, target: Target, batches: Iterable[int], n_jobs: int | None = None
+    ) -> dict[int, Space]:
+        """Return the space of each size of batch; the model is looked at once."""
+        known, facts = heuristic.default_schedules(forest, target), Facts.of(forest, target)
         threads = n_jobs != 1 and target.cores > 1
-        default = default if threads else default.without("parallel")
-        start = heuristic.new_schedule(forest)
-        return cls(start, default, batch, threads, Facts.of(forest, target))
+        start, spaces = heuristic.new_schedule(forest), dict[int, Space]()
+        for batch in batches:
+            default = known[max(smallest for smallest in known if smallest <= batch)]
+            default = default if threads else default.without("parallel")
+            spaces[batch] = cls(start, default, batch, threads, facts)
+        return spaces
 
     def points(self) -> dict[Point, Schedule]:
         """Return every point and its schedule, in a fixed order."""

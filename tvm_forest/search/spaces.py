@@ -1,11 +1,11 @@
 """The spaces of CPUs and GPUs, and the strategies for each.
 
-takes: Forest, Target, size of batch; gives: a space; by name, what walks through it.
+takes: Forest, Target, sizes of batches; gives: spaces; by name, what walks through it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..forest import Forest
@@ -35,21 +35,25 @@ class AnySpace(Protocol):
         """Return the schedule of a point."""
 
 
-def space_of(
-    forest: Forest, target: Target, batch: int, n_jobs: int | None = None, exact: bool = True
-) -> AnySpace:
-    """Return what may be chosen for a model.
+def spaces_of(
+    forest: Forest,
+    target: Target,
+    batches: Iterable[int],
+    n_jobs: int | None = None,
+    exact: bool = True,
+) -> Mapping[int, AnySpace]:
+    """Return what may be chosen for a model, for each size of batch.
 
     Args:
         forest: the model.
         target: a CPU or a GPU.
-        batch: rows of a call.
+        batches: rows of a call.
         n_jobs: threads of a call on a CPU, as in `build`.
         exact: leave out points that add up in another order; a CPU has no others.
     """
     if target.on_gpu:
-        return GpuSpace.of(forest, target, batch, exact)
-    return Space.of(forest, target, batch, n_jobs)
+        return {batch: GpuSpace.of(forest, target, batch, exact) for batch in batches}
+    return Space.each(forest, target, batches, n_jobs)
 
 
 def strategies_of(target: Target) -> dict[str, Walk]:

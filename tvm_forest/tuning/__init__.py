@@ -25,12 +25,12 @@ from ..probe_rows import hard_rows, typical_rows
 from ..rows import to_rows
 from ..schedule import Schedule
 from ..search.records import Journal, Record, context_of, from_one_on
-from ..search.spaces import Walk, space_of, strategies_of
+from ..search.spaces import Walk, spaces_of, strategies_of
 from ..search.strategies import StopSearch
 from ..target import Target, cpu_name
 from . import gpu
 from .child import Child, Failure
-from .measure import Bench, measure, prepare
+from .measure import COMPILER, Bench, measure, prepare
 from .progress import Watch
 
 POOL = 2048
@@ -142,7 +142,7 @@ class Machine(Protocol):
 
     cpu: str
 
-    def child(self, *arguments: Any, megabytes: float) -> Any:
+    def child(self, *ahead: str, megabytes: float) -> Any:
         """Return a `Child`, or what does its work there."""
 
 
@@ -153,9 +153,9 @@ class Here:
         """Look at its processor."""
         self.cpu = cpu_name()
 
-    def child(self, *arguments: Any, megabytes: float) -> Child:
+    def child(self, *ahead: str, megabytes: float) -> Child:
         """Return a process of this machine."""
-        return Child(*arguments, megabytes=megabytes)
+        return Child(*ahead, megabytes=megabytes)
 
 
 def tune(
@@ -179,14 +179,15 @@ def tune(
     """Search on a machine, this one by default; see `api.tune`."""
     machine = machine or Here()
     walk = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
-    bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
-    name += "" if exact else ", in any order"
-    spaces = {batch: space_of(forest, target, batch, n_jobs, exact) for batch in batches}
     ask_for = gpu.measure if target.on_gpu else measure
-    end, finished = time.monotonic() + budget_s, True
-    child = machine.child(prepare, bench, megabytes=limit_mb)
+    # The process imports the compiler while this one prepares what it is to measure.
+    child = machine.child(COMPILER, megabytes=limit_mb)
     with child, Watch(budget_s, progress) as watch:
-        name += gpu.name_of(child, target)
+        bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
+        child.prepare(prepare, bench)
+        spaces = spaces_of(forest, target, batches, n_jobs, exact)
+        end, finished = time.monotonic() + budget_s, True
+        name += ("" if exact else ", in any order") + gpu.name_of(child, target)
         journal = Journal(context_of(forest, target, n_jobs, name, machine.cpu), records)
 
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:

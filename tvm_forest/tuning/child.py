@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import math
 import os
 import pickle
@@ -26,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import BuildError, ForestError
 
-START = "from tvm_forest.tuning.child import serve; serve()"
+START = "import sys; from tvm_forest.tuning.child import serve; serve(*sys.argv[1:])"
 PATIENCE = 300.0
 """Seconds in which a child must have prepared itself."""
 
@@ -47,24 +48,30 @@ class Failure(NamedTuple):
 
 
 class Child:
-    """The process; it starts with the first call and ends with `close`."""
+    """The process; it starts at once, after its end with the next call, and ends with `close`."""
 
-    def __init__(
-        self,
-        prepare: Callable[..., None] | None = None,
-        *arguments: Any,
-        megabytes: float = math.inf,
-    ) -> None:
-        """Say what a child does before its first call, and the memory that ends it."""
-        self._prepare, self._megabytes = (prepare, arguments), megabytes
+    def __init__(self, *ahead: str, megabytes: float = math.inf) -> None:
+        """Start it.
+
+        Args:
+            ahead: modules that it imports while nothing is asked of it yet.
+            megabytes: of memory that end it.
+        """
+        self._ahead, self._megabytes = ahead, megabytes
+        self._prepare: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._said: Any = None
+        self._start()
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Say what the process, and any that takes its place, does before its next call."""
+        self._prepare, self._ready = (function, arguments), False
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Return the result of a function of a module, or a `Failure`.
@@ -77,10 +84,11 @@ class Child:
         Raises:
             BuildError: a child cannot be prepared.
         """
-        prepare, given = self._prepare
         if self._process is None:
             self._start()
-            started = self._ask(prepare, given, PATIENCE) if prepare else None
+        if self._prepare and not self._ready:
+            started = self._ask(*self._prepare, PATIENCE)
+            self._ready = not isinstance(started, Failure)
             if isinstance(started, Failure):
                 self.close()
                 raise BuildError(
@@ -103,7 +111,9 @@ class Child:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said}
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environment = {**os.environ, "PYTHONPATH": paths}
-        self._process = subprocess.Popen([sys.executable, "-c", START], env=environment, **pipes)
+        command = [sys.executable, "-c", START, *self._ahead]
+        self._ready = False
+        self._process = subprocess.Popen(command, env=environment, **pipes)
 
     def _ask(self, function: Any, arguments: tuple[Any, ...], seconds: float) -> Any:
         process, answered = self._process, threading.Event()
@@ -157,14 +167,16 @@ def megabytes_of(process: int) -> float:
     return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def serve() -> None:
-    """Answer calls until the pipe is closed; this is what the child runs.
+def serve(*ahead: str) -> None:
+    """Import modules, and answer calls until the pipe is closed; this is what the child runs.
 
     Errors of the package are answers; any other ends the child, and its last words are the reason.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no answer
+    for name in ahead:
+        importlib.import_module(name)
     with contextlib.suppress(EOFError):
         while True:
             _answer(sys.stdin.buffer, answers)

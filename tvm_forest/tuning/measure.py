@@ -37,6 +37,9 @@ NEAR, PAIRS = 1.25, 9
 """How much slower than the fastest a candidate may be that is timed in turns with it, and how many
 rounds of each there are: what disturbs the machine for half a second disturbs both."""
 
+COMPILER = "tvm_forest.lower"
+"""What a child imports ahead."""
+
 KEPT = 8
 """Schedules that stay built."""
 
@@ -100,9 +103,7 @@ _fastest: dict[int, tuple[Course, Times]] = {}  # by batch, of what this process
 
 
 def prepare(bench: Bench) -> None:
-    """Remember what all candidates share, and import the compiler."""
-    from .. import lower  # noqa: F401
-
+    """Remember what all candidates share."""
     _bench[:] = [bench]
     _fastest.clear()
     _built.cache_clear()
