@@ -8,7 +8,9 @@ spaces, or as many as `--budget` seconds for each size allow; `heuristic` search
 known, and the wall time of the whole call is kept. The time of a size is that of its candidates;
 the first one includes the start of the process that measures. `compare` builds the default
 schedule, that of the heuristic and the three fastest of all points, checks them and times them in
-turns, round after round. A ratio is the median over rounds, its spread the quartiles.
+turns, round after round; it does so for all models, and then twice more, so that minutes in which
+the machine is busy spoil a third of the rounds at most. A ratio is the median over all rounds, its
+spread the quartiles.
 
 Everything is kept in FOLDER, and a second run goes on where the first one was stopped: records of
 each strategy, a JSON file for each model and size of batch, results.json and table.md. Delete
@@ -33,13 +35,20 @@ import models
 from searches import BATCHES, RECORDS, Cell, cell_of, forest_of, path_of
 from timing import cores, cpu_name
 from tvm_forest import tuning
+from tvm_forest.search.space import Point
 from tvm_forest.target import Target
 
 STRATEGIES = ("exhaustive", "heuristic", "compare")
-ROUNDS = 15
+PASSES, ROUNDS = 3, 7
+"""Through all models, and of each one in a pass."""
+
 SECONDS_A_ROUND = 0.02
 FINALISTS = 3
 """Fastest points of the exhaustive search that are timed again: the first may have had luck."""
+
+
+Rounds = dict[Point, list[float]]
+"""Seconds of a call at each point, by round."""
 
 
 def searched(folder: Path, name: str, batches: list[int], strategy: str, budget: float) -> float:
@@ -70,18 +79,23 @@ def heuristic(folder: Path, name: str, batches: list[int], budget: float) -> Non
         took.write_text(json.dumps(spent), encoding="utf-8")
 
 
-def compare(folder: Path, name: str, batch: int) -> dict[str, Any] | None:
-    """Time the default, the schedule found and the fastest points again; None if any is missing."""
+def compare(folder: Path, name: str, batch: int, known: Rounds) -> dict[str, Any] | None:
+    """Time the default, the schedule found and the fastest points; None if any is missing.
+
+    Args:
+        folder, name, batch: where records are, and of what.
+        known: rounds of earlier passes; those of this one are added.
+    """
     every, guided = (cell_of(folder, name, batch, kind) for kind in STRATEGIES[:2])
     if not (every.seconds and guided.seconds):
         return None
     points = every.space.points()
     default = next(p for p, sch in points.items() if sch == every.space.default)
-    best = every.fastest[:FINALISTS]
-    times = timed(name, every, list(dict.fromkeys([default, guided.fastest[0], *best])))
-    medians = {p: float(np.median(x)) for p, x in times.items()}
-    winner = min(best, key=medians.__getitem__)
-    found, tuned = guided.fastest[0], min(medians, key=medians.__getitem__)
+    found, best = guided.fastest[0], every.fastest[:FINALISTS]
+    for p, rounds in timed(name, every, list(dict.fromkeys([default, found, *best]))).items():
+        known.setdefault(p, []).extend(rounds)
+    medians = {p: float(np.median(x)) for p, x in known.items()}
+    winner, tuned = min(best, key=medians.__getitem__), min(medians, key=medians.__getitem__)
     return {
         "model": name,
         "batch": batch,
@@ -95,11 +109,20 @@ def compare(folder: Path, name: str, batch: int) -> dict[str, Any] | None:
             "found": 1e6 * medians[found] / batch,
             "best": 1e6 * medians[winner] / batch,
         },
-        "found_over_best": _ratio(times[found], times[winner]),
-        "default_over_tuned": _ratio(times[default], times[tuned]),
+        "found_over_best": _ratio(known[found], known[winner]),
+        "default_over_tuned": _ratio(known[default], known[tuned]),
         "found": _words(found),
         "best": _words(winner),
     }
+
+
+def compare_all(folder: Path, cells: list[tuple[str, int]]) -> None:
+    """Compare what was found for some models and sizes of batch, pass after pass."""
+    rounds = {cell: Rounds() for cell in cells}
+    for _ in range(PASSES):
+        for cell in cells:
+            text = json.dumps(compare(folder, *cell, rounds[cell]))
+            (folder / "{}-{}.json".format(*cell)).write_text(text, encoding="utf-8")
 
 
 def _ratio(ours: list[float], theirs: list[float]) -> list[float]:
@@ -108,7 +131,7 @@ def _ratio(ours: list[float], theirs: list[float]) -> list[float]:
     return [float(x) for x in np.quantile(ratios, (0.5, 0.25, 0.75))]
 
 
-def _words(point: Any) -> str:
+def _words(point: Point) -> str:
     """Say what a point is in a few words."""
     tiles = f" in tiles of {point.tile}" if point.tile > 1 else ""
     block = f", blocks of {point.block}" if point.block else ""
@@ -117,7 +140,7 @@ def _words(point: Any) -> str:
     return f"{point.layout}{tiles}{block}, {point.order} {point.walks}{hops}{cache}"
 
 
-def timed(name: str, cell: Cell, points: list[Any]) -> dict[Any, list[float]]:
+def timed(name: str, cell: Cell, points: list[Point]) -> Rounds:
     """Build and check schedules, and time them in turns; return seconds of a call by round."""
     # The package hides the modules of these names behind functions.
     lower = importlib.import_module("tvm_forest.lower")
@@ -132,6 +155,7 @@ def timed(name: str, cell: Cell, points: list[Any]) -> dict[Any, list[float]]:
         turns[p] = itertools.cycle(batches)
     for seed in range(ROUNDS + 1):
         for p in random.Random(seed).sample(points, len(points)):
+            built[p].predict_margin(next(turns[p]), n_jobs=1)  # back into the caches
             begin, calls = time.thread_time(), 0
             while calls == 0 or time.thread_time() - begin < SECONDS_A_ROUND:
                 for rows in itertools.islice(turns[p], 1 if batch > 1 else 32):
@@ -205,29 +229,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RECORDS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    results = []
     for name in options.models:
         arguments = (options.out, name, options.batches)
         if "exhaustive" in options.strategies:
             searched(*arguments, "exhaustive", options.budget * len(options.batches))
         if "heuristic" in options.strategies:
             heuristic(*arguments, options.budget)
-        for batch in options.batches:
-            path = options.out / f"{name}-{batch}.json"
-            if "compare" in options.strategies:
-                text = json.dumps(compare(options.out, name, batch))
-                path.write_text(text, encoding="utf-8")
-            known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-            if known:
-                results.append(known)
-                print(table([known]).splitlines()[2], flush=True)
+    cells = [(name, batch) for name in options.models for batch in options.batches]
+    if "compare" in options.strategies:
+        compare_all(options.out, cells)
+    paths = [options.out / f"{name}-{batch}.json" for name, batch in cells]
+    known = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    results = [found for found in known if found]
     if results:
         said = summary(results, options.out)
         about = {"machine": f"{cpu_name()}, {cores()} cores, one thread", "results": results}
         (options.out / "results.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         text = f"{table(results)}\n\n{said}\n"
         (options.out / "table.md").write_text(text, encoding="utf-8")
-        print(said)
+        print(text)
 
 
 if __name__ == "__main__":
