@@ -306,11 +306,14 @@ def test_the_command_tunes_and_says_how_to_use_it(
 ) -> None:
     monkeypatch.setattr(tvm_forest.api, "load", lambda model: MODEL)
     words = ["tune", "m.json", "--batch-size", "1", "--trials", "2", "--budget", "30"]
+    words += ["--limit-s", "20"]
     assert main([*words, "--records", str(tmp_path / "r.jsonl")]) == 0
     said = capsys.readouterr().out
     assert "default us" in said
     assert "build('m.json', records=" in said
     assert len(read(tmp_path / "r.jsonl")) == 2
+    assert main([*words, "--limit-mb", "1", "--records", str(tmp_path / "none.jsonl")]) == 2
+    assert "over 1 MB of memory" in capsys.readouterr().err
 
 
 def test_without_time_the_default_schedules_are_what_is_found() -> None:
@@ -328,6 +331,9 @@ def test_without_time_the_default_schedules_are_what_is_found() -> None:
         ({"batch_size": [1, 2.5]}, "argument 'batch_size': expected 1 or more, got 2.5"),
         ({"batch_size": []}, "argument 'batch_size'"),
         ({"trials": 0}, "argument 'trials': expected 1 or more, got 0"),
+        ({"budget_s": -1.0}, "argument 'budget_s': expected a number from 0 on, got -1.0"),
+        ({"limit_s": math.nan}, "argument 'limit_s': expected a number from 0 on, got nan"),
+        ({"limit_mb": "2 GB"}, "argument 'limit_mb': expected a number from 0 on, got '2 GB'"),
         ({"strategy": "luck"}, "'luck' is unknown .have: heuristic, exhaustive, beam"),
         ({"n_jobs": 0}, "argument 'n_jobs'"),
     ],

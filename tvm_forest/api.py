@@ -302,6 +302,8 @@ def tune(
         _check_count("batch_size", size)
     if trials is not None:
         _check_count("trials", trials)
+    for name, number in {"budget_s": budget_s, "limit_s": limit_s, "limit_mb": limit_mb}.items():
+        _check_limit(name, number)
     with _machine_at(remote) as machine:
         aim = parse_target(target) if machine is None else machine.target(target)
         known = strategies_of(aim)
@@ -339,6 +341,11 @@ def _machine_at(address: str | None) -> Any:
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"tune: argument '{name}': expected 1 or more, got {value!r}")
+
+
+def _check_limit(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InputError(f"tune: argument '{name}': expected a number from 0 on, got {value!r}")
 
 
 def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor:

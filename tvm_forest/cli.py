@@ -89,6 +89,8 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--strategy", default="heuristic", help="heuristic, exhaustive or beam")
     tune.add_argument("--budget", type=float, default=60.0, help="seconds (default: 60)")
     tune.add_argument("--trials", type=int, help="most schedules to measure for each size")
+    tune.add_argument("--limit-s", type=float, default=30.0, help="seconds for one (default: 30)")
+    tune.add_argument("--limit-mb", type=float, default=8192.0, help="megabytes (default: 8192)")
     tune.add_argument("--seed", type=int, default=0, help="of rows, and of the order of schedules")
     tune.add_argument("--records", default="tune.jsonl", help="file to append to; see build")
     tune.add_argument("--target", default="llvm", help="what to compile for (default: llvm)")
@@ -333,6 +335,8 @@ def _tune(options: argparse.Namespace) -> None:
         seed=options.seed,
         records=options.records,
         n_jobs=options.n_jobs,
+        limit_s=options.limit_s,
+        limit_mb=options.limit_mb,
         exact=not options.any_order,
         remote=options.remote,
     )
