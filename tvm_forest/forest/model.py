@@ -249,7 +249,8 @@ class Forest:
         """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
         inner = ~self.is_leaf
         pairs = np.stack([self.feature[inner], self.threshold[inner]], axis=1, dtype=np.float64)
-        return np.unique(pairs, axis=0)
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]  # np.unique takes 4 times as long
+        return pairs[np.append(True, np.any(pairs[1:] != pairs[:-1], axis=1))[: len(pairs)]]
 
     @property
     def cuts_per_column(self) -> Array:
