@@ -2,10 +2,11 @@
 
     python benchmarks/fit_prices.py [--records FOLDER] [--write]
 
-Reads what `benchmarks/search.py` has kept. The prices are a ridge regression of the logarithm of
-nanoseconds a hop; fast points weigh more than slow ones, and every search as much as another. How
-good they are is told by searching again in the recorded times: once with prices of all models, and
-once with prices of all but the model at hand, which is what other models will see.
+Reads what `benchmarks/search.py` has kept on this machine; prices of other vendors' CPUs stay as
+they are. The prices are a ridge regression of the logarithm of nanoseconds a hop; fast points weigh
+more than slow ones, and every search as much as another. How good they are is told by searching
+again in the recorded times: once with prices of all models, and once with prices of all but the
+model at hand, which is what other models will see.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from searches import RECORDS, Cell, cells
 from tvm_forest.search import cost, strategies
+from tvm_forest.target import cpu_vendor
 
 RIDGE = 0.3
 """How much a price of 1 costs beside an error of 1."""
@@ -59,7 +61,7 @@ def found_by(cell: Cell, prices: Mapping[str, float]) -> tuple[float, int]:
         asked.append(seconds.get(schedule, math.inf))
         return asked[-1]
 
-    shipped, cost.known_prices = cost.known_prices, lambda: dict(prices)
+    shipped, cost.known_prices = cost.known_prices, lambda vendor: dict(prices)
     strategies.guided(cell.space, measure, random.Random(0))
     cost.known_prices = shipped
     return min(asked) / min(seconds.values()), len(asked)
@@ -89,8 +91,9 @@ def main() -> None:
     replayed(known, prices)
     if options.write:
         path = Path(cost.__file__).with_name("prices.json")
-        path.write_text(json.dumps(prices, indent=0) + "\n", encoding="utf-8")
-        print(f"{len(prices)} prices in {path.name}")
+        every = cost.shipped_prices() | {cpu_vendor(): prices}
+        path.write_text(json.dumps(every, indent=0) + "\n", encoding="utf-8")
+        print(f"{len(prices)} prices of {cpu_vendor()!r} in {path.name}")
 
 
 if __name__ == "__main__":

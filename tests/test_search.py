@@ -171,6 +171,17 @@ def test_most_words_of_a_space_have_a_shipped_price() -> None:
     assert len(said & set(known_prices())) > 0.8 * len(said)
 
 
+def test_vendors_have_prices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {"AuthenticAMD": {"loop": 1.0, "packed": 2.0}, "GenuineIntel": {"loop": 3.0}}
+    monkeypatch.setattr(cost, "shipped_prices", lambda: every)
+    known_prices.cache_clear()
+    try:
+        assert known_prices("GenuineIntel") == {"loop": 3.0}
+        assert known_prices() == known_prices("else") == {"loop": 2.0, "packed": 1.0}
+    finally:
+        known_prices.cache_clear()
+
+
 def test_prices_add_up() -> None:
     prices = {"packed": 1.0, "rows 8": 0.5, "packed, rows 8": -0.25, "loop": 0.125}
     point = Point(1, "packed", 64, "rows", 8, "loop")
@@ -212,7 +223,7 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
 ) -> None:
     where = Space.of(MODEL, Target(cores=1, abilities=VBMI.abilities), batch)
     prices, times = planted(where, seed)
-    monkeypatch.setattr(cost, "known_prices", lambda: prices)
+    monkeypatch.setattr(cost, "known_prices", lambda vendor: prices)
     hop = 1e-9 * batch * where.facts.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default

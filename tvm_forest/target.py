@@ -31,12 +31,15 @@ class Target:
         cores: CPU cores that this process may use; 1 for GPUs.
         abilities: what the CPU at hand can do, in the words of Linux, such as "avx512f"; empty
             where the system does not tell, or if a CPU was named.
+        vendor: who made it, in the same words, such as "AuthenticAMD"; "" where that is not known,
+            or if abilities are given.
     """
 
     kind: str = "llvm"
     options: tuple[tuple[str, Any], ...] = ()
     cores: int = field(default_factory=lambda: available_cores())
     abilities: frozenset[str] | None = field(default=None, repr=False)
+    vendor: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if self.on_gpu:
@@ -44,6 +47,7 @@ class Target:
         if self.abilities is None:
             named = any(key == "mcpu" for key, _ in self.options)
             object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
+            object.__setattr__(self, "vendor", "" if named else cpu_vendor())
 
     @property
     def on_gpu(self) -> bool:
@@ -74,6 +78,12 @@ def available_cores() -> int:
 def cpu_abilities() -> frozenset[str]:
     """Return what Linux says that the CPU can do; nothing elsewhere."""
     return frozenset(_of_cpu("flags").split())
+
+
+@functools.cache
+def cpu_vendor() -> str:
+    """Return who made the CPU, as far as Linux says."""
+    return _of_cpu("vendor_id")
 
 
 def cpu_name() -> str:

@@ -2,8 +2,8 @@
 
 takes: Forest; gives: nanoseconds, Schedule.
 
-A block costs the same whether it is full or not, so slicing pays from some number of rows on. The
-constants were measured on one core of Zen 4 (AVX-512); their ratios decide, not their size.
+A block costs the same whether it is full or not, so slicing pays from some number of rows on. What
+its steps take is in `nanoseconds`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from ..forest import Forest
 from ..forest_passes.slicing import is_listed, leaves_of_trees
 from ..schedule import Schedule
+from .nanoseconds import Nanoseconds, nanoseconds_of
 
 BLOCK = 512
 """Rows of a block of a large batch."""
@@ -33,52 +34,14 @@ SMALL_SHARE = 0.15
 """Large batches go in smaller blocks too where a block costs at most this share of what its rows
 cost anyway: `epsilon`, 2,000 columns of which 1,200 are coded."""
 
-HOP = 0.55
-"""A hop of a row, where rows walk together through ranked nodes."""
-
-FAR_HOP = 0.85
-"""The same where the codes of a block of 64 rows are more than the first-level cache holds."""
-
 NEAR = 32 * 1024 // 64
-"""Codes of a row up to which that is not so, in bytes."""
-
-PERMUTED, PERMUTED_COLUMNS = 0.18, 0.0006
-"""The same where 16 rows walk through 4 trees by permutes, and what each column adds."""
-
-SLOT = 0.42
-"""A slot of a complete tree, for all rows of a block of 512."""
-
-SELECTION = 2.7
-"""A selection of a list, for all rows of a block of 512."""
-
-PER_NODE = 3.2
-"""Selections for each inner node of a listed tree, on trees of 255 leaves."""
-
-UNITED = 0.3
-"""To add the rows of a category to the plane of a set, for all rows of a block of 512."""
-
-NEARER = 0.6
-"""What these three take for a smaller block, whose planes are nearer, beside one of 512 rows."""
-
-COPIED = 0.03
-"""To look up the code of a row in a column of memberships."""
-
-VALUE = {"float32": 1.4, "float64": 2.5}
-"""To code one value of a row."""
-
-LEAF = {True: 0.15, False: 0.6}
-"""To look up and add one leaf of a row, by bytes in registers or one by one."""
-
-LEAF_OF_VECTOR, VALUE_OF_VECTOR = 0.9, 0.15
-"""To look up a leaf that holds a vector, and to add one of its values to a sum of the row, which
-takes as long where rows walk (random forests of 2 to 20 classes and depth 5 to 8)."""
-
-TEST_OF_VECTORS = 8.0
-"""A test, for all rows of a block, in such a forest: hardly any node shares its test with another,
-so planes are far apart."""
+"""Codes of a row, in bytes, up to which the first-level cache holds those of a block of 64 rows."""
 
 GAIN = 0.9
 """The share of the time of walking below which slicing is taken."""
+
+PER_NODE = 3.2
+"""Selections for each inner node of a listed tree, on trees of 255 leaves."""
 
 MOST_TESTS = 60_000
 MOST_THRESHOLDS = (1 << 16) - 1
@@ -103,6 +66,7 @@ class Counts(NamedTuple):
         trees: number of them.
         by_bytes: whether leaves are looked up by bytes.
         values: of a leaf that holds a vector; 0 if leaves hold one value.
+        ns: what each of these takes.
     """
 
     columns: int
@@ -115,11 +79,12 @@ class Counts(NamedTuple):
     hops: int
     trees: int
     by_bytes: bool
-    values: int = 0
+    values: int
+    ns: Nanoseconds
 
 
-def counts_of(forest: Forest) -> Counts:
-    """Count what a block of rows has to do."""
+def counts_of(forest: Forest, vendor: str = "") -> Counts:
+    """Count what a block of rows has to do on a CPU, see `Target.vendor`."""
     cuts = forest.cuts_per_column
     depth = np.minimum(forest.depths.astype(np.int64), 40)
     leaves, listed = leaves_of_trees(forest), is_listed(forest)
@@ -136,6 +101,7 @@ def counts_of(forest: Forest) -> Counts:
         forest.n_trees,
         forest.leaf_value.dtype == np.float32 and not wide,
         forest.n_outputs if forest.has_vectors else 0,
+        nanoseconds_of(vendor),
     )
 
 
@@ -179,23 +145,28 @@ def cost_of_slicing(forest: Forest, counts: Counts, block: int, rows: int) -> fl
 
 def cost_of_block(counts: Counts, block: int) -> float:
     """Nanoseconds of a block, whether it is full or not, but for what each of its rows adds."""
-    test = TEST_OF_VECTORS if counts.values else SLOT
-    trees = SLOT * counts.slots + SELECTION * counts.selections + test * counts.tests
-    leaves = 0 if counts.values else LEAF[counts.by_bytes] * counts.trees * block
-    return (trees + UNITED * counts.named) * (NEARER if block < BLOCK else 1.0) + leaves
+    ns = counts.ns
+    test = ns.test_of_vectors if counts.values else ns.slot
+    trees = ns.slot * counts.slots + ns.selection * counts.selections + test * counts.tests
+    leaf = ns.leaf_by_bytes if counts.by_bytes else ns.leaf
+    leaves = 0 if counts.values else leaf * counts.trees * block
+    return (trees + ns.united * counts.named) * ns.share[block] + leaves
 
 
 def cost_of_walking(forest: Forest, counts: Counts, permuted: bool) -> float:
     """Nanoseconds a row where rows walk together, or by permutes."""
-    hop = HOP if counts.codes <= NEAR else FAR_HOP
-    hop = PERMUTED + PERMUTED_COLUMNS * counts.columns if permuted else hop
-    return hop * counts.hops + COPIED * counts.sets + cost_of_each_row(forest, counts)
+    ns = counts.ns
+    hop = ns.hop if counts.codes <= NEAR else ns.far_hop
+    hop = ns.permuted + ns.permuted_column * counts.columns if permuted else hop
+    return hop * counts.hops + ns.copied * counts.sets + cost_of_each_row(forest, counts)
 
 
 def cost_of_each_row(forest: Forest, counts: Counts) -> float:
     """Nanoseconds to code the values of a row, and to add the vectors of its leaves."""
-    leaf = LEAF_OF_VECTOR + VALUE_OF_VECTOR * counts.values if counts.values else 0
-    return VALUE[forest.row_dtype] * counts.columns + leaf * counts.trees
+    ns = counts.ns
+    leaf = ns.leaf_of_vector + ns.value_of_vector * counts.values if counts.values else 0
+    value = ns.value if forest.row_dtype == "float32" else ns.wide_value
+    return value * counts.columns + leaf * counts.trees
 
 
 def sliced(sch: Schedule, block: int, parallel: bool) -> Schedule:

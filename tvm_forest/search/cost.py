@@ -4,8 +4,9 @@ takes: Point, Facts, size of batch, measured times; gives: logarithms of nanosec
 
 The model is linear: each word that describes a point has a price, alone, beside the words that it
 meets, and times the counts of the forest. Prices are logarithms, so they multiply; they come from
-records (`benchmarks/fit_prices.py`) and lie in `prices.json`. What has been measured corrects it:
-points that differ little err alike (a Gaussian process over the parameters).
+records (`benchmarks/fit_prices.py`), those of each vendor of CPUs apart, and lie in `prices.json`.
+What has been measured corrects it: points that differ little err alike (a Gaussian process over the
+parameters).
 """
 
 from __future__ import annotations
@@ -68,9 +69,18 @@ def _counts_of(facts: Facts, batch: int) -> dict[str, float]:
 
 
 @functools.cache
-def known_prices() -> dict[str, float]:
-    """Return the price of each word, as shipped."""
+def shipped_prices() -> dict[str, dict[str, float]]:
+    """Return the price of each word on the CPUs of each vendor."""
     return json.loads(Path(__file__).with_name("prices.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def known_prices(vendor: str = "") -> dict[str, float]:
+    """Return the price of each word on the CPUs of a vendor; on average if it is not known."""
+    every = shipped_prices()
+    known = [every[vendor]] if vendor in every else [*every.values()]
+    words = dict.fromkeys(word for prices in known for word in prices)
+    return {word: sum(prices.get(word, 0.0) for prices in known) / len(known) for word in words}
 
 
 def priced(
@@ -84,7 +94,7 @@ def priced(
         batch: rows of a call.
         prices: of words; those that are shipped if None. A word without a price costs nothing.
     """
-    prices = known_prices() if prices is None else prices
+    prices = known_prices(facts.vendor) if prices is None else prices
     return np.array(
         [
             sum(x * prices.get(word, 0.0) for word, x in words_of(p, facts, batch).items())

@@ -38,6 +38,7 @@ class Facts(NamedTuple):
         layouts: those without tiles that hold the model.
         tiled: those with tiles.
         slicing: by rows of a block of bits, nanoseconds of a block, and of each row besides.
+        vendor: who made the CPU, see `Target`.
     """
 
     trees: int
@@ -53,12 +54,13 @@ class Facts(NamedTuple):
     layouts: frozenset[str]
     tiled: frozenset[str]
     slicing: dict[int, tuple[float, float]]
+    vendor: str
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> Facts:
         """Count; the order of trees and their tiles do not matter."""
         forest = plain(forest)
-        leaf, counts = forest.is_leaf, bits.counts_of(forest)
+        leaf, counts = forest.is_leaf, bits.counts_of(forest, target.vendor)
         depth = forest.hop_depth[leaf]
         each_row = bits.cost_of_each_row(forest, counts)
         of_tree = max(1.0, float(forest.depths[forest.node_tree[leaf]].mean()))
@@ -75,6 +77,7 @@ class Facts(NamedTuple):
             forest.row_dtype == "float64",
             *_layouts(forest, target, counts),
             {x: (bits.cost_of_block(counts, x), each_row) for x in LANES["bits"]},
+            target.vendor,
         )
 
 

@@ -410,7 +410,7 @@ def _rows_in_bits(from_rows: int) -> Rule:
     """A rule for batches of `from_rows` and more."""
 
     def rows_in_bits(forest: Forest, target: Target) -> Choice | str:
-        counts = bits.counts_of(forest)
+        counts = bits.counts_of(forest, target.vendor)
         unfit = bits.unfit(forest, counts)
         if unfit is not None:
             return unfit
