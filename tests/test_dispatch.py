@@ -20,8 +20,8 @@ from tvm_forest import saving
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
-from tvm_forest.search import bits, heuristic
-from tvm_forest.target import Target
+from tvm_forest.search import bits, heuristic, nanoseconds
+from tvm_forest.target import Target, cpu_vendor
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
 FOREST = drawn_forest(26, 5, base=(0.1, 0.2), link="softmax", seed=6)
@@ -347,7 +347,7 @@ def test_lopsided_trees_are_walked_until_all_are_at_their_leaves() -> None:
 def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
     found = heuristic.default_schedules(full_forest(2, 13), replace(CPU, cores=2))
     rows = {k: sch.leaves()[0].count for k, sch in found.items()}
-    assert rows == {1: 2, 16: 256, 64: 256, 512: 2048}
+    assert rows == {1: 2, 16: 256, 64: 256, 2048: 2048}
     assert [any(loop.parallel for loop in sch.loops()) for sch in found.values()] == [0, 0, 1, 1]
     assert [sch["tree"].cache for sch in found.values()] == [None, None, "stream", "stream"]
 
@@ -366,11 +366,37 @@ def test_rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact(
     wide, narrow = (heuristic.default_schedules(forest, x)[64] for x in (lanes, scalar))
     assert (wide.leaves()[0].simdize, wide["tree"].cache) == ("gather", "stream")
     assert narrow.leaves()[0].simdize is None
-    predictor = tvm_forest.build(forest, schedule=wide)
+    xeon = heuristic.default_schedules(forest, replace(lanes, vendor="GenuineIntel"))
+    assert [sch.leaves()[0].simdize for sch in xeon.values()] == 4 * [None]
+    assert [len(sch.rewrites) for sch in xeon.values()] == [1, 0, 1, 0]
+    assert [sch.leaves()[0].count for sch in xeon.values()] == [20, 256, 256, 2048]
     rows = hard_rows(forest, 330)
-    for size in (1, 63, 64, 65, 79, 255, 257, 330):
-        margin = predictor.predict_margin(rows[:size])
-        assert np.array_equal(margin, forest.predict_reference(rows[:size])[:, 0])
+    for schedule in (wide, xeon[64]):
+        predictor = tvm_forest.build(forest, schedule=schedule)
+        for size in (1, 63, 64, 65, 79, 255, 257, 330):
+            margin = predictor.predict_margin(rows[:size])
+            assert np.array_equal(margin, forest.predict_reference(rows[:size])[:, 0])
+
+
+def test_codes_beyond_the_first_level_cache_lie_in_small_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    xeon = replace(CPU, vendor="GenuineIntel")
+    blocks = {}
+    for near in (16, 64):
+        bytes_of_row = bits.counts_of(WIDE).codes
+        small = nanoseconds.XEON._replace(near=near * bytes_of_row)
+        monkeypatch.setitem(nanoseconds.BY_VENDOR, "GenuineIntel", small)
+        sch = heuristic.default_schedules(WIDE, xeon)[16]
+        assert sch.representation == "ranked"
+        blocks[near] = sch["b0"].step
+    assert blocks == {16: 16, 64: 64}
+    assert heuristic.default_schedules(WIDE, CPU)[16]["b0"].step == 64
+
+
+def test_a_named_cpu_and_given_abilities_have_no_vendor() -> None:
+    assert Target().vendor == cpu_vendor()
+    assert Target(options=(("mcpu", "znver4"),)).vendor == CPU.vendor == ""
 
 
 def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> None:

@@ -17,25 +17,25 @@ from ..forest_passes.slicing import is_listed, leaves_of_trees
 from ..schedule import Schedule
 from .nanoseconds import Nanoseconds, nanoseconds_of
 
+ROWS = 64
+"""Rows of a block that walk together through ranked nodes."""
+
 BLOCK = 512
-"""Rows of a block of a large batch."""
+"""Rows of a block of a large batch, by bits."""
 
 SMALLER = 256
 """Rows of a block of a batch of less than `BLOCK` rows: 64, 128 and 256 rows take 0.52 to 0.97
 of the time that they take in blocks of 512 (ten models). Each size is code of its own to compile.
 """
 
-FEWEST, FEWEST_GAIN = 64, 0.5
-"""Rows of a block of a batch of less than 128 rows, and the share of what blocks of 256 rows would
-cost, by estimate, below which they are taken: 64 rows of `abalone`, 1,000 trees, take 0.78 of the
-time (0.5 by estimate), of others 0.8 to 1.1 (0.6 to 0.9)."""
+FEWEST = 64
+"""The same of a batch of less than 128 rows, where an estimate says that it gains much. In the time
+of blocks of 256 rows: Zen 4, `abalone` 0.78 (0.5 by estimate), others 0.8 to 1.1 (0.6 to 0.9); a
+Xeon, `year` 0.57, `abalone` 0.6, `xgb_nan` 0.64, `covtype` 0.69, others 0.86 to 1.04."""
 
 SMALL_SHARE = 0.15
 """Large batches go in smaller blocks too where a block costs at most this share of what its rows
 cost anyway: `epsilon`, 2,000 columns of which 1,200 are coded."""
-
-NEAR = 32 * 1024 // 64
-"""Codes of a row, in bytes, up to which the first-level cache holds those of a block of 64 rows."""
 
 GAIN = 0.9
 """The share of the time of walking below which slicing is taken."""
@@ -131,7 +131,7 @@ def block_of(forest: Forest, counts: Counts, rows: int) -> int:
     Small blocks leave something to do for each core.
     """
     fewest, smaller = (cost_of_slicing(forest, counts, x, rows) for x in (FEWEST, SMALLER))
-    if rows < 2 * FEWEST and fewest < FEWEST_GAIN * smaller:
+    if rows < 2 * FEWEST and fewest < counts.ns.fewest * smaller:
         return FEWEST
     of_block = cost_of_block(counts, SMALLER) / SMALLER
     is_little = of_block < SMALL_SHARE * cost_of_each_row(forest, counts)
@@ -156,9 +156,14 @@ def cost_of_block(counts: Counts, block: int) -> float:
 def cost_of_walking(forest: Forest, counts: Counts, permuted: bool) -> float:
     """Nanoseconds a row where rows walk together, or by permutes."""
     ns = counts.ns
-    hop = ns.hop if counts.codes <= NEAR else ns.far_hop
+    hop = ns.hop if is_near(counts, ns.rows_of_far or ROWS) else ns.far_hop
     hop = ns.permuted + ns.permuted_column * counts.columns if permuted else hop
     return hop * counts.hops + ns.copied * counts.sets + cost_of_each_row(forest, counts)
+
+
+def is_near(counts: Counts, rows: int) -> bool:
+    """Whether the first-level cache holds the codes of so many rows."""
+    return counts.codes * rows <= counts.ns.near
 
 
 def cost_of_each_row(forest: Forest, counts: Counts) -> float:

@@ -24,6 +24,7 @@ from ..schedule_prims.batches import by_batch, walked
 from ..schedule_prims.memory import LEVELS, WALKED
 from ..target import Target
 from . import bits
+from .nanoseconds import nanoseconds_of
 
 ROWS = 64
 """Rows of one block: they and one tree stay in the first-level cache together."""
@@ -46,7 +47,7 @@ NEAR = 4096
 MANY, LARGE = 256, 2048
 """Rows of a block of a model with larger trees or vectors: a cache line of a tree is fetched once
 for all rows of a block. From 64 rows on a batch touches so much of a tree that it is fetched as a
-whole, which takes 0.7 to 0.8 of the time for 64 rows; from 512 rows on blocks are larger still.
+whole, which takes 0.7 to 0.8 of the time for 64 rows; from 2048 rows on blocks are larger still.
 Zen 4, a random forest with trees of 12,600 nodes, batch 4096, us a row in blocks of 256, 1024, 2048
 rows, and in the last ones with whole trees: 5.3, 5.0, 4.6, 4.4; while others use the third-level
 cache: 20, 12, 7.5, 6.6."""
@@ -298,12 +299,22 @@ def in_lanes(sch: Schedule) -> Schedule:
 
 def _rows_ranked(forest: Forest, target: Target) -> Choice | str:
     fits, reason = fits_ranked(forest, MOST_COLUMNS)
-    return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
+    return Choice(_rows_of_codes(forest, target), reason) if fits else reason
 
 
 def _few_rows_ranked(forest: Forest, target: Target) -> Choice | str:
     fits, reason = fits_ranked(forest, MOST_COLUMNS_FEW_ROWS)
-    return Choice(_rows_together(forest, "ranked", target), reason) if fits else reason
+    return Choice(_rows_of_codes(forest, target), reason) if fits else reason
+
+
+def _rows_of_codes(forest: Forest, target: Target) -> Schedule:
+    """Codes that the first-level cache does not hold may lie in smaller blocks.
+
+    64 rows of `epsilon` take 0.7 of the time in blocks of 16 (a Xeon).
+    """
+    counts = bits.counts_of(forest, target.vendor)
+    block = 0 if bits.is_near(counts, ROWS) else counts.ns.rows_of_far
+    return _rows_together(forest, "ranked", target, block)
 
 
 def _rows_of_vectors(forest: Forest, target: Target) -> Choice | str:
@@ -350,6 +361,8 @@ def _rows_in_lanes(forest: Forest, target: Target) -> Choice | str:
     near, mean = _is_near(forest), forest.n_nodes // forest.n_trees
     if WIDE not in (target.abilities or ()):
         return f"this CPU, as far as known, has no {WIDE}"
+    if nanoseconds_of(target.vendor).in_lanes > 1:
+        return "rows that walk together are faster on this CPU"
     if near and not forest.has_vectors:
         return f"trees of {mean} nodes stay in the first-level cache"
     if forest.leaf_const is not None:
@@ -365,6 +378,36 @@ def _rows_in_lanes(forest: Forest, target: Target) -> Choice | str:
     sch = sch if near else sch.cache("tree", "stream")
     sch = sch.parallel("b0") if target.cores > 1 else sch
     return Choice(sch, f"loads of {LANES} rows hide each other; {smaller.reason}")
+
+
+def _rows_in_tiles(from_rows: int) -> Rule:
+    """A rule for batches of `from_rows` and more, on CPUs that fetch a tile faster than its nodes.
+
+    Where leaves hold one number, large blocks of rows share what they fetch of a tree as well.
+    """
+
+    def rows_in_tiles(forest: Forest, target: Target) -> Choice | str:
+        mean, hops = forest.n_nodes // forest.n_trees, int(forest.depths.sum())
+        if nanoseconds_of(target.vendor).in_tiles > 1:
+            return "nodes by themselves are faster on this CPU, as far as known"
+        if _is_near(forest) and not forest.has_vectors:
+            return f"trees of {mean} nodes stay in the first-level cache"
+        if from_rows >= LARGE and not forest.has_vectors:
+            return "rows of a large block share nodes"
+        if forest.derived or forest.row_dtype != "float32":
+            return "rows of float32 without sets of categories pay"
+        if hops > MOST_TILED or forest.n_nodes > MOST_TILED_NODES:
+            return f"{hops} hops and {forest.n_nodes} nodes, too many for tiles"
+        if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
+            return "slices of bits are faster"
+        sch = new_schedule(forest).tile_nodes(TILE).represent_as("sparse")
+        sch = sch.tile("batch", "b0", "b1", MANY)
+        inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+        sch = sch.reorder("b0", *inner, "b1").interleave("b1", WALKS_OF_VECTORS)
+        sch = sch.parallel("b0") if target.cores > 1 else sch
+        return Choice(sch, f"trees of {mean} nodes: {TILE} of them are fetched and decided at once")
+
+    return rows_in_tiles
 
 
 # -- blocks of rows: bytes out of registers ------------------------------------------------------
@@ -450,7 +493,8 @@ OF_ROWS: tuple[Rule, ...] = (
 
 def _rules_of_blocks(smallest: int, most: int) -> tuple[Rule, ...]:
     """Rules for batches of `smallest` rows and more, in blocks of up to `most`."""
-    return _rows_in_bits(smallest), _rows_in_lanes, _rows_in_large_blocks(most)
+    rest = (_rows_in_lanes, _rows_in_tiles(smallest), _rows_in_large_blocks(most))
+    return _rows_in_bits(smallest), *rest
 
 
 RULES: dict[int, tuple[Rule, ...]] = {
@@ -461,8 +505,8 @@ RULES: dict[int, tuple[Rule, ...]] = {
     ),
     PERMUTED: (_rows_permuted,),
     TOGETHER_BESIDE_TILES: (_rows_permuted, *OF_ROWS),
-    **{smallest: _rules_of_blocks(smallest, MANY) for smallest in FULL[:-1]},
-    FULL[-1]: _rules_of_blocks(FULL[-1], LARGE),
+    **{smallest: _rules_of_blocks(smallest, MANY) for smallest in FULL},
+    LARGE: _rules_of_blocks(LARGE, LARGE),
 }
 
 # -- a GPU: every row has a thread ----------------------------------------------------------------

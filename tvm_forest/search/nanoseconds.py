@@ -2,8 +2,8 @@
 
 takes: a vendor; gives: Nanoseconds.
 
-Measured, or fitted to searches of all points (`benchmarks/search.py`), with AVX-512; the ratios
-decide, not the size.
+Measured on Zen 4, and fitted to searches of all points (`benchmarks/search.py`) on a Xeon with AMX,
+both with AVX-512; the ratios decide, not the size.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ class Nanoseconds(NamedTuple):
             rows walk (random forests of 2 to 20 classes and depth 5 to 8).
         test_of_vectors: a test, for all rows of a block, in such a forest: hardly any node shares
             its test with another, so planes are far apart.
+        in_lanes: the time of rows in lanes, beside rows that walk together, where trees or leaves
+            are large.
+        in_tiles: the same of rows that walk together through tiles of 8 nodes.
+        near: bytes of the first-level cache.
+        rows_of_far: rows of a block where that cache does not hold the codes of 64; 0 for as many
+            as otherwise.
+        fewest: share of what a block of 256 rows by bits costs a batch of 64 to 127 rows, below
+            which blocks of 64 serve it.
     """
 
     hop: float
@@ -50,6 +58,11 @@ class Nanoseconds(NamedTuple):
     leaf_of_vector: float
     value_of_vector: float
     test_of_vectors: float
+    in_lanes: float
+    in_tiles: float
+    near: int
+    rows_of_far: int
+    fewest: float
 
 
 ZEN_4 = Nanoseconds(
@@ -69,6 +82,35 @@ ZEN_4 = Nanoseconds(
     leaf_of_vector=0.9,
     value_of_vector=0.15,
     test_of_vectors=8.0,
+    in_lanes=0.7,
+    in_tiles=1.04,
+    near=32 * 1024,
+    rows_of_far=0,
+    fewest=0.5,
+)
+
+XEON = Nanoseconds(
+    hop=0.67,
+    far_hop=0.73,
+    permuted=0.19,
+    permuted_column=0.0026,
+    slot=0.6,
+    selection=1.64,
+    united=0.3,
+    share={64: 0.72, 128: 0.63, 256: 0.72, 512: 1.0},
+    copied=0.03,
+    value=1.23,
+    wide_value=2.06,
+    leaf_by_bytes=0.12,
+    leaf=0.54,
+    leaf_of_vector=0.9,
+    value_of_vector=0.15,
+    test_of_vectors=8.0,
+    in_lanes=1.3,
+    in_tiles=0.7,
+    near=48 * 1024,
+    rows_of_far=16,
+    fewest=1.0,
 )
 
 
@@ -77,4 +119,4 @@ def nanoseconds_of(vendor: str) -> Nanoseconds:
     return BY_VENDOR.get(vendor, ZEN_4)
 
 
-BY_VENDOR = {"AuthenticAMD": ZEN_4}
+BY_VENDOR = {"AuthenticAMD": ZEN_4, "GenuineIntel": XEON}
