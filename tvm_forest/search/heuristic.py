@@ -42,8 +42,8 @@ TREES = 10
 packed 1.13 and 1.11 times slower, `letters` ranked 1.09 and 1.12, others 1.00 to 1.12."""
 
 TREES_IN_TILES = 16
-"""The same through tiles, which ask for less at a time, beside 10: 0.88 to 0.98 of the time on a Xeon
-(`skl_rf_clf`, `skl_rf_reg`, `airline`, `abalone`, `higgs`), 0.96 on Zen 4 by its prices."""
+"""The same through tiles, which ask for less at a time, beside 10: 0.89 to 0.98 of the time on a
+Xeon (`skl_rf_clf`, `skl_rf_reg`, `airline`, `abalone`, `higgs`), 0.96 on Zen 4 by its prices."""
 
 NEAR = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
