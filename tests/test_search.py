@@ -201,6 +201,17 @@ def test_what_is_measured_corrects_points_that_are_alike() -> None:
     assert spread[0] < 0.05 < spread[1] < spread[2] < before[2]
 
 
+def test_prices_that_are_far_off_are_trusted_less() -> None:
+    points = [Point(1, "packed", 64, "rows", 8, x) for x in ("loop", "depth", "peel")]
+    spreads = []
+    for second in (0.1, -1.5):
+        belief = Belief(points, np.zeros(3))
+        belief.learn(0, math.exp(0.1))
+        belief.learn(1, math.exp(second))
+        spreads.append(belief.now()[1][2])
+    assert spreads[1] > 3 * spreads[0]
+
+
 # -- strategies -----------------------------------------------------------------------------------
 
 
@@ -227,7 +238,7 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     hop = 1e-9 * batch * where.facts.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
-    assert len(asked) == len(set(asked)) <= max(3, len(times) // 20)
+    assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
     assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
 
 

@@ -118,7 +118,10 @@ class Belief:
         self.known[place] = math.log(hop) if hop < math.inf else failed
 
     def now(self) -> tuple[Array, Array]:
-        """Return float64 (P,) each: what is expected, and how far off that may be."""
+        """Return float64 (P,) each: what is expected, and how far off that may be.
+
+        Where the measured points are farther off than they should be, so may be the others.
+        """
         at = list(self.known)
         if not at:
             return self._expected, np.sqrt(np.diag(self._alike))
@@ -126,7 +129,8 @@ class Belief:
         weights = np.linalg.solve(known, self._alike[at])
         error = np.array([self.known[i] - self._expected[i] for i in at])
         spread = np.diag(self._alike) - np.sum(self._alike[at] * weights, axis=0)
-        return self._expected + error @ weights, np.sqrt(np.maximum(spread, 0.0))
+        off = max(1.0, float(error @ np.linalg.solve(known, error)) / len(at))
+        return self._expected + error @ weights, np.sqrt(np.maximum(off * spread, 0.0))
 
 
 def _distances(points: Sequence[Point]) -> Array:

@@ -38,7 +38,7 @@ class Strategy(Protocol):
         """Measure schedules of the space until there are no more, or `measure` says stop."""
 
 
-SHARE, FEWEST = 20, 3
+SHARE, FEWEST = 20, 2
 """Most measurements: one for so many points, or this many."""
 
 LEAST = 5
