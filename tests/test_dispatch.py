@@ -394,6 +394,22 @@ def test_codes_beyond_the_first_level_cache_lie_in_small_blocks(
     assert heuristic.default_schedules(WIDE, CPU)[16]["b0"].step == 64
 
 
+def test_single_rows_go_through_tiles_as_suits_the_vendor() -> None:
+    """What is in the caches is, on a Xeon, in complete trees; but not where they are large."""
+    chain: Any = functools.reduce(lambda tree, i: Split(0, float(i), 1.0, tree), range(24), 0.0)
+    found = {}
+    for name, forest in {"near": FOREST, "chain": forest_of([chain] * 5)}.items():
+        for vendor in ("AuthenticAMD", "GenuineIntel"):
+            sch = heuristic.default_schedules(forest, replace(CPU, vendor=vendor))[1]
+            found[name, vendor] = (len(sch.rewrites), sch.representation, sch["tree"].interleave)
+    assert found == {
+        ("near", "AuthenticAMD"): (1, "sparse", 16),
+        ("near", "GenuineIntel"): (1, "array", 4),
+        ("chain", "AuthenticAMD"): (1, "sparse", 16),
+        ("chain", "GenuineIntel"): (1, "sparse", 16),
+    }
+
+
 def test_a_named_cpu_and_given_abilities_have_no_vendor() -> None:
     assert Target().vendor == cpu_vendor()
     assert Target(options=(("mcpu", "znver4"),)).vendor == CPU.vendor == ""

@@ -268,7 +268,7 @@ def tune(
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.
         strategy: "heuristic", the default and what a cost model expects to be fastest, corrected
-            by the times so far, 6 to 20 schedules for each size, on a GPU Algorithm 1 of
+            by the times so far, 2 to 18 schedules for each size, on a GPU Algorithm 1 of
             SilvanForge; "exhaustive", all of a space of some hundreds, on a GPU thousands, in an
             order drawn by the seed; "beam", one directive at a time, on CPUs only.
         budget_s: seconds for all sizes together.

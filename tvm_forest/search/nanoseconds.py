@@ -35,6 +35,8 @@ class Nanoseconds(NamedTuple):
         in_lanes: the time of rows in lanes, beside rows that walk together, where trees or leaves
             are large.
         in_tiles: the same of rows that walk together through tiles of 8 nodes.
+        near_tiles: layout and number of trees together where a single row goes through tiles of a
+            model that stays in the caches, if the layout holds it.
         near: bytes of the first-level cache.
         rows_of_far: rows of a block where that cache does not hold the codes of 64; 0 for as many
             as otherwise.
@@ -60,6 +62,7 @@ class Nanoseconds(NamedTuple):
     test_of_vectors: float
     in_lanes: float
     in_tiles: float
+    near_tiles: tuple[str, int]
     near: int
     rows_of_far: int
     fewest: float
@@ -84,6 +87,7 @@ ZEN_4 = Nanoseconds(
     test_of_vectors=8.0,
     in_lanes=0.7,
     in_tiles=1.04,
+    near_tiles=("sparse", 16),
     near=32 * 1024,
     rows_of_far=0,
     fewest=0.5,
@@ -108,6 +112,7 @@ XEON = Nanoseconds(
     test_of_vectors=8.0,
     in_lanes=1.3,
     in_tiles=0.7,
+    near_tiles=("array", 4),
     near=48 * 1024,
     rows_of_far=16,
     fewest=1.0,
