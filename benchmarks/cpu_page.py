@@ -1,4 +1,4 @@
-"""Put the figures of `cpu.py` into docs/cpu.md and README.md.
+"""Put the figures of `cpu.py` into docs: a page for each vendor of CPUs, one of them in README.md.
 
     python benchmarks/cpu_page.py build/cpu/results.json [MORE ...]
 
@@ -17,8 +17,12 @@ from typing import Any
 
 import models
 import report
+from tvm_forest.target import cpu_vendor
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = {"AuthenticAMD": ("cpu.md", True), "GenuineIntel": ("cpu_intel.md", False)}
+"""In docs, by vendor, and whether its figures are those of README.md."""
+
 SHOWN = {
     "airline": ("airline, 100 trees of depth 8, 13 features", (1, 32, 4096)),
     "year": ("year, 100 trees of depth 0 to 8, 90 features", (1, 4096)),
@@ -71,6 +75,13 @@ def _short(us: float) -> str:
     return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
 
 
+def page_of(pages: dict[str, Any]) -> Any:
+    """Return what is named for the vendor of this CPU."""
+    if cpu_vendor() not in pages:
+        raise SystemExit(f"no page for CPUs of {cpu_vendor()!r} (have: {', '.join(pages)})")
+    return pages[cpu_vendor()]
+
+
 def write(path: Path, tables: dict[str, str]) -> None:
     """Put tables into a page."""
     text = path.read_text(encoding="utf-8")
@@ -87,16 +98,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path, help="results.json of one run or several")
     results = merged(parser.parse_args().results)
-    write(
-        ROOT / "docs" / "cpu.md",
-        {
-            "one thread": report.ours_and_best(results, 1, "ours"),
-            "means on one thread": report.means(results, 1),
-            "two threads": beside_each_other(results, 2),
-            "means on two threads": report.means(results, 2),
-        },
-    )
-    write(ROOT / "README.md", {"few": few(results)})
+    page, is_shown = page_of(PAGES)
+    tables = {
+        "one thread": report.ours_and_best(results, 1, "ours"),
+        "means on one thread": report.means(results, 1),
+        "two threads": beside_each_other(results, 2),
+        "means on two threads": report.means(results, 2),
+    }
+    write(ROOT / "docs" / page, tables)
+    if is_shown:
+        write(ROOT / "README.md", {"few": few(results)})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Put what `search.py` and `sensitivity.py` have found into docs/tuning.md.
+"""Put what `search.py` and `sensitivity.py` have found into the page of the CPU's vendor.
 
     python benchmarks/search_page.py [--records FOLDER]
 
@@ -16,6 +16,9 @@ import search
 import sensitivity
 from searches import RECORDS
 
+PAGES = {"AuthenticAMD": "tuning_amd.md", "GenuineIntel": "tuning_intel.md"}
+"""In docs."""
+
 
 def main() -> None:
     """Read results, write the page."""
@@ -30,7 +33,7 @@ def main() -> None:
         "summary": search.summary(found["results"], folder),
     }
     tables |= {title: sensitivity.text(x, "found for") for title, x in matrices.items()}
-    cpu_page.write(cpu_page.ROOT / "docs" / "tuning.md", tables)
+    cpu_page.write(cpu_page.ROOT / "docs" / cpu_page.page_of(PAGES), tables)
 
 
 if __name__ == "__main__":
