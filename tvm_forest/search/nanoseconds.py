@@ -2,7 +2,7 @@
 
 takes: a vendor; gives: Nanoseconds.
 
-Measured on Zen 4; of a Xeon with AMX, fitted to searches of all points (`benchmarks/search.py`), but
+Measured on Zen 4; of a Xeon with AMX fitted to searches of all points (`benchmarks/search.py`), but
 for what these do not tell. Both have AVX-512; the ratios decide, not the size.
 """
 
