@@ -28,6 +28,7 @@ DEEP = forest_of([CHAIN] * 5)
 CLASSES = drawn_forest(20, 4, base=(0.0, 0.5))
 TWO = Target(cores=2, abilities=frozenset({"avx2", "avx512f"}))
 VBMI = Target(abilities=frozenset({"avx512vbmi"}), cores=1)
+XEON = Target(abilities=frozenset({"avx512f", "avx512vbmi"}), vendor="GenuineIntel", cores=1)
 
 
 def space(batch: int = 256, forest: Any = MODEL, n_jobs: int | None = None) -> Space:
@@ -76,7 +77,7 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
 @pytest.mark.parametrize("forest", [MODEL, CLASSES, DEEP], ids=["one class", "two", "deep"])
 @pytest.mark.parametrize("batch", [1, 8, 12, 64, 256, 4096])
 @pytest.mark.parametrize("n_jobs", [1, None])
-@pytest.mark.parametrize("target", [TWO, VBMI], ids=["two cores", "permutes"])
+@pytest.mark.parametrize("target", [TWO, VBMI, XEON], ids=["two cores", "permutes", "Xeon"])
 def test_the_default_schedule_is_a_point(
     batch: int, forest: Any, n_jobs: int | None, target: Target
 ) -> None:
@@ -98,6 +99,10 @@ def test_so_it_is_where_trees_are_large(
     (default,) = (p for p, sch in found.points().items() if sch == found.default)
     assert (default.tile == 8) == (batch == 1 and default.layout == "sparse")
     assert (default.walks == "gather") == (batch >= 64 and padding == 0)
+    found = Space.of(forest, XEON, batch)
+    (default,) = (p for p, sch in found.points().items() if sch == found.default)
+    assert (default.tile == 8) == (batch < 2048)
+    assert default.walks != "gather"
 
 
 def test_a_point_has_the_schedule_that_the_space_lists() -> None:
