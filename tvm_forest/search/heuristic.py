@@ -26,7 +26,7 @@ from ..target import Target
 from . import bits
 from .nanoseconds import nanoseconds_of
 
-ROWS = 64
+ROWS = bits.ROWS
 """Rows of one block: they and one tree stay in the first-level cache together."""
 
 WALKS = 8
@@ -34,7 +34,7 @@ WALKS = 8
 times slower, 12 walks 1.1 times, `airline`, batch 4096, Zen 4)."""
 
 WALKS_OF_VECTORS = 16
-"""The same where leaves hold vectors, for such forests are large: 200 trees of 2,500 nodes and 3
+"""The same through tiles, and where leaves hold vectors, for such forests are large: 200 trees of 2,500 nodes and 3
 classes, batch 4096: 8 walks 1.2 times slower, and blocks of 64 rows, not of 256, 1.1 times."""
 
 TREES = 10
@@ -288,15 +288,19 @@ def _trees_sparse(forest: Forest, target: Target) -> Choice | str:
 # -- blocks of rows: rows walk together -----------------------------------------------------------
 
 
-def _rows_together(forest: Forest, layout: str, target: Target, block: int = 0) -> Schedule:
+def _rows_together(
+    forest: Forest, layout: str, target: Target, block: int = 0, tile: int = 1
+) -> Schedule:
     """Blocks of rows go through one tree after the other, so a tree is fetched once a block.
 
     Blocks run on all cores, if there is more than one.
     """
     block = block or (ROWS if _is_near(forest) and not forest.has_vectors else MANY)
-    sch = new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", block)
+    sch = new_schedule(forest)
+    sch = sch.tile_nodes(tile) if tile > 1 else sch
+    sch = sch.represent_as(layout).tile("batch", "b0", "b1", block)
     inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
-    walks = WALKS_OF_VECTORS if forest.has_vectors else WALKS
+    walks = WALKS_OF_VECTORS if forest.has_vectors or tile > 1 else WALKS
     sch = sch.reorder("b0", *inner, "b1").interleave("b1", walks)
     sch = _while_inside(sch, forest, "b1")
     return sch.parallel("b0") if target.cores > 1 else sch
@@ -412,12 +416,8 @@ def _rows_in_tiles(from_rows: int) -> Rule:
             return f"{hops} hops and {forest.n_nodes} nodes, too many for tiles"
         if isinstance(_rows_in_bits(FULL[-1])(forest, target), Choice):
             return "slices of bits are faster"
-        sch = new_schedule(forest).tile_nodes(TILE).represent_as("sparse")
-        sch = sch.tile("batch", "b0", "b1", LARGE if from_rows >= LARGE else MANY)
-        inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
-        sch = sch.reorder("b0", *inner, "b1").interleave("b1", WALKS_OF_VECTORS)
-        sch = _while_inside(sch, forest, "b1")
-        sch = sch.parallel("b0") if target.cores > 1 else sch
+        block = LARGE if from_rows >= LARGE else MANY
+        sch = _rows_together(forest, "sparse", target, block, TILE)
         return Choice(sch, f"trees of {mean} nodes: {TILE} of them are fetched and decided at once")
 
     return rows_in_tiles

@@ -34,7 +34,7 @@ class Nanoseconds(NamedTuple):
             its test with another, so planes are far apart.
         in_lanes: the time of rows in lanes, beside rows that walk together, where trees or leaves
             are large.
-        in_tiles: the same of rows that walk together through tiles of 8 nodes.
+        in_tiles: the same of rows that walk together through tiles of 8 nodes (Zen 4: by prices).
         near_tiles: layout and number of trees together where a single row goes through tiles of a
             model that stays in the caches, if the layout holds it.
         near: bytes of the first-level cache.
@@ -105,8 +105,8 @@ XEON = ZEN_4._replace(
     wide_value=2.06,
     leaf_by_bytes=0.12,
     leaf=0.54,
-    in_lanes=1.3,
-    in_tiles=0.7,
+    in_lanes=1.16,
+    in_tiles=0.8,
     near_tiles=("array", 4),
     near=48 * 1024,
     rows_of_far=16,
