@@ -34,8 +34,8 @@ WALKS = 8
 times slower, 12 walks 1.1 times, `airline`, batch 4096, Zen 4)."""
 
 WALKS_OF_VECTORS = 16
-"""The same through tiles, and where leaves hold vectors, for such forests are large: 200 trees of 2,500 nodes and 3
-classes, batch 4096: 8 walks 1.2 times slower, and blocks of 64 rows, not of 256, 1.1 times."""
+"""The same through tiles, and where leaves hold vectors, for such forests are large: 200 trees of
+2,500 nodes and 3 classes, batch 4096: 8 walks 1.2 times slower, blocks of 64 rows 1.1 times."""
 
 TREES = 10
 """Trees that a single row walks through together. Zen 4, batch 1, 8 and 16 trees beside 10: `year`
