@@ -12,10 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-# TVM would otherwise use half of the cores, and pin the calling thread to one of them.
-os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
-os.environ.setdefault("TVM_BIND_THREADS", "0")
-
 import numpy as np
 import tvm
 import tvm_ffi
@@ -25,14 +21,9 @@ from .forest import Array, Forest, by_target, labelled
 from .rows import to_rows, writable_view
 from .schedule import Schedule
 from .schedule_prims.batches import function_names, schedule_of, walked
-from .target import Target
-from .threads import (
-    MOST_THREADS,
-    STEPS_WORTH_A_THREAD,
-    check_n_jobs,
-    rows_of_one_thread,
-    set_threads,
-)
+from .target import Target, available_cores
+from .threads import STEPS_WORTH_A_THREAD, check_n_jobs, rows_of_one_thread
+from .threads.pool import POOL
 from .tir_gen.canonical import Output, result_dtype, result_names
 from .tir_gen.representation import takes_memberships
 
@@ -185,6 +176,8 @@ class Predictor:
         self, library: Any, arguments: dict[str, list[Any]], name: str, sch: Schedule
     ) -> _Function:
         parallel = [loop for loop in sch.loops() if loop.parallel]
+        if parallel:
+            POOL.serve(library)
         return _Function(
             library[name],
             library[name + PARALLEL] if parallel else None,
@@ -477,23 +470,29 @@ class Predictor:
         threads = self._threads(function, count, self.n_jobs if n_jobs is None else n_jobs)
         if not count:
             return
-        parallel = function.parallel is not None and threads > 1
-        if parallel:
-            set_threads(threads)
-        run = function.parallel if parallel else function.alone
         step = DERIVED_ROWS if function.is_wide else count
         prepare = self.forest.prepared if function.is_wide else self.forest.cleaned
         for begin in range(0, count, step):
             some = slice(begin, begin + step)
             ready = writable_view(prepare(rows[some]))
-            run(ready, *function.arguments, *(array[some] for array in outputs))
+            arguments = (ready, *function.arguments, *(array[some] for array in outputs))
+            if function.parallel is None or threads == 1:
+                function.alone(*arguments)
+            else:
+                self._run_parallel(function, arguments, threads)
+
+    def _run_parallel(self, function: _Function, arguments: tuple[Any, ...], threads: int) -> None:
+        """Run with helpers; while another call has them, on this thread if that adds up alike."""
+        helpers = min(threads, available_cores()) - 1  # more would only get in each other's way
+        with POOL.helpers(helpers, waits=not function.keeps_order) as ready:
+            (function.parallel if ready else function.alone)(*arguments)
 
     def _threads(self, function: _Function, n_rows: int, n_jobs: Any) -> int:
         if n_jobs is None:
             large = n_rows > function.block and n_rows * self._steps >= STEPS_WORTH_A_THREAD
             return self.target.cores if large else 1
         check_n_jobs("predict", n_jobs)
-        return self.target.cores if n_jobs == -1 else min(int(n_jobs), MOST_THREADS)
+        return self.target.cores if n_jobs == -1 else int(n_jobs)
 
 
 def tensors(

@@ -24,6 +24,10 @@ from ..runtime import Library
 from ..target import Target
 from . import cpu, cuda, opencl, rocm
 
+INTERFACE = 2
+"""Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
+"""
+
 BACKENDS = {kind.KIND: kind.backend for kind in (cuda, rocm, opencl)}
 """How kernels that were stored get onto a GPU, by kind of target."""
 
@@ -109,4 +113,5 @@ def _bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]
 
 
 def _machine() -> dict[str, Any]:
-    return {"tvm": tvm.__version__, "system": sys.platform, "machine": platform.machine()}
+    system = {"tvm": tvm.__version__, "system": sys.platform, "machine": platform.machine()}
+    return {**system, "interface": INTERFACE}

@@ -1,28 +1,21 @@
 """How many threads a call uses.
 
-takes: numbers of threads, parallel loops; gives: checks, and the size of TVM's pool.
+takes: numbers of threads, parallel loops; gives: checks; `pool` gives the threads.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
-from .errors import InputError
-from .nest import Loop
+from ..errors import InputError
+from ..nest import Loop
 
 STEPS_WORTH_A_THREAD = 85_000
 """Hops and leaves of a batch from which all cores are used by default: 96 rows of `airline` or
 `higgs` (100 trees of depth 8) take 65 us on one core of Zen 4, 45 to 52 us on two; fewer rows gain
 nothing."""
-
-MOST_THREADS = 1024
-"""More are taken as so many; TVM fails to count 2**31."""
-
-_pool = threading.local()
 
 
 def rows_of_one_thread(parallel: list[Loop]) -> int:
@@ -40,10 +33,3 @@ def check_n_jobs(where: str, n_jobs: Any) -> None:
             f"{where}: argument 'n_jobs': {n_jobs!r} is no number of threads; use 1 or more, "
             "-1 for all cores, or None"
         )
-
-
-def set_threads(count: int) -> None:
-    """Set the size of the calling thread's pool; TVM keeps one for each."""
-    if getattr(_pool, "count", None) != count:
-        tvm_ffi.get_global_func("runtime.config_threadpool")(1, count)
-        _pool.count = count

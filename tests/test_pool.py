@@ -1,0 +1,239 @@
+"""The threads that help with parallel loops."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.threads.pool import POOL, Pool
+
+FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
+START = tvm_forest.new_schedule(FOREST)
+BY_ROWS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1").parallel("b0")
+BY_TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
+ROWS = hard_rows(FOREST, 400, seed=5)
+MARGINS = FOREST.predict_reference(ROWS)
+TASKS = Path("/proc/self/task")
+
+Task = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+Launch = ctypes.CFUNCTYPE(ctypes.c_int32, Task, ctypes.c_void_p, ctypes.c_int32)
+DEADLINE = 60.0
+"""Seconds after which what hangs has failed."""
+
+
+@pytest.fixture(scope="module")
+def by_rows() -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST, schedule=BY_ROWS)
+
+
+@pytest.fixture(scope="module")
+def by_trees() -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST, schedule=BY_TREES, exact=False)
+
+
+def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
+    """Run tasks as compiled code does it."""
+    launch = Launch(pool.launcher)
+    with pool.helpers(helpers, waits=True):
+        return launch(Task(lambda number, group, data: task(number)), None, 0)
+
+
+def ends_well(function: Callable[[], bool]) -> bool:
+    """Whether a function is true in a process that is forked now, and does not hang there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if function() else 1)
+        finally:  # an exception shall not run the tests twice
+            os._exit(2)
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+def is_right(predictor: tvm_forest.Predictor) -> bool:
+    found = predictor.predict_margin(ROWS, n_jobs=2)
+    return bool(np.all(np.abs(found - MARGINS) <= predictor.tolerance(ROWS)))
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 3])
+def test_each_task_runs_once(helpers: int) -> None:
+    done = list[int]()
+    for _ in range(50):
+        done.clear()
+        assert launched(POOL, helpers, lambda number: done.append(number) or 0) == 0
+        assert Counter(done) == Counter(range(4 * (helpers + 1) if helpers else 1))
+
+
+def test_helpers_take_tasks() -> None:
+    """Each of two tasks waits for the other, so two threads must be there."""
+    meeting = threading.Barrier(2, timeout=DEADLINE)
+
+    def meet(number: int) -> int:
+        if number < 2:
+            meeting.wait()
+        return 0
+
+    for _ in range(20):
+        assert launched(POOL, 1, meet) == 0
+
+
+def test_helpers_that_sleep_are_woken() -> None:
+    pool = Pool()
+    launched(pool, 2, lambda number: 0)
+    end = time.monotonic() + DEADLINE
+    while not all(helper.sleeps for helper in pool.started):
+        assert time.monotonic() < end, "helpers look for tasks for ever"
+        time.sleep(0.001)
+    meeting = threading.Barrier(3, timeout=DEADLINE)
+    assert launched(pool, 2, lambda number: meeting.wait() and 0 if number < 3 else 0) == 0
+
+
+def test_a_task_that_fails_fails_the_loop() -> None:
+    done = list[int]()
+    assert launched(POOL, 1, lambda number: done.append(number) or -(number == 5)) == -1
+    assert sorted(done) == list(range(8))
+    assert launched(POOL, 1, lambda number: 0) == 0
+
+
+def test_a_loop_inside_a_loop_runs_on_its_thread() -> None:
+    launch, outer = Launch(POOL.launcher), list[set[str]]()
+
+    def nested(number: int) -> int:
+        names = set[str]()
+        inner = Task(lambda *_: names.add(threading.current_thread().name) or 0)
+        result = launch(inner, None, 0)
+        outer.append(names | {threading.current_thread().name})
+        return int(result)
+
+    assert launched(POOL, 1, nested) == 0
+    assert {len(names) for names in outer} == {1}
+
+
+# -- many callers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not list threads under /proc")
+def test_threads_that_end_leave_no_threads_behind(by_rows: Any, by_trees: Any) -> None:
+    for predictor in (by_rows, by_trees):
+        assert is_right(predictor)
+        before = len(list(TASKS.iterdir()))
+        for _ in range(25):
+            with ThreadPoolExecutor(4) as callers:
+                assert all(callers.map(is_right, [predictor] * 4))
+        end = time.monotonic() + DEADLINE  # a thread may be listed for a moment after its end
+        while len(list(TASKS.iterdir())) > before:
+            assert time.monotonic() < end, "threads of the callers are left"
+
+
+def test_while_a_call_has_the_helpers_others_run_on_their_own_threads(by_rows: Any) -> None:
+    with POOL.helpers(1, waits=True), ThreadPoolExecutor(1) as other:
+        assert other.submit(is_right, by_rows).result(DEADLINE)
+
+
+def test_a_call_whose_sums_depend_on_it_waits_for_the_helpers(by_trees: Any) -> None:
+    """Alone, it would add up in another order than usual."""
+    usual = by_trees.predict_margin(ROWS, n_jobs=2)
+    with ThreadPoolExecutor(1) as other:
+        with POOL.helpers(1, waits=True):
+            asked = other.submit(by_trees.predict_margin, ROWS, 2)
+            with pytest.raises(TimeoutError):
+                asked.result(0.05)
+        assert np.array_equal(asked.result(DEADLINE), usual)
+
+
+def test_no_thread_to_be_had_is_no_failure(by_rows: Any, monkeypatch: Any) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done = list[int]()
+    assert launched(pool, 1, lambda number: done.append(number) or 0) == 0
+    assert done == [0]
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+
+
+@needs_fork
+@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
+def test_a_forked_process_runs_parallel_loops(how: str, request: pytest.FixtureRequest) -> None:
+    predictor = request.getfixturevalue(how)
+    assert is_right(predictor)
+    assert all(ends_well(lambda: all(is_right(predictor) for _ in range(5))) for _ in range(3))
+    assert is_right(predictor)
+
+
+@needs_fork
+def test_a_fork_in_the_middle_of_another_threads_call_is_no_trap(by_trees: Any) -> None:
+    with ThreadPoolExecutor(1) as other:
+        begun, ended = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with POOL.helpers(1, waits=True):
+                begun.set()
+                ended.wait(DEADLINE)
+
+        held = other.submit(hold)
+        begun.wait(DEADLINE)
+        well = ends_well(lambda: is_right(by_trees))
+        ended.set()
+        held.result(DEADLINE)
+    assert well
+
+
+@needs_fork
+def test_the_child_of_a_forked_process_has_helpers_too(by_rows: Any) -> None:
+    assert is_right(by_rows)
+    assert ends_well(lambda: is_right(by_rows) and ends_well(lambda: is_right(by_rows)))
+
+
+inherited = list[Any]()
+"""What workers of multiprocessing find in their memory."""
+
+
+def _is_right(_: int) -> bool:
+    return is_right(inherited[-1])
+
+
+@needs_fork
+@pytest.mark.slow
+def test_workers_of_multiprocessing_predict_in_parallel(by_rows: Any) -> None:
+    assert is_right(by_rows)
+    inherited.append(by_rows)
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        assert workers.map_async(_is_right, range(8)).get(DEADLINE) == [True] * 8
+
+
+def test_the_settings_of_tvm_stay_as_they_are() -> None:
+    code = "import os; old = dict(os.environ); import tvm_forest.runtime; print(old == os.environ)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
