@@ -18,6 +18,8 @@ from tvm_forest.forest_passes.plain import plain
 from tvm_forest.forest_passes.slicing import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.target import parse_target
+from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import planes, representation, selections
 
 BLOCKS = (64, 128, 256, 512)
@@ -159,6 +161,19 @@ def test_older_cpus_get_code_of_their_own(mcpu: str) -> None:
         return
     rows = hard_rows(forest, 150)
     assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mcpu", ["skylake", "cascadelake", "icelake-server"])
+def test_leaves_are_not_looked_up_by_gathers(mcpu: str, monkeypatch: Any) -> None:
+    """LLVM takes the gathers of these CPUs for fast."""
+    monkeypatch.setattr(cpu, "_check_cpu", lambda *_: None)  # the code is read, and not run
+    target = parse_target({"kind": "llvm", "mcpu": mcpu})
+    forest = drawn_forest(20, 6)
+    mod = tvm_forest.lower(forest, sliced(forest, 256).parallel("b0"), target).after
+    assembly = cpu.compile_module(mod, cpu.tvm_target(target)).mod.inspect_source("asm")
+    assert "predict_parallel" in assembly and "ymm" in assembly
+    assert "gather" not in assembly
 
 
 @pytest.mark.slow

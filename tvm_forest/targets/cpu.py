@@ -23,7 +23,8 @@ OPTIONS = ("mcpu", "num-cores", "opt-level", "vector-width")
 machine, or are found wrong by LLVM only while it compiles."""
 
 TUNING = (
-    *("allow-", "branch", "false-deps-", "fast", "idiv", "lea-", "macrofusion", "no-bypass-"),
+    *("allow-", "branch", "ermsb", "false-deps-", "fast", "fsrm", "idiv", "lea-", "macrofusion"),
+    "no-bypass-",
     *("pad-short-", "prefer-", "sbb-dep-", "slow-", "tuning-", "use-", "vzeroupper"),
 )
 """How features of LLVM begin that say what is fast on a CPU, and not what it can do."""
@@ -31,6 +32,12 @@ TUNING = (
 NO_SLP = "-vectorize-slp:bool=0"
 """Interleaved walks look alike, and LLVM's SLP vectoriser packs them into vectors whose lanes it
 then takes apart again for every address: 1.6 times slower on `airline` (Zen 4, batch 4096)."""
+
+NO_LOOPS = "-vectorize-loops:bool=0"
+"""LLVM's loop vectoriser makes gathers of the look-ups of leaves, where it takes gathers for fast:
+1.6 to 2.2 times slower on `airline` and `higgs` (code for cascadelake on Zen 4, 64 rows and more).
+Intel's gathers are slow since the microcode of 2023. What a schedule wants as vectors is written as
+vectors, and stays so."""
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
@@ -48,9 +55,9 @@ def tvm_target(target: Target) -> tvm.target.Target:
     spec = target.host()
     _check_options(spec)
     spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
-    spec["cl-opt"] = [NO_SLP]
     try:
-        made = tvm.target.Target(spec)
+        gathers = "fast-gather" in abilities(tvm.target.Target(spec))
+        made = tvm.target.Target({**spec, "cl-opt": [NO_SLP, NO_LOOPS] if gathers else [NO_SLP]})
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"{WHERE}: TVM refuses {target.host()}: {reason}") from None
