@@ -171,6 +171,19 @@ TINY = [value for value in EDGES if value == value] + [-0.0, 5e-324, -5e-324, 1e
 MODELS["tiny_thresholds"] = lru_cache(partial(made_up, [0, 2, 8, 10], TINY))
 MODELS["tiny_thresholds_missing_zero"] = lru_cache(partial(made_up, [4, 6], TINY))
 MODELS["mixed_missing"] = lru_cache(partial(made_up, [0, 2, 8, 10], [-1.0, 0.0, 1.0, 20.0]))
+FAR = [np.inf, -np.inf, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308, 3.5e38, 0.5]
+MODELS["far_thresholds"] = lru_cache(partial(made_up, [0, 2, 8, 10], FAR))
+MODELS["far_thresholds_missing_zero"] = lru_cache(partial(made_up, [4, 6], FAR))
+
+
+@model
+def telling_holes() -> Any:
+    """A model that asks whether values are missing: LightGBM writes the threshold inf for it."""
+    rows = with_holes()
+    target = np.isnan(rows) @ np.array([9.0, 0, 0, 0, 5, 2])
+    booster = train(target, rows, **CATEGORICAL | {"categorical_feature": [5]})
+    assert re.search("threshold=.*inf", booster.model_to_string())
+    return booster
 
 
 @lru_cache

@@ -60,6 +60,7 @@ DAMAGES = {
     "a leaf that is none": ("leaf_value", "leaf_value=nan", "'leaf_value': nan is out of range"),
     "a threshold too few": ("threshold", without_a_number, "10 numbers where 11 are expected"),
     "a threshold in words": ("threshold", "threshold=a", "'threshold': expected numbers"),
+    "a threshold that is none": ("threshold", "threshold=nan", "'threshold': nan is out of range"),
     "an unknown missing type": ("decision_type", "decision_type=12", "12 is out of range"),
     "a child that is no node": ("left_child", "left_child=" + "11 " * 11, "no inner node 11"),
     "a child beyond the leaves": ("left_child", "left_child=" + "-13 " * 11, "has left child 23"),

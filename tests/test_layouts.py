@@ -12,13 +12,14 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from models import MODELS
-from schedules import check_results, odd_forest
+from schedules import check_results, in_blocks, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest_passes.narrowing import narrow_thresholds
 from tvm_forest.forest_passes.ordering import depth_first
 from tvm_forest.forest_passes.tiling import tile_nodes
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.memory import WALKED
 from tvm_forest.tir_gen import complete, representation
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
@@ -50,6 +51,19 @@ def check_layout(forest: Forest, layout: str, walk: str) -> None:
 def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
     forest = forest_of([Split(0, 0.5, 1.0, Split(1, 0.1, 3.0, 4.0, True)), 0.25], base=[0.5])
     check_layout(forest, layout, "3 trees")
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, *WALKED])
+def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
+    """LightGBM splits at inf where it asks whether a value is missing."""
+    dtype = "float32" if layout == "packed" else "float64"
+    forest = drawn_forest(6, 4, seed=5, dtype=dtype, comparison="<=")
+    far = np.array([np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).min, 0.5], dtype)
+    forest = replace(forest, threshold=np.resize(far, forest.n_nodes))
+    if layout in WALKED:
+        check_results(forest, in_blocks(forest, layout, 64), (7, 65), jobs=(1,))
+    else:
+        check_layout(forest, layout, "4 lanes")
 
 
 @pytest.mark.slow

@@ -217,12 +217,15 @@ def _tree(block: str, number: int, where: str) -> dict[str, str]:
 
 
 def _numbers(where: str, key: str, words: Iterable[str]) -> Array:
-    """Parse integers within their bounds, int64, or finite numbers, float64."""
+    """Parse integers within their bounds, int64, or finite numbers, float64.
+
+    Thresholds may be infinite: LightGBM writes "inf" where a node asks whether a value is missing.
+    """
     bounds = _NUMBERS.get(key, _COUNT)
     try:
         if bounds is None:
             values: Array = np.fromiter(map(float, words), np.float64)
-            good = np.isfinite(values)
+            good = ~np.isnan(values) if key == "threshold" else np.isfinite(values)
         else:
             values = np.fromiter(map(int, words), np.int64)
             good = (values >= bounds[0]) & (values < bounds[1])
