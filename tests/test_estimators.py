@@ -3,29 +3,42 @@
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 
 pytest.importorskip("sklearn", minversion="1.6")
 
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_outlier_detector
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import models
 import tvm_forest
 from tvm_forest import ForestClassifier, ForestRegressor, InputError, UnsupportedModel
-from tvm_forest.estimators import CHECKS_OF_TRAINING
+from tvm_forest.estimators import CHECKS_OF_TRAINING, METHODS
 
 CHECKED = {ForestClassifier: RandomForestClassifier, ForestRegressor: RandomForestRegressor}
 ROWS = models.data()[0]
@@ -84,16 +97,118 @@ def test_a_classifier_of_several_targets_gives_lists_as_its_model_does() -> None
     assert [part.tolist() for part in found.classes_] == [[0, 1, 2], [0, 7]]
 
 
-def test_a_booster_has_classes_by_number_and_margins_for_decisions() -> None:
+def test_a_booster_has_classes_by_number_and_no_decisions_as_its_classifier() -> None:
     booster = models.MODELS["logistic"]()
     found = ForestClassifier(booster)
     likely = models.values(booster, ROWS)[:, 0]
     np.testing.assert_allclose(found.predict_proba(ROWS)[:, 1], likely, rtol=1e-6)
     np.testing.assert_array_equal(found.predict(ROWS), found.predict_proba(ROWS)[:, 1] > 0.5)
-    np.testing.assert_array_equal(
-        found.decision_function(ROWS), models.margins(booster, ROWS)[:, 0]
-    )
+    assert not hasattr(found, "decision_function")
     assert found.classes_.tolist() == [0, 1]
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "random forest": lambda: RandomForestClassifier(4, max_depth=3, n_jobs=1, random_state=0),
+    "tree": lambda: DecisionTreeClassifier(max_depth=3, random_state=0),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=4, random_state=0),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=4, random_state=0),
+    "lightgbm": lambda: lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, n_jobs=1),
+    "xgboost": lambda: xgboost.XGBClassifier(n_estimators=4, n_jobs=1),
+    "isolation": lambda: IsolationForest(n_estimators=8, contamination=0.2, random_state=0),
+}
+OTHERS = [name for name in SOURCES if name != "isolation"]
+
+
+@lru_cache
+def source(name: str, classes: int = 2) -> Any:
+    return SOURCES[name]().fit(ROWS, models.labels(classes))
+
+
+def compiled(model: Any) -> ForestClassifier:
+    """Compile with a plain schedule, which takes a tenth of the time of the default one."""
+    return ForestClassifier(model, tvm_forest.new_schedule(tvm_forest.load(model)))
+
+
+def check_methods(found: ForestClassifier, model: Any) -> None:
+    for name in METHODS:
+        assert hasattr(found, name) == hasattr(model, name), name
+    for name in set(METHODS[2:]) & set(dir(model)):
+        own, ours = getattr(model, name)(ROWS), getattr(found, name)(ROWS)
+        assert own.shape == ours.shape
+        assert own.tobytes() == ours.tobytes(), name
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_classifier_has_the_methods_of_its_source_with_their_bits(
+    name: str, classes: int
+) -> None:
+    found = compiled(source(name, classes))
+    check_methods(found, source(name, classes))
+    check_methods(pickle.loads(pickle.dumps(found)), source(name, classes))
+
+
+@pytest.mark.parametrize("name", ["random forest", "boosting", "histogram", "isolation"])
+def test_a_forest_that_was_loaded_has_the_decisions_of_its_source(name: str) -> None:
+    found = compiled(tvm_forest.load(source(name)))
+    assert hasattr(found, "decision_function") == hasattr(source(name), "decision_function")
+    assert hasattr(found, "score_samples") == hasattr(source(name), "score_samples")
+    if hasattr(found, "decision_function"):
+        assert np.array_equal(found.decision_function(ROWS), source(name).decision_function(ROWS))
+
+
+def test_two_margins_of_two_classes_are_both_returned() -> None:
+    model = lightgbm.LGBMClassifier(
+        n_estimators=4, verbose=-1, n_jobs=1, objective="multiclassova", num_class=2
+    ).fit(ROWS, models.labels(2))
+    if hasattr(model, "decision_function"):  # since LightGBM 4.7
+        check_methods(compiled(model), model)
+
+
+def test_decisions_of_an_average_of_lightgbm_are_refused() -> None:
+    model = lightgbm.LGBMClassifier(
+        n_estimators=4, verbose=-1, boosting="rf", bagging_freq=1, bagging_fraction=0.5
+    ).fit(ROWS, models.labels(2))
+    if hasattr(model, "decision_function"):
+        with pytest.raises(UnsupportedModel, match="use predict_proba"):
+            compiled(model).decision_function(ROWS)
+
+
+def test_an_isolation_forest_is_a_detector_of_outliers() -> None:
+    found = compiled(source("isolation"))
+    assert is_outlier_detector(found)
+    assert not is_classifier(found)
+    assert np.array_equal(found.predict(ROWS), source("isolation").predict(ROWS))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_calibrated_probabilities_are_those_of_the_calibrated_source(name: str) -> None:
+    target = models.labels(2)
+    own, ours = (
+        CalibratedClassifierCV(FrozenEstimator(model)).fit(ROWS, target).predict_proba(ROWS)
+        for model in (source(name), compiled(source(name)))
+    )
+    np.testing.assert_allclose(ours, own, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_ensembles_and_scorers_find_in_a_compiled_forest_what_they_find_in_its_source(
+    name: str,
+) -> None:
+    target, model = models.labels(2), source(name)
+    pair = [("own", FrozenEstimator(model)), ("ours", compiled(model))]
+    own, ours = (
+        StackingClassifier([one], cv="prefit").fit(ROWS, target).predict_proba(ROWS) for one in pair
+    )
+    np.testing.assert_allclose(ours, own, rtol=1e-5)
+    own, ours = (VotingClassifier([one], voting="soft").fit(ROWS, target) for one in pair)
+    np.testing.assert_allclose(ours.predict_proba(ROWS), own.predict_proba(ROWS), rtol=1e-5)
+    own, ours = (VotingClassifier([one]).fit(ROWS, target).predict(ROWS) for one in pair)
+    np.testing.assert_array_equal(ours, own)
+    for scoring in ("roc_auc", "neg_log_loss"):
+        own, ours = (cross_val_score(one, ROWS, target, scoring=scoring, cv=3) for _, one in pair)
+        np.testing.assert_allclose(ours, own, rtol=1e-5)
 
 
 def test_a_regressor_predicts_and_scores() -> None:

@@ -8,6 +8,7 @@ imported here and nowhere else, when one of these classes is first used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,18 +16,19 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from . import api
 from .errors import InputError, UnsupportedModel
-from .forest import Array, Forest, by_target
+from .forest import Array, Forest, apply_link, by_target
 from .runtime import PROBABILITIES, Predictor
 from .schedule_prims.batches import Schedules
 
 _COLUMNS = """
     check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
-    check_decision_proba_consistency check_dict_unchanged check_dont_overwrite_parameters
-    check_estimator_sparse_array check_estimator_sparse_matrix check_estimator_sparse_tag
+    check_dict_unchanged check_dont_overwrite_parameters check_estimator_sparse_array
+    check_estimator_sparse_matrix check_estimator_sparse_tag
     check_estimators_dtypes check_estimators_fit_returns_self check_estimators_overwrite_params
     check_estimators_pickle check_f_contiguous_array_estimator check_fit2d_1feature
     check_fit2d_predict1d check_fit_check_is_fitted check_fit_idempotent check_fit_score_takes_y
@@ -50,6 +52,31 @@ CHECKS_OF_TRAINING: dict[str, str] = {
 }
 """The checks of `sklearn.utils.estimator_checks` that do not apply to an estimator which does not
 train, and why. It passes all others."""
+
+METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
+"""What a classifier has if the estimator that it was compiled from has it: what is wrapped around a
+classifier, such as a calibration, asks for the methods that are there."""
+
+
+def _methods(model: Any, forest: Forest) -> frozenset[str]:
+    """Return which methods the source estimator has; a file or a booster has probabilities."""
+    if hasattr(model, "get_params"):
+        return frozenset(name for name in METHODS if hasattr(model, name))
+    if forest.link == "isolation":
+        return frozenset(METHODS[2:])
+    by_margin = forest.source.startswith("scikit") and forest.label_rule != "argmax_probability"
+    return frozenset(METHODS[: 3 if by_margin else 2])
+
+
+def _if_in_source(name: str) -> Callable[[Any], Any]:
+    """Make a method one that only a compiled model has whose source has it."""
+
+    def is_there(estimator: _ForestEstimator) -> bool:
+        if estimator.model is None:
+            return name == "predict_proba"
+        return estimator.forest_ is not None and name in estimator._loaded[2]
+
+    return available_if(is_there)
 
 
 class _ForestEstimator(BaseEstimator):
@@ -105,9 +132,9 @@ class _ForestEstimator(BaseEstimator):
             raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
         known = self.__dict__.get("_loaded")
         if known is None or known[0] is not self.model:
-            known = self._loaded = (self.model, self._checked(api.load(self.model)))
-        forest: Forest = known[1]
-        return forest
+            forest = self._checked(api.load(self.model))
+            known = self._loaded = (self.model, forest, _methods(self.model, forest))
+        return known[1]
 
     @property
     def predictor_(self) -> Predictor:
@@ -195,9 +222,9 @@ class _ForestEstimator(BaseEstimator):
         """Pickle the Forest in place of the model, so that no training library is needed again."""
         state = dict(super().__getstate__())
         built = state.pop("_built", None)
-        state.pop("_loaded", None)
         if self.model is not None:
-            state["model"] = self.forest_
+            forest = state["model"] = self.forest_
+            state["_loaded"] = (forest, forest, self._loaded[2])
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
             wanted, predictor = self._built
@@ -244,6 +271,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             return labels
         return [part[0] for part in by_target(labels[None, :], forest)]
 
+    @_if_in_source("predict_proba")
     def predict_proba(self, X: Any) -> Array | list[Array]:
         """Predict the probability of every class, (R, C); a list of these for several targets.
 
@@ -253,20 +281,41 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         """
         return self.predictor_.predict_proba(self._rows(X), self.n_jobs)
 
+    @_if_in_source("predict_log_proba")
     def predict_log_proba(self, X: Any) -> Array | list[Array]:
         """Predict the logarithm of the probability of every class, as `predict_proba` does."""
         likely = self.predict_proba(X)
         with np.errstate(divide="ignore"):
             return list(map(np.log, likely)) if isinstance(likely, list) else np.log(likely)
 
+    @_if_in_source("decision_function")
     def decision_function(self, X: Any) -> Array:
-        """Predict margins, (R,) for two classes and (R, C) for more.
+        """Predict margins, (R,) for two classes and (R, C) for more; below 0 lie outliers.
 
-        Where a model has a margin for each of two classes, the second less the first.
+        Raises:
+            UnsupportedModel: a random forest of LightGBM, whose sums are not kept.
+            NotFittedError, ValueError: see `predict`.
         """
-        margin = self.predictor_.predict_margin(self._rows(X), self.n_jobs)
-        two = margin.ndim == 2 and len(self.classes_) == margin.shape[1] == 2
-        return margin[:, 1] - margin[:, 0] if two else margin
+        if self.forest_.score_offset is not None:
+            return self.score_samples(X) - self.forest_.score_offset
+        if self.forest_.aggregate == "average":
+            raise UnsupportedModel(
+                f"decision_function: the model '{self.forest_.source}' is an average, of which "
+                "LightGBM returns the sum; use predict_proba"
+            )
+        return self.predictor_.predict_margin(self._rows(X), self.n_jobs)
+
+    @_if_in_source("score_samples")
+    def score_samples(self, X: Any) -> Array:
+        """Score rows as an isolation forest does, (R,): the lower, the more abnormal."""
+        lengths = self.predictor_.predict_margin(self._rows(X), self.n_jobs)
+        return apply_link("isolation", lengths, self.forest_.link_scale)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.model is not None and self.forest_.link == "isolation":
+            tags.estimator_type, tags.classifier_tags = "outlier_detector", None
+        return tags
 
     def _checked(self, forest: Forest) -> Forest:
         if forest.labels is not None:

@@ -72,6 +72,7 @@ class Forest:
         link: what turns margins into values.
         link_scale: what margins are multiplied with before a sigmoid, or divided by before a
             "halving", `2 ** -margin`, or an "isolation", `-(2 ** -margin)`.
+        score_offset: what `decision_function` of an isolation forest takes off its values; or None.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
@@ -128,6 +129,7 @@ class Forest:
     aggregate: Aggregate = "sum"
     link: Link = "identity"
     link_scale: float = 1.0
+    score_offset: float | None = None
     value_dtype: str | None = None
     label_rule: LabelRule = "none"
     label_cut: float = 0.0
@@ -282,7 +284,7 @@ class Forest:
             if entry.name in ("tile", "tile_size", "hits"):
                 continue
             value = getattr(self, entry.name)
-            if value is None and entry.name in LINEAR_FIELDS:
+            if value is None and entry.name in (*LINEAR_FIELDS, "score_offset"):
                 continue  # so that plain models keep the signature that files of old versions hold
             digest.update(entry.name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:

@@ -329,6 +329,7 @@ def _load_isolation(model: Any, where: str) -> Forest:
         base_score=np.zeros(1),
         link="isolation",
         link_scale=scale,
+        score_offset=float(model.offset_),
         label_rule="cut",
         label_cut=_inlier_from(scale, float(model.offset_)),
         labels=np.array([-1, 1]),
