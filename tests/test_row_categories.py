@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import lightgbm
@@ -17,6 +18,8 @@ from bad_inputs import FOREST, ROWS
 from bad_rows import LABELLED, LABELS, STRICT, held
 from forests import forest_of
 from test_inputs import equal_bits
+from tvm_forest.errors import InputError
+from tvm_forest.frontends import load
 from tvm_forest.rows import to_rows
 
 TAKEN = ["high", None, "none", "top", "low"]
@@ -130,3 +133,59 @@ def test_xgboost_numbers_categories_the_same_way_and_refuses_unknown_ones(kind: 
     known = known.assign(height=known["height"].cat.set_categories(["none", "low", "high"]))
     answer = model.predict(xgboost.DMatrix(known, enable_categorical=True))
     assert equal_bits(answer, model.inplace_predict(to_rows(known, LABELLED)))
+
+
+KNOWN: dict[str, list[Any]] = {
+    "bools": [False, True],
+    "bools in another order": [True, False],
+    "integers": [0, 1],
+    "integers in another order": [1, 0],
+    "floats": [0.0, 1.0],
+    "texts": ["0", "1"],
+    "integers beyond float64": [2**53, 2**53 + 1],
+}
+GIVEN: dict[str, Callable[[], Any]] = {
+    "bools": lambda: pd.Categorical([True, False, None]),
+    "bools of numpy in objects": lambda: pd.Categorical(np.array([True, False, None], object)),
+    "nullable bools": lambda: pd.Categorical(pd.array([True, False, None], "boolean")),
+    "integers": lambda: pd.Categorical([1, 0, None]),
+    "integers backwards": lambda: pd.Categorical([1, 0, None], categories=[1, 0]),
+    "small integers": lambda: pd.Categorical(np.array([1, 0, 1], np.int8)),
+    "nullable integers": lambda: pd.Categorical(pd.array([1, 0, None], "Int64")),
+    "integers in order": lambda: pd.Categorical([1, 0, None], categories=[0, 1, 2], ordered=True),
+    "floats": lambda: pd.Categorical([1.0, 0.0, np.nan]),
+    "large floats": lambda: pd.Categorical([2.0**53, 2.0**53 + 2, np.nan]),
+    "large integers": lambda: pd.Categorical([2**53 + 1, 2**53, None]),
+    "texts": lambda: pd.Categorical(["1", "0", None]),
+    "texts of pandas": lambda: pd.Categorical(pd.array(["1", "0", None], "string")),
+    "words": lambda: pd.Categorical(["True", "False", "1.0"]),
+    "labels of all kinds": lambda: pd.Categorical(np.array([1, "1", 0.5], object)),
+}
+
+
+@lru_cache
+def lightgbm_on(known: str) -> Any:
+    """A model that tells two categories apart."""
+    place = np.arange(200) % 2
+    column = pd.Categorical.from_codes(place, KNOWN[known])
+    params = {"verbose": -1, "min_data_per_group": 1, "cat_smooth": 0, "num_threads": 1}
+    return lightgbm.train(params, lightgbm.Dataset(pd.DataFrame({"c": column}), place * 3.0), 2)
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("known", KNOWN)
+def test_labels_of_other_types_are_those_that_lightgbm_finds(known: str, given: str) -> None:
+    model, frame = lightgbm_on(known), pd.DataFrame({"c": GIVEN[given]()})
+    forest = load(model)
+    assert equal_bits(
+        forest.predict_reference(to_rows(frame, forest))[:, 0], np.asarray(model.predict(frame))
+    )
+
+
+def test_a_bool_is_no_number_among_the_labels_of_xgboost() -> None:
+    rows = pd.DataFrame({"c": pd.Categorical(np.arange(100) % 2)})
+    model = xgboost.XGBRegressor(n_estimators=2, n_jobs=1, enable_categorical=True).fit(
+        rows, np.arange(100) % 2
+    )
+    with pytest.raises(InputError, match="row 0, column 'c' is True, a category that the model"):
+        to_rows(pd.DataFrame({"c": pd.Categorical([True, False])}), load(model))

@@ -87,6 +87,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
         known = forest.category_names.get(i)
         if column.labels is not None and seen < len(forest.pandas_categories):
             known = forest.pandas_categories[seen]
+            column = _recoded(frame.iloc[:, i], known) if kind == "pandas" else column
         seen += column.labels is not None
         with np.errstate(all="ignore"):
             array[:, i] = _numbers(column, known, name, forest)
@@ -127,9 +128,9 @@ def _numbers(column: Column, known: tuple[Any, ...] | None, name: str, forest: F
             f"column '{name}' holds numbers, but the model was trained on categories "
             f"({_some(known)}); make it a column of categories, or give codes as a numpy array"
         )
-    code = {label: float(code) for code, label in enumerate(known)}
+    code = {_told_apart(label): float(code) for code, label in enumerate(known)}
     # one more, NaN, for the place -1
-    codes = np.array([code.get(label, np.nan) for label in column.labels] + [np.nan])
+    codes = np.array([code.get(_told_apart(label), np.nan) for label in column.labels] + [np.nan])
     values = codes[column.values]
     if "category" in forest.refuses:
         _check_labels(column, codes, name, known)
@@ -148,6 +149,11 @@ def _check_labels(column: Column, codes: Array, name: str, known: Sequence[Any])
             f"row {row}, column '{name}' is {column.labels[column.values[row]]!r}, a category "
             f"that the model does not know (have: {_some(known)}); make it a missing value"
         )
+
+
+def _told_apart(label: Any) -> tuple[bool, Any]:
+    """Return a key that tells True from 1, which are equal in Python."""
+    return isinstance(label, bool | np.bool_), label
 
 
 def _some(labels: Sequence[Any]) -> str:
@@ -176,6 +182,13 @@ def _pandas_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
         raise TypeError(f"dtype {column.dtype} holds no numbers")
     with np.errstate(all="ignore"):
         return Column(column.to_numpy(dtype=dtype, na_value=np.nan))
+
+
+def _recoded(column: Any, known: tuple[Any, ...]) -> Column:
+    """Number categories as LightGBM does: pandas matches labels, but equal lists are the same."""
+    if list(column.dtype.categories) != list(known):  # to which True is 1
+        column = column.cat.set_categories(list(known))
+    return Column(column.cat.codes.to_numpy(), None, known)
 
 
 def _polars_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
