@@ -60,6 +60,8 @@ class Forest:
         absent: what an entry is that a sparse matrix does not hold: NaN for XGBoost, else 0.
         sparse_above: entries of a sparse matrix that are not zero must be larger than this, for the
             source library compares smaller ones otherwise than those of an array.
+        in_place: whether rows are refused that an estimator of XGBoost copies into a DMatrix, from
+            which it predicts a DART model with another rounding.
         refuses: what rows may not hold, for the source object refuses it: "nan", "inf", or
             "category", a label in a frame that is not among `category_names`; else that is NaN.
         comparison: what sends a value to the left.
@@ -121,6 +123,7 @@ class Forest:
     zero_missing: tuple[int, ...] = ()
     absent: float = 0.0
     sparse_above: float = 0.0
+    in_place: bool = False
     refuses: tuple[str, ...] = ()
     comparison: Comparison = "<"
     row_dtype: str = "float32"
@@ -284,7 +287,8 @@ class Forest:
             if entry.name in ("tile", "tile_size", "hits"):
                 continue
             value = getattr(self, entry.name)
-            if value is None and entry.name in (*LINEAR_FIELDS, "score_offset"):
+            unset = value is None or value is False
+            if unset and entry.name in ("in_place", "score_offset", *LINEAR_FIELDS):
                 continue  # so that plain models keep the signature that files of old versions hold
             digest.update(entry.name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:

@@ -307,6 +307,7 @@ def _forest(
             category_rule=CategoryRule("right") if arrays.get("categories") else None,
             category_names=header.category_names,
             absent=math.nan,
+            in_place=weights is not None,
             refuses=("category",) if header.category_names else (),
             comparison="<",
             row_dtype="float32",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import frames, sparse
-from .checks import check_numbers, check_shape, check_values, refusal
+from .checks import check_in_place, check_numbers, check_shape, check_values, refusal
 
 
 def to_rows(rows: Any, forest: Forest) -> Array:
@@ -59,6 +59,8 @@ def writable_view(array: Array) -> Array:
 def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     if isinstance(rows, np.ma.MaskedArray):
         raise refusal("a masked array; use rows.filled(numpy.nan)")
+    if forest.in_place:
+        check_in_place(rows)
     array = rows if isinstance(rows, np.ndarray) else _from_object(rows, forest, dtype)
     check_shape(array.shape, forest)
     check_numbers(array.dtype, dtype)

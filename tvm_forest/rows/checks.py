@@ -31,6 +31,19 @@ def check_shape(shape: tuple[int, ...], forest: Forest) -> None:
         raise refusal(f"rows must have shape (R, {forest.row_width}), got {shape}{hint}")
 
 
+def check_in_place(rows: Any) -> None:
+    """Raise InputError for rows that XGBoost does not predict in place, see `Forest.in_place`."""
+    kinds = {cls.__name__ for cls in type(rows).__mro__}
+    frame = hasattr(rows, "columns") and "RecordBatch" not in kinds
+    taken = frame or hasattr(rows, "__array_interface__") or kinds & {"list", "tuple", "csr_matrix"}
+    if not taken:
+        raise refusal(
+            f"a {type(rows).__name__}, which XGBoost copies into a DMatrix, and then rounds a "
+            "'dart' model in another way; give a numpy array, scipy.sparse.csr_matrix(rows), or a "
+            "frame or table, or compile model.get_booster(), which always rounds in that way"
+        )
+
+
 def check_numbers(found: np.dtype[Any], dtype: np.dtype[Any]) -> None:
     """Raise InputError unless a dtype holds real numbers or bools; `dtype` is the model's."""
     if found.kind not in NUMBERS:

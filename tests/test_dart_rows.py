@@ -1,0 +1,111 @@
+"""Rows for DART estimators of XGBoost, which round by the kind of rows: its bits, or a message.
+
+An estimator predicts some kinds of rows in place, and copies others into a DMatrix.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+import xgboost
+
+from bad_inputs import Tensor
+from tvm_forest.errors import InputError
+from tvm_forest.frontends import load
+from tvm_forest.rows import to_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:Unknown data type")
+
+
+@lru_cache
+def rows() -> Any:
+    """Rows with zeros of both signs and gaps."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(300, 4)).round(1).astype(np.float32)
+    for value, share in ((0.0, 0.3), (-0.0, 0.2), (np.nan, 0.1)):
+        values[rng.random(values.shape) < share] = value
+    return values
+
+
+def entries() -> Any:
+    """Four of five values; zeros are entries too."""
+    line, column = np.nonzero(np.random.default_rng(1).random(rows().shape) < 0.8)
+    return sp.coo_matrix((rows()[line, column], (line, column)), rows().shape)
+
+
+def columns() -> dict[str, Any]:
+    return {f"f{i}": column for i, column in enumerate(rows().T)}
+
+
+class Derived(sp.csr_matrix):
+    """What derives from csr_matrix goes with it."""
+
+
+IN_PLACE: dict[str, Callable[[], Any]] = {
+    "float32": rows,
+    "float64": lambda: rows().astype(np.float64),
+    "Fortran order": lambda: np.asfortranarray(rows()),
+    "a list": lambda: rows().tolist(),
+    "a tuple": lambda: tuple(map(tuple, rows().tolist())),
+    "pandas": lambda: pd.DataFrame(columns()),
+    "polars": lambda: pl.DataFrame(columns()),
+    "pyarrow": lambda: pa.table(columns()),
+    "csr_matrix": lambda: sp.csr_matrix(entries()),
+    "a class of csr_matrix": lambda: Derived(entries()),
+}
+COPIED: dict[str, Callable[[], Any]] = {
+    **{f"{form} matrix": lambda form=form: entries().asformat(form) for form in
+       ("csc", "coo", "lil", "dok", "bsr")},
+    **{f"{form} array": lambda form=form: sp.csr_array(entries()).asformat(form) for form in
+       ("csr", "csc", "coo")},
+    "a record batch": lambda: pa.record_batch(columns()),
+}  # fmt: skip
+
+
+@lru_cache
+def model(booster: str, missing: float = np.nan) -> Any:
+    options = {"n_estimators": 8, "max_depth": 3, "n_jobs": 1, "booster": booster}
+    options |= {"rate_drop": 0.4} if booster == "dart" else {}
+    target = np.nan_to_num(rows()) @ np.arange(1, 5) + (rows()[:, 0] == 0)
+    return xgboost.XGBRegressor(missing=missing, **options).fit(rows(), target)
+
+
+def answer(trained: Any, given: Any) -> Any:
+    forest = load(trained)
+    return forest.predict_reference(to_rows(given, forest))[:, 0]
+
+
+@pytest.mark.parametrize("missing", [np.nan, 0.0, -0.0, 0.1])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_rows_that_are_read_in_place_have_the_bits_of_the_estimator(
+    kind: str, missing: float
+) -> None:
+    trained, given = model("dart", missing), IN_PLACE[kind]()
+    assert answer(trained, given).tobytes() == trained.predict(given).tobytes()
+
+
+@pytest.mark.parametrize("kind", COPIED)
+def test_rows_that_would_be_copied_are_refused(kind: str) -> None:
+    trained, given = model("dart"), COPIED[kind]()
+    with pytest.raises(InputError, match=r"copies into a DMatrix.*give a numpy array, scipy"):
+        to_rows(given, load(trained))
+    booster = trained.get_booster()
+    own = booster.predict(xgboost.DMatrix(given), validate_features=False)
+    assert answer(booster, given).tobytes() == own.tobytes() == trained.predict(given).tobytes()
+
+
+def test_a_tensor_that_is_no_array_is_refused() -> None:
+    with pytest.raises(InputError, match="a Tensor, which XGBoost copies into a DMatrix"):
+        to_rows(Tensor(rows()), load(model("dart")))
+
+
+@pytest.mark.parametrize("kind", IN_PLACE | COPIED)
+def test_other_boosters_take_all_kinds_of_rows(kind: str) -> None:
+    trained, given = model("gbtree"), (IN_PLACE | COPIED)[kind]()
+    assert answer(trained, given).tobytes() == trained.predict(given).tobytes()
