@@ -32,6 +32,34 @@ changed = [name for name in before if getattr(tvm_forest, name) is not before[na
 assert not changed, changed
 """
 
+TRAVELS = """
+import sys, types, cloudpickle, tvm_forest, tvm_forest.profile
+from tvm_forest import Schedule
+def named():
+    shown = tvm_forest.lower, tvm_forest.profile, tvm_forest.verify, Schedule
+    return [type(x).__name__ for x in shown]
+if sys.argv[1:] == ["by value"]:  # a function of a module that is not elsewhere
+    own = sys.modules["own"] = types.ModuleType("own")
+    named.__module__ = "own"
+    own.named = named
+    cloudpickle.register_pickle_by_value(own)
+sys.stdout.buffer.write(cloudpickle.dumps(named))
+"""
+ARRIVES = """
+import sys, cloudpickle
+found = cloudpickle.loads(sys.stdin.buffer.read())()
+assert found == ["function"] * 3 + ["type"], found
+"""
+
+
+@pytest.mark.parametrize("way", ["by reference", "by value"])
+def test_functions_that_name_the_package_travel_to_other_processes(way: str) -> None:
+    start = [sys.executable, "-c"]
+    sent = subprocess.run([*start, TRAVELS, way], capture_output=True)
+    assert sent.returncode == 0, sent.stderr.decode()
+    done = subprocess.run([*start, ARRIVES], input=sent.stdout, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
 
 def run(source: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a new interpreter."""

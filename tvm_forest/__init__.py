@@ -127,5 +127,9 @@ class _Package(_ModuleType):
         if name not in _HOME or not isinstance(value, _ModuleType):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        """Let functions that name the package travel by cloudpickle, which knows plain modules."""
+        return _importlib.import_module, (self.__name__,)
+
 
 _sys.modules[__name__].__class__ = _Package
