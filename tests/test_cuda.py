@@ -307,7 +307,7 @@ def test_a_predictor_for_a_gpu_is_saved_with_its_code(tmp_path: Path) -> None:
     made.save(tmp_path / "model.tvmf")
     back = tvm_forest.load_predictor(tmp_path / "model.tvmf")
     assert back.library.images.keys() == {"sm_90"}
-    assert back.source("cuda") == made.whole()[0].source
+    assert back.source("cuda") == made.library.source
     rows = hard_rows(model, 7, seed=1)
     assert np.array_equal(emulated(back).predict(rows), model.predict_reference(rows)[:, 0])
     with pytest.raises(DeviceError, match="device 3 is not there|no driver"):

@@ -33,7 +33,9 @@ from tvm_forest.errors import (
 from tvm_forest.forest import Forest
 from tvm_forest.forest.parts import from_parts, to_parts
 from tvm_forest.forest.rules import CategoryRule
+from tvm_forest.lower import compile_more
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))
@@ -110,6 +112,41 @@ def test_a_loaded_predictor_gives_the_bits_of_the_saved_one(name: str, tmp_path:
     rows = hard_rows(compiled.forest, 65, seed=2)
     assert results(loaded, rows) == results(compiled, rows)
     assert loaded.forest.signature == compiled.forest.signature
+
+
+def functions_in(data: bytes) -> list[set[str]]:
+    """The functions of each library of a file."""
+    manifest = archive.unpack(data, "test").manifest
+    return [set(stored["functions"]) for stored in (manifest, *manifest["others"])]
+
+
+def test_a_file_holds_what_was_compiled_and_what_is_loaded_compiles_the_rest() -> None:
+    compiled = tvm_forest.build(NAMED, schedule=START)
+    loaded = saving.from_bytes(saving.to_bytes(compiled))
+    assert functions_in(saving.to_bytes(compiled)) == [{"predict"}]
+    assert np.array_equal(loaded.apply(ROWS), NAMED.predict_reference(ROWS, "apply"))
+    assert functions_in(saving.to_bytes(loaded)) == [{"predict"}, {"apply", "per_tree"}]
+    again = saving.from_bytes(saving.to_bytes(loaded))
+    assert [names for _, names in again.libraries] == [["predict"], ["per_tree", "apply"]]
+    assert results(again, ROWS) == results(compiled, ROWS)
+
+
+def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
+    compiled = tvm_forest.build(NAMED, schedule=START)
+    compiled.apply(ROWS)
+    manifest = archive.unpack(saving.to_bytes(compiled), "test").manifest
+    (leaves,) = manifest["others"]
+    assert set(leaves["functions"]["per_tree"]) <= set(manifest["functions"]["predict"])
+
+
+def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> None:
+    schedules, target = predictor().schedules, predictor().target
+    library, arguments = compile_more(NAMED, schedules, target, OUTPUTS)
+    about = (predictor().forest, schedules, predictor().columns, target, NAMED.signature)
+    data = saving.to_bytes(tvm_forest.Predictor(library, arguments, *about))
+    loaded = saving.from_bytes(changed(data, lambda manifest: manifest.pop("others")))
+    assert results(loaded, ROWS) == results(predictor(), ROWS)
+    assert len(loaded.libraries) == 1
 
 
 @pytest.mark.slow

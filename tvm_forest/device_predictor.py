@@ -73,13 +73,6 @@ class DevicePredictor(Predictor):
             return super().predict_margin(rows, n_jobs, iteration_range)
         return self._sums_there(rows, iteration_range)[0].squeezed()
 
-    def whole(self) -> Compiled:
-        """See `Predictor.whole`; with code for what this one has code for."""
-        library, arrays = super().whole()
-        for architecture in self.library.images:
-            library.image(architecture)
-        return library, arrays
-
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
         rows = to_rows(rows, self.forest)

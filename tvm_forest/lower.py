@@ -12,6 +12,7 @@ takes: Forest, Schedule, Target; gives: Predictor (build) or IRModules (lower).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -109,11 +110,19 @@ def build(
     library, arguments = _compile(packed, schedules, target, (SUMS,))
     columns = columns_of_trees(packed[walked(schedules)].forest)
     about = (plain(forest), schedules, columns, target, signature or forest.signature)
-
-    def later(outputs: tuple[Output, ...]) -> Compiled:  # keeps the model, and not its layouts
-        return _compile(_pack_each(forest, schedules), schedules, target, outputs)
-
+    later = partial(compile_more, forest, schedules, target)  # keeps the model, not its layouts
     return predictor_class(library)(library, arguments, *about, later=later)
+
+
+def compile_more(
+    forest: Forest, schedules: dict[int, Schedule], target: Target, outputs: tuple[Output, ...]
+) -> Compiled:
+    """Compile functions that `build` left out, which predictors ask for.
+
+    Raises:
+        BuildError: TVM fails, or there is no compiler for the target.
+    """
+    return _compile(_pack_each(forest, schedules), schedules, target, outputs)
 
 
 def _compile(

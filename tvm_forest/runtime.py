@@ -125,6 +125,7 @@ class Predictor:
         signature: `Forest.signature` of the model that was compiled.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
         arguments: for each function, the tensors between the rows and its outputs.
+        libraries: that one, and what was compiled since, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
@@ -144,24 +145,19 @@ class Predictor:
         """Bind the functions of a library to the model's arrays; users call `build`.
 
         `arguments` are the arrays that each function takes between the rows and its outputs;
-        `later` compiles what the library does not have.
+        `later` compiles what the library does not have, if it is asked for.
         """
         self.forest, self.schedules, self.target, self.library = forest, schedules, target, library
         self.schedule = schedules[max(schedules)]
         self.signature, self.columns = signature, columns
         self.n_jobs: int | None = None
-        self._later, self._by_leaf = later, dict[str, _Function]()
-        self.arguments = self._tensors(arguments)
+        self._later, self._functions = later, dict[str, _Function]()
+        self.arguments: dict[str, list[Any]] = {}
+        self.libraries: list[tuple[Library, list[str]]] = []
+        self.bind(library, arguments)
         names = function_names(schedules)
         read = {id(array): array.nbytes for name in names.values() for array in arguments[name]}
         self.model_bytes = sum(read.values())
-        by_name = {name: schedules[smallest] for smallest, name in names.items()}
-        self._functions = {
-            name: self._function(
-                library, self.arguments, name, by_name.get(name, walked(schedules))
-            )
-            for name in arguments
-        }
         self._starts = list(names)
         self._serving = [self._functions[name] for name in names.values()]
         dtypes = {name: result_dtype(forest, name) for name in result_names(forest)}
@@ -188,30 +184,27 @@ class Predictor:
             sch.keeps_order,
         )
 
-    def whole(self) -> Compiled:
-        """Return a library with all functions, and their arrays; compiles what is not there."""
-        if self._later is None:
-            arrays = {id(x): x.numpy() for xs in self.arguments.values() for x in xs}
-            shared = {k: [arrays[id(x)] for x in xs] for k, xs in self.arguments.items()}
-            return self.library, shared
-        return self._compiled(OUTPUTS)
+    def bind(self, library: Library, arguments: dict[str, list[Array]]) -> None:
+        """Take the functions of a library, and the arrays of each."""
+        given, walks = self._tensors(arguments), walked(self.schedules)
+        by_name = {name: self.schedules[k] for k, name in function_names(self.schedules).items()}
+        self.arguments |= given
+        for name in arguments:
+            self._functions[name] = self._function(library, given, name, by_name.get(name, walks))
+        self.libraries.append((library, list(arguments)))
 
     def _compiled(self, outputs: tuple[Output, ...]) -> Compiled:
         """Compile functions that were left out."""
-        assert self._later is not None, "a loaded library has all functions"
+        assert self._later is not None, "what has no later has all functions"
         return self._later(outputs)
 
     def _function_of(self, name: str) -> _Function:
         """Return what says of leaves; compiles it when it is asked for first."""
-        if self._later is None:
-            return self._functions[name]
-        with _lock:
-            if name not in self._by_leaf:
-                library, arrays = self._compiled(OF_LEAVES)
-                arguments, sch = self._tensors(arrays), walked(self.schedules)
-                for x in OF_LEAVES:
-                    self._by_leaf[x] = self._function(library, arguments, x, sch)
-        return self._by_leaf[name]
+        if name not in self._functions:
+            with _lock:
+                if name not in self._functions:
+                    self.bind(*self._compiled(OF_LEAVES))
+        return self._functions[name]
 
     # -- public -----------------------------------------------------------------------------------
 

@@ -9,9 +9,11 @@ this package, a CPU that lacks an instruction) the stored model is compiled anew
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from .archive import Archive
 from .device_predictor import predictor_class
 from .errors import BuildError, ForestError, ModelFormatError
 from .forest.parts import from_parts, to_parts
-from .lower import build
+from .lower import build, compile_more
 from .runtime import Predictor
 from .schedule_prims import Schedule
 from .schedule_prims.batches import by_batch
@@ -70,17 +72,16 @@ def to_bytes(predictor: Predictor) -> bytes:
     Raises:
         UnsupportedModel: see `save`.
     """
-    library, arguments = predictor.whole()
-    code = machine_code.of(library, predictor.target)
+    libraries = list(predictor.libraries)  # before the arrays: another thread may add one
     values, arrays = to_parts(predictor.forest)
-    parts: dict[str, Any] = {f"code.{code.form}": code.data}
-    parts |= {f"forest/{name}.npy": array for name, array in arrays.items()}
+    parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in arrays.items()}
     parts["columns.npy"] = predictor.columns
-    names: dict[int, str] = {}  # functions share arrays
-    for array in (a for arrays in arguments.values() for a in arrays):
-        if id(array) not in names:
-            names[id(array)] = f"arrays/{len(names)}.npy"
-            parts[names[id(array)]] = array
+    functions = _arrays_in(parts, predictor)
+    first, *others = (
+        _code_in(parts, f"{i or ''}", machine_code.of(library, predictor.target))
+        | {"functions": {name: functions[name] for name in names}}
+        for i, (library, names) in enumerate(libraries)
+    )
     manifest = {
         "kind": KIND,
         "format": FORMAT,
@@ -89,12 +90,33 @@ def to_bytes(predictor: Predictor) -> bytes:
         "row_width": predictor.forest.row_width,
         "n_jobs": predictor.n_jobs,
         "target": predictor.target.to_dict(),
-        "code": {"form": code.form, "made_for": code.made_for},
-        "functions": {k: [names[id(a)] for a in v] for k, v in arguments.items()},
+        **first,
+        "others": others,
         "forest": values,
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }
     return archive.pack(Archive(manifest, parts))
+
+
+def _arrays_in(parts: dict[str, Any], predictor: Predictor) -> dict[str, list[str]]:
+    """Put arrays in, which functions and libraries share; return their names by function."""
+    names: dict[bytes, str] = {}
+    functions: dict[str, list[str]] = {}
+    for function, tensors in list(predictor.arguments.items()):
+        functions[function] = []
+        for array in (tensor.numpy() for tensor in tensors):
+            about = f"{array.dtype.str} {array.shape} ".encode()
+            digest = hashlib.sha256(about + array.tobytes()).digest()
+            name = names.setdefault(digest, f"arrays/{len(names)}.npy")
+            parts[name] = array
+            functions[function].append(name)
+    return functions
+
+
+def _code_in(parts: dict[str, Any], number: str, code: MachineCode) -> dict[str, Any]:
+    """Put code in; return what the manifest says of it."""
+    parts[f"code{number}.{code.form}"] = code.data
+    return {"code": {"form": code.form, "made_for": code.made_for}}
 
 
 def from_bytes(
@@ -140,24 +162,33 @@ def _predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     schedules = by_batch(named, "load_predictor")
     target = parse_target(manifest["target"])
     check_n_jobs("load_predictor", manifest["n_jobs"])
-    library = _library(manifest, parts, target)
-    if library is None:
+    stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
+    same = manifest["versions"]["tvm_forest"] == _versions()["tvm_forest"]
+    found = [_library(x, parts, target, f"{i or ''}") for i, x in enumerate(stored) if same]
+    if not same or found[0] is None:
         predictor = build(forest, schedules, target, exact=False, signature=manifest["signature"])
     else:
-        arguments = {k: [parts[name] for name in v] for k, v in manifest["functions"].items()}
         about = (parts["columns.npy"], target, manifest["signature"])
-        predictor = predictor_class(library)(library, arguments, forest, schedules, *about)
+        given = [
+            {k: [parts[name] for name in names] for k, names in x["functions"].items()}
+            for x in stored
+        ]
+        later = partial(compile_more, forest, schedules, target)
+        serves = predictor_class(found[0])
+        predictor = serves(found[0], given[0], forest, schedules, *about, later=later)
+        for library, arguments in zip(found[1:], given[1:], strict=True):
+            if library is not None:
+                predictor.bind(library, arguments)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 
 
-def _library(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Any:
-    """Return the stored code, or None if it has to be compiled anew."""
-    form, made_for = manifest["code"]["form"], manifest["code"]["made_for"]
-    same = manifest["versions"]["tvm_forest"] == _versions()["tvm_forest"]
-    if not same or not machine_code.runs_here(made_for):
+def _library(stored: dict[str, Any], parts: dict[str, Any], target: Target, number: str) -> Any:
+    """Return stored code, or None if it has to be compiled anew."""
+    form, made_for = stored["code"]["form"], stored["code"]["made_for"]
+    if not machine_code.runs_here(made_for):
         return None
-    return machine_code.load(MachineCode(form, parts[f"code.{form}"], made_for), target)
+    return machine_code.load(MachineCode(form, parts[f"code{number}.{form}"], made_for), target)
 
 
 def _versions() -> dict[str, str]:
