@@ -436,3 +436,55 @@ def test_rows_that_were_pickled_go_the_short_way() -> None:
     assert rows.dtype is not np.dtype(rows.dtype.str)
     predictor.predict(rows)
     assert len(predictor._frames[rows.shape]) == 1
+
+
+@functools.cache
+def near(dtype: str, other: str | None) -> tvm_forest.Predictor:
+    """A model whose thresholds tell the neighbours of 2^24 and 0.1 apart."""
+    points = [2.0**24, 0.1, float(np.float32(0.1)), 0.0]
+    trees = [Split(k % 2, point, -1.0 - k, 1.0 + k, True) for k, point in enumerate(points)]
+    forest = forest_of(trees, n_features=2, dtype=dtype, comparison="<=", other_dtype=other)
+    return tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
+
+
+@pytest.mark.parametrize("given", ["f4", "f8", "f2", "i8", "u8", "i1", "?", ">f4", ">f8", "g"])
+@pytest.mark.parametrize(
+    ("dtype", "other"), [("float32", None), ("float64", None), ("float64", "float32")]
+)
+def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
+    dtype: str, other: str | None, given: str
+) -> None:
+    predictor = near(dtype, other)
+    values = [2**24 - 1, 2**24, 2**24 + 1, 0.1, np.float32(0.1), 0, -0.0, 1e300, np.nan, np.inf]
+    with np.errstate(all="ignore"):
+        rows = np.array(np.meshgrid(values, values), np.float64).reshape(2, -1).T.astype(given)
+    with np.errstate(all="raise"):
+        long = predictor.predict(rows)
+        few = [predictor.predict(rows[i : i + 1]) for i in range(len(rows))]
+    assert len(rows) not in {count for count, _ in predictor._frames}
+    assert np.concatenate(few).tobytes() == long.tobytes()
+
+
+def test_rows_of_float32_go_the_short_way_into_a_model_of_float64() -> None:
+    for other in (None, "float32"):
+        predictor = near("float64", other)
+        predictor._frames[3, 2].clear()
+        predictor.predict(np.zeros((3, 2), np.float32))
+        assert len(predictor._frames[3, 2]) == 1
+    predictor._frames[3, 2].clear()
+    predictor.predict(np.zeros((3, 2), int))  # these become float32 first
+    assert not predictor._frames[3, 2]
+
+
+def test_few_rows_of_signalling_nans_are_taken_in_silence() -> None:
+    rows = np.full((1, 2), 0x7F800001, np.uint32).view(np.float32)
+    with np.errstate(all="raise"):
+        assert np.array_equal(
+            near("float64", None).predict(rows), near("float64", None).predict([[np.nan] * 2])
+        )
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "object", "U3", "M8[s]", "V8"])
+def test_few_rows_of_no_numbers_are_refused(dtype: str) -> None:
+    with pytest.raises(InputError, match="rows must hold numbers"):
+        near("float64", None).predict(np.zeros((1, 2), dtype))

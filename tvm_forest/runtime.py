@@ -163,6 +163,9 @@ class Predictor:
         dtypes = {name: result_dtype(forest, name) for name in result_names(forest)}
         self._results = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
         self._row_dtype = np.dtype(forest.row_dtype)
+        # What is not among these becomes `other_dtype` first.
+        known = "fd" if forest.other_dtype is not None else "?bBhHiIlLqQefd"
+        self._copied = frozenset(map(np.dtype, known))
         self._gives_labels = forest.labels is not None and forest.label_rule != "none"
         self._steps = int(forest.depths.sum()) + forest.n_trees  # of a row
         self._frames = self._kept_frames()
@@ -362,7 +365,8 @@ class Predictor:
         if type(rows) is not np.ndarray:
             return None
         # Arrays that were pickled have a dtype of their own, which is equal but not the same.
-        if rows.dtype is not self._row_dtype and rows.dtype != self._row_dtype:
+        plain = rows.dtype is self._row_dtype or rows.dtype == self._row_dtype
+        if not plain and rows.dtype not in self._copied:
             return None
         frames = self._frames.get(rows.shape)
         if frames is None or iteration_range is not None:
@@ -375,7 +379,11 @@ class Predictor:
             frame = frames.pop()
         except IndexError:  # all are in use, by other threads
             frame = self._new_frame(len(rows))
-        frame.rows[...] = rows
+        if plain:
+            frame.rows[...] = rows
+        else:
+            with np.errstate(all="ignore"):  # as `to_rows` converts them
+                frame.rows[...] = rows
         frame.call(*frame.arguments)
         found = frame.results[which].copy()
         frames.append(frame)
