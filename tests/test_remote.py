@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,18 +95,26 @@ def test_a_port_that_is_taken_is_refused(address: str) -> None:
         remote.serve("127.0.0.1", int(address.rpartition(":")[2]))
 
 
-def test_the_command_serves_until_it_is_ended() -> None:
+def test_a_host_that_is_not_here_is_refused() -> None:
+    with pytest.raises(InputError, match="of 'nowhere.invalid' cannot be listened on .* 'host'"):
+        remote.serve("nowhere.invalid", 9190)
+
+
+@pytest.mark.parametrize("host", [None, "0.0.0.0"])
+def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | None) -> None:
     server = free_server()  # finds a port
     port = server.port
     server.terminate()
-    given = ["serve", "--host", "127.0.0.1", "--port", str(port)]
+    given = ["serve", "--port", str(port), *(["--host", host] if host else [])]
     command = [sys.executable, "-c", f"from tvm_forest.cli import main; main({given})"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        assert f"127.0.0.1:{port}" in process.stdout.readline()
+        assert f"{host or '127.0.0.1'}:{port}" in process.stdout.readline()
         with remote.Remote(f"127.0.0.1:{port}") as there:
             assert there.cpu == cpu_name()
+        with socket.socket() as other:  # by another address of this machine
+            assert (other.connect_ex(("127.0.0.2", port)) == 0) is (host is not None)
     finally:
         process.terminate()
         process.communicate()

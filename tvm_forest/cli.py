@@ -101,7 +101,12 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--remote", help="host:port of a machine that runs `tvm-forest serve`")
     tune.set_defaults(run=_tune)
     serve = commands.add_parser("serve", help="measure for `tune --remote` of other machines")
-    serve.add_argument("--host", default="0.0.0.0", help="addresses to listen on (default: all)")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on: who reaches it can run any code"
+        " here (default: 127.0.0.1, which others do not reach; 0.0.0.0 is all of this machine)",
+    )
     serve.add_argument("--port", type=int, default=9190, help="port to listen on (default: 9190)")
     serve.set_defaults(run=_serve)
 

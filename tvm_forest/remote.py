@@ -4,7 +4,7 @@ takes: an address, or a port to serve; gives: `Remote`, a machine for `tuning.tu
 
 The search runs here; a child there builds, compares and times its candidates, so schedules may
 crash or hang there as they may here. Both machines need the same version of this package. What
-travels are pickles, and a server does what it is told: serve only in networks that you trust.
+travels are pickles: anyone who reaches the port can run any code there, as the user who serves.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ PATIENCE = 60.0
 WHERE = "tune: argument 'remote'"
 
 
-def serve(host: str = "0.0.0.0", port: int = 9190) -> rpc.Server:
+def serve(host: str = "127.0.0.1", port: int = 9190) -> rpc.Server:
     """Start a process that measures for others, until `terminate` of what is returned.
 
     Args:
-        host: addresses of this machine to listen on; all by default.
+        host: address to listen on, which decides who can run code here: the default is reached
+            from this machine only, "0.0.0.0" listens on all addresses of this machine.
         port: to listen on.
 
     Raises:
-        InputError: the port is in use.
+        InputError: the port is in use, or the host is no address of this machine.
     """
     try:
         with socket.socket() as probe:  # a server that fails leaves a process behind
@@ -45,7 +46,8 @@ def serve(host: str = "0.0.0.0", port: int = 9190) -> rpc.Server:
             probe.bind((host, port))
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"serve: argument 'port': {port} cannot be listened on ({error}); give another"
+            f"serve: argument 'port': {port} of {host!r} cannot be listened on ({error}); give "
+            "another, or as 'host' an address of this machine"
         ) from None
     return rpc.Server(host, port, port + 1, silent=True, server_init_callback=answer_calls)
 
