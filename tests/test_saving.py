@@ -63,6 +63,14 @@ else:
     predictor = tvm_forest.load_predictor(path)
 np.save(results, predictor.predict(np.load(rows)))
 """
+BESIDE = """
+import ctypes, sys
+import numpy as np
+import tvm, tvm_forest
+path, library, rows, results = sys.argv[1:]
+ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+np.save(results, tvm_forest.load_predictor(path).predict(np.load(rows), n_jobs=2))
+"""
 
 
 @functools.cache
@@ -220,6 +228,19 @@ def test_another_process_needs_no_training_library(name: str, tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(np.load(found), predictor().predict(ROWS))
+
+
+@pytest.mark.slow
+def test_code_of_others_in_the_process_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    path, library, rows, found = (tmp_path / x for x in ("a", "b.so", "rows.npy", "found.npy"))
+    both = [tvm_forest.build(drawn_forest(30, 5, base=(0.1,), seed=seed)) for seed in (5, 6)]
+    both[0].save(path)
+    both[1].library.export_library(str(library))  # as TVM writes libraries
+    np.save(rows, hard_rows(both[0].forest, 600, seed=1))
+    command = [sys.executable, "-c", BESIDE, path, library, rows, found]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(found), both[0].predict(np.load(rows)))
 
 
 # -- the model as values and arrays ---------------------------------------------------------------

@@ -100,7 +100,9 @@ def _linked(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] 
     try:
         if cc.get_cc() is None:
             return None
-        library.export_library(str(file), workspace_dir=str(folder))
+        # Other libraries of the process may have symbols of the same names for all to see.
+        options = ["-Wl,-Bsymbolic"] if sys.platform.startswith("linux") else []
+        library.export_library(str(file), workspace_dir=str(folder), options=options)
     except (OSError, RuntimeError, ValueError):  # a compiler that cannot link is none
         return None
     return "so", file.read_bytes()
