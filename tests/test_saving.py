@@ -63,6 +63,19 @@ else:
     predictor = tvm_forest.load_predictor(path)
 np.save(results, predictor.predict(np.load(rows)))
 """
+FRESH = """
+import pickle, sys
+way, path, library = sys.argv[1:]
+if way == "loaded":
+    import tvm_forest
+    made = tvm_forest.load_predictor(path)
+else:
+    made = pickle.load(open(path, "rb"))
+made.export_library(library)
+made.save(path)
+assert made.rounds(0, 1) is made.rounds(0, 1) is not made
+assert len(pickle.dumps(made)) > made.model_bytes
+"""
 BESIDE = """
 import ctypes, sys
 import numpy as np
@@ -228,6 +241,18 @@ def test_another_process_needs_no_training_library(name: str, tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(np.load(found), predictor().predict(ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["loaded", "unpickled"])
+def test_a_predictor_of_a_fresh_process_has_all_methods(way: str, file: Path) -> None:
+    if way == "unpickled":
+        file.write_bytes(pickle.dumps(predictor()))
+    command = [sys.executable, "-c", FRESH, way, file, file.with_name("model.so")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == saved()
+    assert {"model.so", "model.h"} < {path.name for path in file.parent.iterdir()}
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ _HOME = {
     "ForestRegressor": "estimators",
     "InputError": "errors",
     "ModelFormatError": "errors",
-    "Predictor": "saving",
+    "Predictor": "runtime",
     "Profile": "profile",
     "Report": "verify",
     "Schedule": "schedule_prims",

@@ -211,7 +211,6 @@ def build(
             of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
-    from . import exporting, saving  # noqa: F401  # give Predictor export_library and save
     from .lower import build as compile_forest
     from .threads import check_n_jobs
 

@@ -1,8 +1,6 @@
 """Predictors of some boosting rounds.
 
 takes: Predictor, range of rounds; gives: Predictor.
-
-Importing this module gives `Predictor` its method `rounds`.
 """
 
 from __future__ import annotations
@@ -25,36 +23,16 @@ MOST_PARTS = 8
 _lock = threading.Lock()
 
 
-def rounds(self: Predictor, begin: int = 0, end: int = 0) -> Predictor:
-    """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
-
-    A round of XGBoost holds all its parallel trees and classes, a round of LightGBM one tree of
-    each class. Other models have no rounds by name: theirs are one tree of each class, too. Sums
-    are divided by the trees of the range where the model averages.
-
-    The first call for a range compiles it, by the default schedule, for a schedule is made for a
-    number of trees; the latest `MOST_PARTS` ranges are kept. What is kept is not saved.
-
-    Args:
-        begin: first round.
-        end: the one after the last; 0 for the end of the model.
-
-    Returns:
-        Predictor: this one if the range is the whole model.
-
-    Raises:
-        InputError: the range is empty or beyond the model, which for an estimator that stopped
-            early ends with its best round.
-        UnsupportedModel: isolation forests, whose scores are of all trees.
-    """
-    span = _checked(self.forest, begin, end)
+def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
+    """See `Predictor.rounds`."""
+    span = _checked(whole.forest, begin, end)
     if span is None:
-        return self
+        return whole
     with _lock:
-        part = self._parts.pop(span, None) or _compiled(self, *span)
-        self._parts[span] = part
-        for oldest in list(self._parts)[:-MOST_PARTS]:
-            del self._parts[oldest]
+        part = whole._parts.pop(span, None) or _compiled(whole, *span)
+        whole._parts[span] = part
+        for oldest in list(whole._parts)[:-MOST_PARTS]:
+            del whole._parts[oldest]
     return part
 
 
@@ -85,6 +63,3 @@ def _checked(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
             f"{where}: the scores of an isolation forest are of all its trees; train it with fewer"
         )
     return first, last
-
-
-Predictor.rounds = rounds  # type: ignore[method-assign]

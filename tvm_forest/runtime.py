@@ -10,7 +10,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tvm
@@ -211,11 +211,73 @@ class Predictor:
 
     # -- public -----------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # attached by exporting, saving and ranges
+    # The first four delegate to rooms above, which the first call imports.
 
-        def export_library(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
-        def save(self, path: str | os.PathLike[str]) -> None: ...  # noqa: D102
-        def rounds(self, begin: int = 0, end: int = 0) -> Predictor: ...  # noqa: D102
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write a shared library with the model, and a C header beside it.
+
+        It predicts margins and values by the schedules of this predictor, on the caller's thread,
+        or on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
+
+        Args:
+            path: of the library, such as "model.so"; the header is "model.h".
+
+        Raises:
+            InputError: the files cannot be written.
+            UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm"
+                nor "cuda".
+            BuildError: there is no C compiler, or it fails.
+            DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
+        """
+        from .exporting import export_library
+
+        export_library(self, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the predictor to a file, which appears under its name once it is complete.
+
+        Args:
+            path: of the file, by custom `<name>.tvmf`; read it with `tvm_forest.load_predictor`.
+
+        Raises:
+            InputError: the file cannot be written.
+            UnsupportedModel: class labels that are neither texts nor numbers.
+        """
+        from .saving import save
+
+        save(self, path)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
+        """Say how to pickle and copy a predictor."""
+        from .saving import from_bytes, to_bytes
+
+        return from_bytes, (to_bytes(self),)
+
+    def rounds(self, begin: int = 0, end: int = 0) -> Predictor:
+        """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
+
+        A round of XGBoost holds all its parallel trees and classes, a round of LightGBM one tree of
+        each class. Other models have no rounds by name: theirs are one tree of each class, too.
+        Sums are divided by the trees of the range where the model averages.
+
+        The first call for a range compiles it, by the default schedule, for a schedule is made for
+        a number of trees; the latest `ranges.MOST_PARTS` are kept. What is kept is not saved.
+
+        Args:
+            begin: first round.
+            end: the one after the last; 0 for the end of the model.
+
+        Returns:
+            Predictor: this one if the range is the whole model.
+
+        Raises:
+            InputError: the range is empty or beyond the model, which for an estimator that stopped
+                early ends with its best round.
+            UnsupportedModel: isolation forests, whose scores are of all trees.
+        """
+        from .ranges import rounds
+
+        return rounds(self, begin, end)
 
     def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Predict what the source object's `predict` returns.

@@ -2,9 +2,8 @@
 
 takes: Predictor; gives: bytes, and a Predictor again, without any training library.
 
-Importing this module gives `Predictor` its method `save`, and makes it a thing that can be pickled
-and copied. The stored code is used where it can run; elsewhere (another TVM, another version of
-this package, a CPU that lacks an instruction) the stored model is compiled anew.
+The stored code is used where it can run; elsewhere (another TVM, another version of this package, a
+CPU that lacks an instruction) the stored model is compiled anew.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import archive, ranges  # noqa: F401  # ranges gives Predictor its method rounds
+from . import archive
 from .archive import Archive
 from .device_predictor import predictor_class
 from .errors import BuildError, ForestError, ModelFormatError
@@ -38,17 +36,9 @@ FORMAT = 3
 KIND = "predictor"
 
 
-def save(self: Predictor, path: str | os.PathLike[str]) -> None:
-    """Write the predictor to a file, which appears under its name once it is complete.
-
-    Args:
-        path: of the file, by custom `<name>.tvmf`; read it with `tvm_forest.load_predictor`.
-
-    Raises:
-        InputError: the file cannot be written.
-        UnsupportedModel: class labels that are neither texts nor numbers.
-    """
-    archive.write_file(path, to_bytes(self))
+def save(predictor: Predictor, path: str | os.PathLike[str]) -> None:
+    """See `Predictor.save`."""
+    archive.write_file(path, to_bytes(predictor))
 
 
 def load_predictor(path: str | os.PathLike[str], signature: str | None = None) -> Predictor:
@@ -194,12 +184,3 @@ def _library(stored: dict[str, Any], parts: dict[str, Any], target: Target, numb
 def _versions() -> dict[str, str]:
     package = sys.modules[__name__.partition(".")[0]]
     return {"tvm_forest": package.__version__, "numpy": np.__version__}
-
-
-def _reduce(self: Predictor) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
-    """Say how to pickle and copy a predictor."""
-    return from_bytes, (to_bytes(self),)
-
-
-Predictor.save = save  # type: ignore[method-assign]
-Predictor.__reduce__ = _reduce  # type: ignore[method-assign, assignment]

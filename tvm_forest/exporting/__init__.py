@@ -7,8 +7,6 @@ a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C
 program calls `tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main":
 
     tvm_ffi.load_module("model.so")["main"](rows, margin)
-
-Importing this module gives `Predictor` its method `export_library`.
 """
 
 from __future__ import annotations
@@ -41,29 +39,15 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
 
 
-def export_library(self: Predictor, path: str | os.PathLike[str]) -> None:
-    """Write a shared library with the model, and a C header beside it.
-
-    It predicts margins and values by the schedules of this predictor, on the caller's thread, or
-    on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
-
-    Args:
-        path: of the library, such as "model.so"; the header is "model.h".
-
-    Raises:
-        InputError: the files cannot be written.
-        UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm" nor
-            "cuda".
-        BuildError: there is no C compiler, or it fails.
-        DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
-    """
-    _check(self)
+def export_library(predictor: Predictor, path: str | os.PathLike[str]) -> None:
+    """See `Predictor.export_library`."""
+    _check(predictor)
     file = Path(os.fsdecode(path))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _link(folder, _write_parts(self, folder))
+        _link(folder, _write_parts(predictor, folder))
         archive.write_file(file, (folder / "model.so").read_bytes())
-    text = header(self.forest, self.target.kind == "cuda")
+    text = header(predictor.forest, predictor.target.kind == "cuda")
     archive.write_file(file.with_suffix(".h"), text.encode())
 
 
@@ -178,6 +162,3 @@ def _link(folder: Path, linked: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")
-
-
-Predictor.export_library = export_library  # type: ignore[method-assign]
