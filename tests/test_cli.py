@@ -113,6 +113,8 @@ def test_a_wrong_place_for_the_output_leaves_nothing_behind(
         assert main(["predict", str(model), rows, "-o", str(tmp_path / out)]) == 2
         assert "argument '--output'" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "rows.npy"]
+    assert main(["predict", "no model", "no rows", "-o", str(tmp_path / "no/out.npy")]) == 2
+    assert "argument '--output': cannot write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "missing.npy"])
@@ -144,3 +146,17 @@ def test_export_writes_a_library_and_a_header(
     assert main(["export", str(model), str(tmp_path / "made.so")]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/made.so, {tmp_path}/made.h\n"
     assert {path.name for path in tmp_path.iterdir()} == {"model.json", "made.so", "made.h"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (["made.dll"], "argument 'path': 'made.dll' does not end with '.so'"),
+        (["no/made.so"], "argument 'path': cannot write 'no/made.so'"),
+    ],
+)
+def test_export_refuses_what_it_cannot_write_before_it_reads_the_model(
+    wanted: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "no model", *wanted]) == 2
+    assert message in capsys.readouterr().err

@@ -154,6 +154,30 @@ def test_without_a_compiler_the_error_says_what_to_install(
         predictor("margins").export_library(tmp_path / "model.so")
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="missing/model.so"):
-        predictor("margins").export_library(tmp_path / "missing" / "model.so")
+@pytest.mark.parametrize(
+    "name", ["missing/model.so", "file/model.so", "folder.so", "other.so", "n" * 300 + ".so"]
+)
+def test_a_place_that_cannot_be_written_is_refused_before_compiling(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # nothing can be compiled
+    (tmp_path / "file").touch()
+    for folder in ("folder.so", "other.h"):
+        (tmp_path / folder).mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="export_library: argument 'path': cannot write") as error:
+        predictor("margins").export_library(tmp_path / name)
+    assert len(str(error.value)) < 500
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "model.dll", "x.so.a", "x.lib", "x.dylib", "x.o", "x.h", "x.so.1", ".so"]
+)
+def test_other_suffixes_than_that_of_a_shared_library_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # nothing can be compiled
+    with pytest.raises(InputError, match="'path': .* does not end with '.so'; .* 'model.so'"):
+        predictor("margins").export_library(tmp_path / name)
+    assert not list(tmp_path.iterdir())

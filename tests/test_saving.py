@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -435,6 +436,38 @@ def test_a_file_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> 
     with pytest.raises(InputError, match="save: argument 'path': cannot write .*name a file in"):
         predictor().save(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_else(file: Path) -> None:
+    os.mkfifo(file.with_name("fifo"))
+    odd = copy.copy(predictor())
+    odd.forest = replace(odd.forest, labels=np.array([{1}, "yes"], object))
+    for name in ("none/model", "model.tvmf/below", ".", "fifo"):
+        with pytest.raises(InputError, match="save: argument 'path': cannot write"):
+            odd.save(file.parent / name)
+    assert file.with_name("fifo").is_fifo()
+    assert {path.name for path in file.parent.iterdir()} == {"fifo", "model.tvmf"}
+
+
+def test_the_content_of_a_file_is_no_path_and_is_not_shown() -> None:
+    with pytest.raises(InputError, match="'path': a bytes is no path; give a str") as refused:
+        tvm_forest.load_predictor(saved())  # type: ignore[arg-type]
+    assert len(str(refused.value)) < 200
+    with pytest.raises(InputError, match="'path': a bytes is no path; give a str"):
+        predictor().save(b"model")  # type: ignore[arg-type]
+
+
+def test_a_long_name_is_shown_in_part() -> None:
+    name = "n" * 100_000
+    for call in (tvm_forest.load_predictor, predictor().save):
+        with pytest.raises(ForestError, match=r"'nnnn.*\.\.\..*nnnn'") as refused:
+            call(name)
+        assert len(str(refused.value)) < 500
+    for field in ("kind", "versions"):
+        data = changed(saved(), lambda m, field=field: m.update({field: name, "format": 9}))
+        with pytest.raises(ModelFormatError, match=r"nnnn'.*expected|expected.*'nnnn") as refused:
+            saving.from_bytes(data)
+        assert len(str(refused.value)) < 500
 
 
 def test_paths_of_another_kind_are_refused() -> None:

@@ -14,10 +14,13 @@ import hashlib
 import io
 import json
 import os
+import reprlib
+import stat
 import uuid
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +30,8 @@ from .errors import InputError, ModelFormatError
 MANIFEST = "tvm_forest.json"
 _NAME_AT = 30  # where the local header of a zip member has its name
 _DIGEST = 64
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
 
 
 class Archive(NamedTuple):
@@ -86,15 +91,25 @@ def unpack(data: bytes, where: str) -> Archive:
     return Archive(json.loads(parts.pop(MANIFEST)), parts)
 
 
-def read_file(path: str | os.PathLike[str], where: str) -> bytes:
+def to_path(path: str | os.PathLike[str], where: str) -> Path:
+    """Return a path that a user gave.
+
+    Raises:
+        InputError: it is none; bytes could be the content of a file.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{where}: a {type(path).__name__} is no path; give a str")
+    return Path(os.fsdecode(path))
+
+
+def read_file(path: Path, where: str) -> bytes:
     """Return the bytes of an archive; only the beginning if the file is something else.
 
     Raises:
         ModelFormatError: the file cannot be read.
-        InputError: the path is no path.
     """
     try:
-        with open(os.fsdecode(path), "rb") as file:
+        with open(path, "rb") as file:
             head = file.read(64)
             if is_archive(head):
                 file.seek(0)
@@ -105,38 +120,52 @@ def read_file(path: str | os.PathLike[str], where: str) -> bytes:
         raise ModelFormatError(
             f"{where}: cannot be read ({reason}); give the path that Predictor.save was given"
         ) from None
-    except TypeError:
-        raise InputError(f"{where}: a {type(path).__name__} is no path; give a str") from None
 
 
-def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+def write_file(path: Path, data: bytes, where: str) -> None:
     """Write a file that appears under its name once it is complete.
 
     Raises:
         InputError: the file cannot be written.
     """
+    with _draft(path, where) as draft:
+        draft.write(data)
+        draft.flush()
+        os.fsync(draft.fileno())
+        draft.close()
+        os.replace(draft.name, path)
+
+
+def check_place(path: Path, where: str) -> None:
+    """Raise the InputError of `write_file` before there is anything to write."""
+    with _draft(path, where):
+        pass
+
+
+@contextlib.contextmanager
+def _draft(path: Path, where: str) -> Iterator[BinaryIO]:
+    """Open a file beside another, for as long as its name is not that of the other."""
+    draft = path.parent / f".{uuid.uuid4().hex}.draft"
     try:
-        target = Path(os.fsdecode(path))
-    except TypeError:
-        raise InputError(
-            f"save: argument 'path': a {type(path).__name__} is no path; give a str"
-        ) from None
-    draft = target.parent / f".{uuid.uuid4().hex}.draft"
-    try:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise OSError(0, "not a regular file")
         with open(draft, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
+            yield file
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"save: argument 'path': cannot write '{path}' ({reason}); name a file in a folder "
-            "that exists and can be written to"
+            f"{where}: cannot write {shown(str(path))} ({reason}); name a file in a folder that "
+            "exists and can be written to"
         ) from None
     finally:
         with contextlib.suppress(OSError, ValueError):
             draft.unlink(missing_ok=True)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, without its middle where it is long."""
+    return _SHORT.repr(value)
 
 
 def _checksum(data: memoryview) -> bytes:

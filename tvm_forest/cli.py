@@ -1,11 +1,12 @@
-"""The command line: tvm-forest info | predict | verify | tune | demo.
+"""The command line: tvm-forest info | predict | export | verify | tune | serve | demo.
 
-takes: arguments; gives: text on the terminal, files of predictions, an exit status.
+takes: arguments; gives: text on the terminal, files, an exit status.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .forest import Array, Forest
     from .runtime import Predictor
 
+OUTPUT = "predict: argument '--output'"
 OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
 
 
@@ -185,7 +187,7 @@ def _predict(options: argparse.Namespace) -> None:
     from . import api
 
     if options.output is not None:
-        _check_suffix(options.output)
+        check_output(options.output)
     forest = api.load(options.model)
     rows = read_rows(options.rows, forest)
     predictor = api.build(forest, options.target, n_jobs=options.n_jobs)
@@ -269,41 +271,35 @@ def write_text(result: Array, file: Any) -> None:
 
 
 def write_result(result: Array, path: Path) -> None:
-    """Write predictions to .npy or .csv; the file appears whole or not at all.
-
-    Raises:
-        InputError: another suffix, or the folder cannot be written to.
-    """
+    """Write predictions to a file of `check_output`, which appears whole or not at all."""
     import numpy as np
 
-    _check_suffix(path)
-    part = path.with_name(path.name + ".part")
-    try:
-        if path.suffix == ".npy":
-            with part.open("wb") as file:
-                np.save(file, result)
-        else:
-            with part.open("w", encoding="utf-8") as text:
-                write_text(result, text)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(f"predict: argument '--output': {error}") from None
+    from . import archive
+
+    data, text = io.BytesIO(), io.StringIO()
+    if path.suffix == ".npy":
+        np.save(data, result)
+    else:
+        write_text(result, text)
+    archive.write_file(path, data.getvalue() or text.getvalue().encode(), OUTPUT)
 
 
-def _check_suffix(path: Path) -> None:
+def check_output(path: Path) -> None:
+    """Raise InputError unless the path is that of a .npy or .csv that can be written."""
+    from . import archive
+
     if path.suffix not in (".npy", ".csv"):
-        raise InputError(
-            f"predict: argument '--output': suffix {path.suffix!r} is unknown; use .npy or .csv"
-        )
+        raise InputError(f"{OUTPUT}: suffix {path.suffix!r} is unknown; use .npy or .csv")
+    archive.check_place(path, OUTPUT)
 
 
 # -- export ---------------------------------------------------------------------------------------
 
 
 def _export(options: argparse.Namespace) -> None:
-    from . import api
+    from . import api, exporting
 
+    exporting.check_wishes(options.library)  # before the model is compiled
     api.build(options.model, options.target).export_library(options.library)
     print(f"{options.library}, {options.library.with_suffix('.h')}")
 

@@ -220,7 +220,8 @@ class Predictor:
         or on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
 
         Args:
-            path: of the library, such as "model.so"; the header is "model.h".
+            path: of the library, which ends with ".so", such as "model.so"; the header is
+                "model.h".
 
         Raises:
             InputError: the files cannot be written.

@@ -38,22 +38,18 @@ KIND = "predictor"
 
 def save(predictor: Predictor, path: str | os.PathLike[str]) -> None:
     """See `Predictor.save`."""
-    archive.write_file(path, to_bytes(predictor))
+    where = "save: argument 'path'"
+    file = archive.to_path(path, where)
+    archive.check_place(file, where)
+    archive.write_file(file, to_bytes(predictor), where)
 
 
 def load_predictor(path: str | os.PathLike[str], signature: str | None = None) -> Predictor:
-    """Read what `save` wrote.
-
-    Args:
-        path: of the file.
-        signature: `Forest.signature` of the model that it must be of; None for any.
-
-    Raises:
-        ModelFormatError: the file is missing, damaged, foreign, of a newer version, or stale.
-        BuildError: it asks for a CPU that this machine cannot stand in for.
-    """
-    where = f"load_predictor: argument 'path': '{path}'"
-    return from_bytes(archive.read_file(path, where), where, signature)
+    """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
+    where = "load_predictor: argument 'path'"
+    file = archive.to_path(path, where)
+    where += f": {archive.shown(str(file))}"
+    return from_bytes(archive.read_file(file, where), where, signature)
 
 
 def to_bytes(predictor: Predictor) -> bytes:
@@ -125,8 +121,8 @@ def from_bytes(
         raise
     except (ForestError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise ModelFormatError(
-            f"{where}: the file is intact but not as expected ({type(error).__name__}: {error}); "
-            "build and save it again"
+            f"{where}: the file is intact but not as expected ({type(error).__name__}: "
+            f"{error!s:.300}); build and save it again"
         ) from None
 
 
@@ -139,8 +135,8 @@ def _check(manifest: dict[str, Any], where: str, signature: str | None) -> None:
         found = manifest.get(field)
         if wanted is not None and found != wanted:
             raise ModelFormatError(
-                f"{where}: field '{field}': expected {wanted!r}, got {found!r}, written by "
-                f"{manifest.get('versions')}; {remedy}"
+                f"{where}: field '{field}': expected {wanted!r}, got {archive.shown(found)}, "
+                f"written by {archive.shown(manifest.get('versions'))}; {remedy}"
             )
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import tvm_ffi
 
 from .. import archive
-from ..errors import BuildError, UnsupportedModel
+from ..errors import BuildError, InputError, UnsupportedModel
 from ..forest import Forest
 from ..runtime import Predictor
 from ..schedule import Schedule
@@ -33,6 +33,7 @@ from . import cpu, cuda
 from .data import Data
 
 WHERE = "export_library"
+AT_PATH = f"{WHERE}: argument 'path'"
 C_TYPES = {"float32": "float", "float64": "double"}
 TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
 COMPILERS = ("cc", "gcc", "clang")
@@ -41,14 +42,37 @@ FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
 
 def export_library(predictor: Predictor, path: str | os.PathLike[str]) -> None:
     """See `Predictor.export_library`."""
+    file, compiler = check_wishes(path)
     _check(predictor)
-    file = Path(os.fsdecode(path))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _link(folder, _write_parts(predictor, folder))
-        archive.write_file(file, (folder / "model.so").read_bytes())
+        _link(compiler, folder, _write_parts(predictor, folder))
+        archive.write_file(file, (folder / "model.so").read_bytes(), AT_PATH)
     text = header(predictor.forest, predictor.target.kind == "cuda")
-    archive.write_file(file.with_suffix(".h"), text.encode())
+    archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
+
+
+def check_wishes(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the path of a library and the C compiler, before anything is compiled.
+
+    Raises:
+        InputError, BuildError: see `Predictor.export_library`.
+    """
+    file = archive.to_path(path, AT_PATH)
+    if file.suffix != ".so":
+        raise InputError(
+            f"{AT_PATH}: {archive.shown(str(file))} does not end with '.so'; only shared libraries "
+            "of Linux are written, so give a name such as 'model.so'"
+        )
+    for place in (file, file.with_suffix(".h")):
+        archive.check_place(place, AT_PATH)
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None or not sys.platform.startswith("linux"):
+        raise BuildError(
+            f"{WHERE}: no C compiler that can link a library was found; install gcc, or use "
+            "Predictor.save"
+        )
+    return file, compiler
 
 
 THERE = """\
@@ -146,13 +170,7 @@ def _macros(forest: Forest) -> dict[str, Any]:
     }
 
 
-def _link(folder: Path, linked: list[str]) -> None:
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None or not sys.platform.startswith("linux"):
-        raise BuildError(
-            f"{WHERE}: no C compiler that can link a library was found; install gcc, or use "
-            "Predictor.save"
-        )
+def _link(compiler: str, folder: Path, linked: list[str]) -> None:
     paths = dict.fromkeys(
         (tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path())
     )
