@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
@@ -148,11 +149,19 @@ def test_export_writes_a_library_and_a_header(
     assert {path.name for path in tmp_path.iterdir()} == {"model.json", "made.so", "made.h"}
 
 
+def test_export_names_the_functions(model: Path, tmp_path: Path) -> None:
+    assert main(["export", str(model), str(tmp_path / "made.so"), "--prefix", "airline_"]) == 0
+    library = ctypes.CDLL(str(tmp_path / "made.so"))
+    assert library.airline_features() == 3
+    assert "int airline_predict(const float *rows" in (tmp_path / "made.h").read_text()
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
         (["made.dll"], "argument 'path': 'made.dll' does not end with '.so'"),
         (["no/made.so"], "argument 'path': cannot write 'no/made.so'"),
+        (["made.so", "--prefix", "1_"], "argument 'prefix': '1_' cannot begin the names"),
     ],
 )
 def test_export_refuses_what_it_cannot_write_before_it_reads_the_model(

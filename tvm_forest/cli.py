@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("model", help="model file of XGBoost, LightGBM or ONNX")
     export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
     export.add_argument("--target", default="llvm", help="llvm or cuda (default: llvm)")
+    export.add_argument(
+        "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
+    )
     export.set_defaults(run=_export)
 
     verify = commands.add_parser(
@@ -299,8 +302,8 @@ def check_output(path: Path) -> None:
 def _export(options: argparse.Namespace) -> None:
     from . import api, exporting
 
-    exporting.check_wishes(options.library)  # before the model is compiled
-    api.build(options.model, options.target).export_library(options.library)
+    exporting.check_wishes(options.library, options.prefix)  # before the model is compiled
+    api.build(options.model, options.target).export_library(options.library, options.prefix)
     print(f"{options.library}, {options.library.with_suffix('.h')}")
 
 

@@ -213,7 +213,7 @@ class Predictor:
 
     # The first four delegate to rooms above, which the first call imports.
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
+    def export_library(self, path: str | os.PathLike[str], prefix: str = "tvm_forest_") -> None:
         """Write a shared library with the model, and a C header beside it.
 
         It predicts margins and values by the schedules of this predictor, on the caller's thread,
@@ -222,9 +222,11 @@ class Predictor:
         Args:
             path: of the library, which ends with ".so", such as "model.so"; the header is
                 "model.h".
+            prefix: what the names of its C functions begin with, which ends with an underscore;
+                libraries that are linked into one program need different ones.
 
         Raises:
-            InputError: the files cannot be written.
+            InputError: no such prefix, or the files cannot be written.
             UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm"
                 nor "cuda".
             BuildError: there is no C compiler, or it fails.
@@ -232,7 +234,7 @@ class Predictor:
         """
         from .exporting import export_library
 
-        export_library(self, path)
+        export_library(self, path, prefix)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the predictor to a file, which appears under its name once it is complete.

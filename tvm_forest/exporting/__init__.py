@@ -3,8 +3,8 @@
 takes: Predictor; gives: `<name>.so` and its header.
 
 The library holds the compiled functions, the arrays of the model, and `library.c` around them. For
-a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C
-program calls `tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main":
+a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C program calls
+`tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main":
 
     tvm_ffi.load_module("model.so")["main"](rows, margin)
 """
@@ -12,11 +12,13 @@ program calls `tvm_forest_predict`; Python with apache-tvm-ffi alone calls the e
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,6 @@ from .. import archive
 from ..errors import BuildError, InputError, UnsupportedModel
 from ..forest import Forest
 from ..runtime import Predictor
-from ..schedule import Schedule
 from ..tir_gen.canonical import result_dtype, result_names
 from ..tir_gen.representation import takes_memberships
 from . import cpu, cuda
@@ -37,27 +38,47 @@ AT_PATH = f"{WHERE}: argument 'path'"
 C_TYPES = {"float32": "float", "float64": "double"}
 TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11")
+FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11", "-Wl,-Bsymbolic")
+PREFIX = "tvm_forest_"
+"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
+`strerror`."""
+
+SEEN = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
+"""Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
+the same names for each model, defines or looks up."""
+
+THERE = """\
+/* The same for rows and results in the memory of the GPU; waits for them. */
+int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value);
+"""
 
 
-def export_library(predictor: Predictor, path: str | os.PathLike[str]) -> None:
+def export_library(
+    predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX
+) -> None:
     """See `Predictor.export_library`."""
-    file, compiler = check_wishes(path)
+    file, compiler = check_wishes(path, prefix)
     _check(predictor)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _link(compiler, folder, _write_parts(predictor, folder))
+        _link(compiler, folder, _write_parts(predictor, folder, prefix))
         archive.write_file(file, (folder / "model.so").read_bytes(), AT_PATH)
-    text = header(predictor.forest, predictor.target.kind == "cuda")
+    text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
     archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
 
 
-def check_wishes(path: str | os.PathLike[str]) -> tuple[Path, str]:
+def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
     """Return the path of a library and the C compiler, before anything is compiled.
 
     Raises:
         InputError, BuildError: see `Predictor.export_library`.
     """
+    if not isinstance(prefix, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*_", prefix):
+        raise InputError(
+            f"{WHERE}: argument 'prefix': {archive.shown(prefix)} cannot begin the names of C "
+            "functions; give a letter, then letters, digits and underscores, an underscore at the "
+            "end, such as 'airline_'"
+        )
     file = archive.to_path(path, AT_PATH)
     if file.suffix != ".so":
         raise InputError(
@@ -75,33 +96,16 @@ def check_wishes(path: str | os.PathLike[str]) -> tuple[Path, str]:
     return file, compiler
 
 
-THERE = """\
-/* The same for rows and results in the memory of the GPU; waits for them. */
-int tvm_forest_predict_there(const {row} *rows, int64_t n, {margin} *margin, {value} *value);
-"""
-
-
-def header(forest: Forest, on_gpu: bool = False) -> str:
+def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:
     """Return the C header of a library of a model, for a CPU or a GPU."""
-    row, margin, value = (C_TYPES[x] for x in _dtypes(forest))
-    there = THERE.format(row=row, margin=margin, value=value) if on_gpu else ""
-    shapes = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
-    return f"""/* A forest of {forest.n_trees} trees: {shapes}. */
-#pragma once
-#include <stdint.h>
-#ifdef __cplusplus
-extern "C" {{
-#endif
-int64_t tvm_forest_features(void);
-int64_t tvm_forest_outputs(void);
-/* rows (n, features) and margin (n, outputs), one row behind the other; value likewise, or NULL.
-   Returns 0, or -1 and tvm_forest_error() says why. Any number of threads may call it. */
-int tvm_forest_predict(const {row} *rows, int64_t n, {margin} *margin, {value} *value);
-{there}const char *tvm_forest_error(void);
-#ifdef __cplusplus
-}}
-#endif
-"""
+    names = dict(
+        zip(("row", "margin", "value"), (C_TYPES[x] for x in _dtypes(forest)), strict=True)
+    )
+    names |= {"prefix": prefix, "trees": str(forest.n_trees)}
+    names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
+    names["there"] = Template(THERE).substitute(names) if on_gpu else ""
+    text = Path(__file__).with_name("header.h").read_text(encoding="utf-8")
+    return Template(text).substitute(names)
 
 
 def _check(predictor: Predictor) -> None:
@@ -111,16 +115,12 @@ def _check(predictor: Predictor) -> None:
             f"{WHERE}: target {predictor.target.kind!r}: only code for CPUs and for GPUs of NVIDIA "
             "is exported; build the model with target 'llvm' or 'cuda'"
         )
-    schedules = predictor.schedules.values()
-
-    def wide(sch: Schedule) -> bool:
-        return takes_memberships(sch.representation, forest)
-
+    layouts = {sch.representation for sch in predictor.schedules.values()}
     refused = {
         "missing": forest.missing,
         "zero_missing": forest.zero_missing or None,
         "known_categories": forest.compared_categories or None,
-        "derived": forest.derived if any(map(wide, schedules)) else None,
+        "derived": forest.derived if any(takes_memberships(x, forest) for x in layouts) else None,
         "refuses": "category" if "category" in forest.refuses else None,
     }
     field = next((name for name, value in refused.items() if value is not None), None)
@@ -137,12 +137,14 @@ def _dtypes(forest: Forest) -> tuple[str, str, str]:
     return forest.row_dtype, margin, result_dtype(forest, "value") if valued else margin
 
 
-def _write_parts(predictor: Predictor, folder: Path) -> list[str]:
+def _write_parts(predictor: Predictor, folder: Path, prefix: str) -> list[str]:
     """Write the data of the model and the macros of `library.c`; return what is to be linked."""
+    (folder / "seen.map").write_text(SEEN.format(prefix=prefix), encoding="utf-8")
     data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
     macros, linked = part.write(predictor, data, folder)
     (folder / "data.bin").write_bytes(data.to_bytes())
-    macros = {**_macros(predictor.forest), "DATA": f'"{folder / "data.bin"}"', **macros}
+    data_file = f'"{folder / "data.bin"}"'
+    macros = {**_macros(predictor.forest), "PREFIX": prefix, "DATA": data_file, **macros}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     (folder / "model.h").write_text(text, encoding="utf-8")
     return linked
@@ -176,7 +178,8 @@ def _link(compiler: str, folder: Path, linked: list[str]) -> None:
     )
     source = Path(__file__).with_name("library.c")
     command = [compiler, *FLAGS, f"-I{folder}", *(f"-I{path}" for path in paths), str(source)]
-    command += [*linked, "-lm", "-o", str(folder / "model.so")]
+    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={folder / 'seen.map'}"]
+    command += ["-o", str(folder / "model.so")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")

@@ -4,18 +4,17 @@
  */
 
 enum { THERE = kDLCPU };
-#define PREDICT_THERE tvm_forest_predict
+#define PREDICT_THERE PUBLIC(predict)
 
-/* -- what TVM's code calls; a process with TVM or apache-tvm-ffi brings its own ----------------- */
+/* -- what TVM's code calls, here and nowhere else: TVM's own definitions of the pointers are weak -- */
 
-typedef void *Allocate(int, int, uint64_t, int, int);
-typedef int Free(int, int, void *);
 typedef int Task(int, void *, void *);
-typedef int Launch(Task *, void *, int);
 struct tasks { void *barrier; int32_t count; };
 
 static void *allocate(int kind, int device, uint64_t size, int code, int bits) {
-  return aligned_alloc(64, (size + 63) & ~(uint64_t)63);
+  void *made = aligned_alloc(64, (size + 63) & ~(uint64_t)63);
+  if (!made) fail("out of memory");
+  return made;
 }
 
 static int release(int kind, int device, void *data) {
@@ -28,18 +27,11 @@ static int launch(Task *task, void *data, int count) {
   return task(0, &all, data);
 }
 
-extern Allocate *__TVMBackendAllocWorkspace __attribute__((weak));
-extern Free *__TVMBackendFreeWorkspace __attribute__((weak));
-extern Launch *__TVMBackendParallelLaunch __attribute__((weak));
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
+int (*__TVMBackendParallelLaunch)(Task *, void *, int) = launch;
 
-__attribute__((constructor)) static void serve(void) {
-  if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = allocate;
-  if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = release;
-  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
-}
-
-__attribute__((weak)) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts,
-                                                             int32_t count) {
+void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
   message[0] = 0;
   for (int i = 0; i < count; ++i)
     if (parts[i]) strncat(message, parts[i], sizeof message - strlen(message) - 1);

@@ -9,11 +9,10 @@
  * One call runs at a time, on the default stream. The model is copied to the GPU by the first one;
  * memory of a call is kept for the next.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 
 enum { THERE = kDLCUDA };
-#define PREDICT_THERE tvm_forest_predict_there
+#define PREDICT_THERE PUBLIC(predict_there)
 
 typedef unsigned long long pointer;
 typedef struct { pointer at; size_t size; } room;
@@ -178,7 +177,7 @@ static int call(int k, const ROW *rows, int64_t n, void *const *results) {
   return failed ? -1 : 0;
 }
 
-API int tvm_forest_predict_there(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
+int PUBLIC(predict_there)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
   if (n < 0) return fail("n is negative");
   if (n == 0) return 0;
   if (!rows || !margin) return fail("rows or margin is a null pointer");

@@ -77,7 +77,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
         "KERNELS(K)": " ".join(f"K({name})" for name in kernels),
         "ARRAYS(A)": " ".join(f"A({place}, {array.nbytes})" for place, array in sizes),
     }
-    return macros, ["-ldl", "-lpthread"]
+    return macros, ["-lpthread"]
 
 
 def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int]) -> Names:

@@ -1,12 +1,16 @@
 /* What stands around the compiled functions of a model in a shared library: C functions, the entry
- * "main" for apache-tvm-ffi, and the arrays of the model. "model.h" names what is in them:
+ * "main" for apache-tvm-ffi, and the arrays of the model. The linker keeps all other names inside,
+ * so that a process may hold several such libraries. "model.h" names what is in them:
  *
+ *   PREFIX              what the names of the C functions begin with
  *   ROW, RESULT, VALUE  types of rows, margins and values; IS_VALUED, 1 if these differ
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
  *   DEVICE              number of the GPU
  *   REFUSED(x)          whether the model takes no such value; REFUSES, 1 if there is any
  *   CALLS               "cpu.c" or "cuda.c", which runs the functions
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <dlpack/dlpack.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +20,9 @@
 
 #include "model.h"
 
-#define API __attribute__((visibility("default")))
+#define JOINED(prefix, name) prefix##name
+#define NAMED(prefix, name) JOINED(prefix, name)
+#define PUBLIC(name) NAMED(PREFIX, name)
 
 __asm__(
     ".section .rodata\n.balign 64\ntvm_forest_data:\n.incbin \"" DATA
@@ -41,11 +47,11 @@ static size_t size_of(int i) { return i == RESULTS - 1 && IS_VALUED ? sizeof(VAL
 /* They give THERE, where rows may be besides the host, and PREDICT_THERE for rows that are there. */
 #include CALLS
 
-API const char *tvm_forest_error(void) { return message; }
-API int64_t tvm_forest_features(void) { return FEATURES; }
-API int64_t tvm_forest_outputs(void) { return OUTPUTS; }
+const char *PUBLIC(error)(void) { return message; }
+int64_t PUBLIC(features)(void) { return FEATURES; }
+int64_t PUBLIC(outputs)(void) { return OUTPUTS; }
 
-API int tvm_forest_predict(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
+int PUBLIC(predict)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
   if (n < 0) return fail("n is negative");
   if (n == 0) return 0;
   if (!rows || !margin) return fail("rows or margin is a null pointer");
@@ -76,12 +82,11 @@ API int tvm_forest_predict(const ROW *rows, int64_t n, RESULT *margin, VALUE *va
 
 /* -- the entry for apache-tvm-ffi: main(rows, margin[, value]) ---------------------------------- */
 
-void TVMFFIErrorSetRaisedFromCStr(const char *, const char *) __attribute__((weak));
-
+/* apache-tvm-ffi may have come into the process after this library. */
 static int raise(const char *kind, const char *text) {
-  fail(text);
-  if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, text);
-  return -1;
+  void (*set)(const char *, const char *) = dlsym(RTLD_DEFAULT, "TVMFFIErrorSetRaisedFromCStr");
+  if (set) set(kind, text);
+  return fail(text);
 }
 
 static DLTensor *tensor_of(const TVMFFIAny *argument) {
@@ -99,7 +104,7 @@ static int is_wrong(const DLTensor *t, int place, int64_t n, int64_t width, int 
   return t->strides && t->shape[0] > 1 && (t->strides[0] != width || (width > 1 && t->strides[1] != 1));
 }
 
-API int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result) {
+int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result) {
   DLTensor *tensors[3] = {NULL, NULL, NULL};
   if (count < 2 || count > 3) return raise("TypeError", "expected main(rows, margin[, value])");
   for (int i = 0; i < count; ++i)
@@ -117,7 +122,7 @@ API int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, TV
   RESULT *margin = (RESULT *)((char *)tensors[1]->data + tensors[1]->byte_offset);
   VALUE *value = tensors[2] ? (VALUE *)((char *)tensors[2]->data + tensors[2]->byte_offset) : NULL;
   memset(result, 0, sizeof *result);
-  int failed = place == kDLCPU ? tvm_forest_predict(rows, n, margin, value)
+  int failed = place == kDLCPU ? PUBLIC(predict)(rows, n, margin, value)
                                : PREDICT_THERE(rows, n, margin, value);
   return failed ? raise("RuntimeError", message) : 0;
 }
