@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import tvm
+import xgboost
 
 import tvm_forest
 from forests import Split, forest_of
@@ -79,6 +81,11 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
+
+
+def foreign(module: str, name: str) -> Any:
+    """Return an object of a library that is not installed, with what its frames have."""
+    return type(name, (), {"__module__": module, "columns": NAMES, "iloc": None})()
 
 
 def message(case: BadInput) -> str:
@@ -145,7 +152,27 @@ BAD_INPUTS = [
     _rows("a pandas series", _frame()["age"], SHAPE + "(2,)"),
     _rows("rank 3", ROWS[None], SHAPE + "(1, 3, 3)"),
     _rows("a number", 3.0, SHAPE + "()"),
-    _rows("nothing", None, SHAPE + "()"),
+    _rows("nothing", None, "a NoneType cannot be read", "a numpy array of shape"),
+    _rows("an iterator", iter(ROWS), "cannot be read (it is no array)"),
+    # what holds rows
+    _rows(
+        "a DMatrix",
+        xgboost.DMatrix(np.zeros((2, 3))),
+        "DMatrix of xgboost: its rows cannot be read back",
+    ),
+    _rows(
+        "a QuantileDMatrix",
+        xgboost.QuantileDMatrix(np.zeros((2, 3))),
+        "QuantileDMatrix of xgboost: its",
+    ),
+    _rows("a Dataset", lightgbm.Dataset(ROWS), "Dataset of lightgbm: ", "that it was made from"),
+    _rows("a Pool", foreign("catboost.core", "Pool"), "Pool of catboost: its rows cannot be"),
+    _rows("a Dask frame", foreign("dask.dataframe.core", "DataFrame"), "use rows.compute()"),
+    _rows("a Dask array", foreign("dask.array.core", "Array"), "Array of dask: ", "rows.compute"),
+    _rows("a Spark frame", foreign("pyspark.sql.dataframe", "DataFrame"), "use rows.toPandas()"),
+    _rows("a Modin frame", foreign("modin.pandas.dataframe", "DataFrame"), "rows.modin.to_pandas"),
+    _rows("dicts", [dict.fromkeys(NAMES, 1.0)], "columns by name", "use pandas.DataFrame(rows)"),
+    _rows("a dict", {name: [1.0] for name in NAMES}, "use pandas.DataFrame(rows)"),
     _rows("an empty list", [], SHAPE + "(0,)"),
     # kind
     _rows("dtype object", ROWS.astype(object), TYPE + "object", CONVERT),

@@ -30,3 +30,12 @@ def test_an_exact_schedule_has_no_tolerance(classes: int) -> None:
     tolerance = tvm_forest.build(forest).tolerance(hard_rows(forest, 7))
     assert tolerance.shape == (7, classes)
     assert not tolerance.any()
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_no_rows_have_a_tolerance_of_their_shape(classes: int) -> None:
+    forest = forest_of(TREES, base=[0.5] * classes)
+    sch = tvm_forest.new_schedule(forest)
+    for schedule in (sch, sch.parallel("tree")):
+        predictor = tvm_forest.build(forest, schedule=schedule, exact=False)
+        assert predictor.tolerance(np.zeros((0, 3), np.float32)).shape == (0, classes)

@@ -392,12 +392,12 @@ class Predictor:
             InputError: rows of the wrong kind.
         """
         leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, None).astype(np.float64)
-        leaves = np.abs(leaves.reshape(len(leaves), -1))
+        leaves = np.abs(leaves.reshape(len(leaves), self.columns.size))
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
         np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
         unit = np.finfo(self.forest.sum_dtype).eps / 2
         if schedule_of(self.schedules, len(leaves)).keeps_order:
-            return 0 * total
+            return np.zeros_like(total)
         return 2 * (len(self.columns) + 1) * unit * total
 
     def __repr__(self) -> str:

@@ -59,8 +59,6 @@ def writable_view(array: Array) -> Array:
 def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     if isinstance(rows, np.ma.MaskedArray):
         raise refusal("a masked array; use rows.filled(numpy.nan)")
-    if forest.in_place:
-        check_in_place(rows)
     array = rows if isinstance(rows, np.ndarray) else _from_object(rows, forest, dtype)
     check_shape(array.shape, forest)
     check_numbers(array.dtype, dtype)
@@ -73,6 +71,8 @@ def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 def _from_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     """Frames and sparse matrices, in the dtype of rows already; lists and tensors in their own."""
     kind = frames.kind_of(rows)
+    if forest.in_place:
+        check_in_place(rows)
     if kind is not None:
         return frames.frame_rows(rows, kind, forest, dtype)
     if hasattr(rows, "tocsr"):
@@ -80,7 +80,10 @@ def _from_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     try:
         if hasattr(rows, "__dlpack__") and not np.isscalar(rows):
             return np.from_dlpack(rows)
-        return np.asarray(rows)
+        array = np.asarray(rows)
+        if array.dtype == object and not array.ndim:
+            raise TypeError("it is no array")
+        return array
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise refusal(
             f"a {type(rows).__name__} cannot be read ({error}); give a numpy array of "

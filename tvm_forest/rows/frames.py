@@ -19,6 +19,16 @@ from .checks import NUMBERS, refusal
 Kind = Literal["pandas", "polars", "pyarrow"]
 _NUMERIC = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
 
+_HELD = "its rows cannot be read back: give the array or frame that it was made from"
+_FOREIGN = {
+    **dict.fromkeys(("xgboost", "lightgbm", "catboost"), _HELD),
+    **dict.fromkeys(("dask", "dask_expr"), "use rows.compute()"),
+    "modin": "use rows.modin.to_pandas()",
+    "pyspark": "use rows.toPandas(), or rows.to_pandas() of pandas on Spark",
+    "cudf": "use rows.to_pandas()",
+}
+"""What to do with rows that these libraries hold."""
+
 
 class Column(NamedTuple):
     """A column of a frame.
@@ -39,9 +49,14 @@ def kind_of(rows: Any) -> Kind | None:
 
     Raises:
         InputError: the frame of another library; numpy could read it, but without its names, and
-            so perhaps in another order.
+            so perhaps in another order. Or what holds rows and does not give them back.
     """
     library = type(rows).__module__.split(".")[0]
+    if library in _FOREIGN:
+        raise refusal(f"{type(rows).__name__} of {library}: {_FOREIGN[library]}")
+    first = rows[0] if isinstance(rows, list | tuple) and rows else rows
+    if isinstance(first, dict) and not hasattr(first, "tocsr"):
+        raise refusal("columns by name without a frame; use pandas.DataFrame(rows)")
     if library == "polars" and hasattr(rows, "collect"):
         raise refusal("a lazy frame; use rows.collect()")
     if not (hasattr(rows, "columns") or hasattr(rows, "column_names")):
