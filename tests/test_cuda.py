@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from recipe_cases import CASES
 from schedules import rounding_bound
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.kernels import cuda_compiler, dlpack
 from tvm_forest.kernels.cuda import CudaDriver
 from tvm_forest.kernels.driver import Function
@@ -261,8 +263,8 @@ def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
             r"device \(2, 1\) of DLPack, the model is on \(2, 0",
         ),
         (np.zeros((2, 4), np.float32), (10, 0), r"device \(10, 0\) of DLPack"),
-        (np.zeros((2, 3), np.float32), (2, 0), r"of shape \(R, 4\), got float32 \(2, 3\)"),
-        (np.zeros((2, 4), np.float64), (2, 0), r"must be float32 .* got float64"),
+        (np.zeros((2, 3), np.float32), (2, 0), r"must have shape \(R, 4\), got \(2, 3\)"),
+        (np.zeros((0, 3), np.float64), (2, 0), r"must have shape \(R, 4\), got \(0, 3\)"),
     ],
 )
 def test_rows_on_the_gpu_of_the_wrong_kind_are_refused(
@@ -270,6 +272,47 @@ def test_rows_on_the_gpu_of_the_wrong_kind_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         predictor().predict(Elsewhere(predictor(), rows, device))
+
+
+CODES = CategoryRule("left", negative_fractions=True)
+LOOKED_AT: dict[str, Any] = {
+    "a number that is missing": lambda: replace(forest(), missing=-999.0),
+    "zeros that are missing": lambda: replace(forest(), zero_missing=(0, 2)),
+    "no infinities": lambda: replace(forest(), refuses=("inf",)),
+    "neither NaN nor infinities": lambda: replace(forest(), refuses=("nan", "inf")),
+    "known categories": lambda: replace(
+        forest(), category_rule=CODES, known_categories={1: (0, 1, 5)}
+    ),
+    "rows of float64": forest,
+    "rows of integers": forest,
+}
+
+
+@pytest.mark.parametrize("kind", LOOKED_AT)
+def test_rows_on_the_gpu_that_must_be_looked_at_have_the_bits_of_those_of_the_host(
+    kind: str,
+) -> None:
+    model = LOOKED_AT[kind]()
+    made = emulated(tvm_forest.build(model, "cuda"))
+    rows = hard_rows(model, 34, seed=1)
+    rows[::3, 1], rows[::5, 2] = 5, -999
+    bad = ~np.isfinite(rows) if "nan" in model.refuses else np.isinf(rows)
+    rows[bad & bool(model.refuses)] = 0.1
+    if "float64" in kind:
+        rows = np.nextafter(rows.astype(np.float64), 1)
+    if "integers" in kind:
+        rows = np.arange(34 * 4).reshape(34, 4) % 3
+    result = made.predict_margin(Elsewhere(made, rows))
+    assert isinstance(result, DeviceArray)
+    assert result.numpy().tobytes() == model.predict_reference(rows)[:, 0].tobytes()
+    assert np.array_equal(made.apply(Elsewhere(made, rows)), model.predict_reference(rows, "apply"))
+
+
+def test_rows_on_the_gpu_with_values_that_the_model_refuses_are_refused() -> None:
+    made = emulated(tvm_forest.build(LOOKED_AT["no infinities"](), "cuda"))
+    for value, dtype in ((np.inf, np.float32), (1e300, np.float64)):
+        with pytest.raises(InputError, match="row 1, column 2 is inf as float32, which the model"):
+            made.predict(Elsewhere(made, np.array([[0] * 4, [0, 0, value, 0]], dtype)))
 
 
 def test_memory_is_kept_and_serves_again() -> None:

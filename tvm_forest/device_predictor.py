@@ -15,6 +15,7 @@ from .kernels import dlpack
 from .kernels.executor import DeviceArray
 from .kernels.library import KernelFunction, KernelLibrary, ModelArray
 from .rows import to_rows
+from .rows.checks import check_shape
 from .runtime import Compiled, Predictor, Range, tensors
 from .tir_gen.canonical import Output
 
@@ -28,7 +29,9 @@ class DevicePredictor(Predictor):
     Rows on the host are copied there, and results back. Rows on the GPU that export DLPack, such as
     those of PyTorch and CuPy, stay there: nobody copies them or waits for them. Results stay there
     as well, as a `DeviceArray` for `torch.from_dlpack` and the like, but for labels and what
-    is put together of several columns: these are numpy arrays.
+    is put together of several columns: these are numpy arrays. Rows that a model wants converted or
+    looked at (another dtype, a number that means missing, categories, values that scikit-learn
+    refuses) go by way of the host, which waits for them.
 
     Attributes:
         stream: on which work for rows of the GPU is done, as the driver knows it, such as
@@ -76,11 +79,13 @@ class DevicePredictor(Predictor):
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
         rows = to_rows(rows, self.forest)
-        wide = self._serves(len(rows)).is_wide
-        ready = self.forest.prepared(rows) if wide else self.forest.cleaned(rows)
-        run = self.library.executor
-        there = DeviceArray(run, ready.shape, ready.dtype, 0)
-        run.driver.upload(there.pointer, np.ascontiguousarray(ready), 0)
+        return self._uploaded(rows, self._serves(len(rows)), 0)
+
+    def _uploaded(self, rows: Array, function: Any, stream: int) -> DeviceArray:
+        prepare = self.forest.prepared if function.is_wide else self.forest.cleaned
+        ready, run = np.ascontiguousarray(prepare(rows)), self.library.executor
+        there = DeviceArray(run, ready.shape, ready.dtype, stream)
+        run.driver.upload(there.pointer, ready, stream)
         return there
 
     def start(self, rows: DeviceArray) -> list[DeviceArray]:
@@ -116,13 +121,13 @@ class DevicePredictor(Predictor):
             return super()._leaves(name, dtype, rows, n_jobs, iteration_range)
         if iteration_range is not None and (part := self._part(iteration_range)) is not self:
             return part._leaves(name, dtype, rows, n_jobs)
-        there, stream = self._taken(rows)
+        there, stream = self._taken(rows, self._function_of(name))
         results = [((there.shape[0], self.forest.n_trees), np.dtype(dtype))]
         (leaves,) = _started(self._function_of(name), there, results, stream)
         return leaves.numpy()[:, self.columns]
 
-    def _taken(self, rows: Any) -> tuple[dlpack.Tensor, int]:
-        """Return rows on the GPU, and the stream for the work on them."""
+    def _taken(self, rows: Any, function: Any = None) -> tuple[dlpack.Tensor, int]:
+        """Return rows on the GPU as a function reads them, and the stream for the work on them."""
         stream = self.stream
         if stream is None:
             named = getattr(rows, "__cuda_array_interface__", None) or {}
@@ -134,14 +139,18 @@ class DevicePredictor(Predictor):
                 f"predict: argument 'rows': they are on device {place} of DLPack, the model is on "
                 f"{wanted} ({kind}); move them, or give 'device' in the target"
             )
-        if self.forest.needs_preparation or self.forest.refuses:
-            raise InputError(
-                "predict: argument 'rows': this model wants its rows looked at on the host, for "
-                "missing values, categories or what it refuses; give rows.cpu()"
-            )
         there = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
-        _check(there, self.forest.row_width, self._row_dtype)
-        return there, 0 if stream == 1 else stream
+        stream = 0 if stream == 1 else stream
+        check_shape(there.shape, self.forest)
+        function, forest = function or self._serves(there.shape[0]), self.forest
+        asks = forest.needs_preparation if function.is_wide else forest.needs_cleaning
+        if there.dtype == self._row_dtype and not asks and not forest.refuses:
+            return there, stream
+        here = np.empty(there.shape, there.dtype)
+        if here.size:
+            self.library.executor.driver.download(here, there.pointer, stream)
+        ready = self._uploaded(to_rows(here, forest), function, stream)
+        return dlpack.Tensor(ready.pointer, ready.shape, ready.dtype, there.device, ready), stream
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
         part: Any = super()._part(iteration_range)
@@ -171,14 +180,6 @@ def predictor_class(library: Any) -> type[Predictor]:
 def on_device(rows: Any) -> bool:
     """Return whether rows are in the memory of a GPU."""
     return dlpack.device_of(rows)[0] in dlpack.KINDS.values()
-
-
-def _check(rows: dlpack.Tensor, width: int, dtype: np.dtype[Any]) -> None:
-    if len(rows.shape) != 2 or rows.shape[1] != width or rows.dtype != dtype:
-        raise InputError(
-            f"predict: argument 'rows': on the GPU they must be {dtype} of shape (R, {width}), got "
-            f"{rows.dtype} {rows.shape}; convert them there"
-        )
 
 
 def _started(function: Any, rows: dlpack.Tensor, results: Any, stream: int) -> list[DeviceArray]:
