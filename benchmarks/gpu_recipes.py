@@ -29,6 +29,7 @@ from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Array
 from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import recipes
+from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search.gpu import TABLE_5
 
 MODELS: dict[str, Callable[[], Forest]] = {
@@ -50,14 +51,17 @@ def template(forest: Forest, layout: str) -> Iterator[tuple[str, Schedule]]:
     for name, values in TABLE_5.items():
         for value in values if name != "layout" else ():
             if value != BASE[name] or name == "rows_tb":
-                point = {**BASE, name: value}
+                if name == "cache_trees" and layout not in COPIED:
+                    continue
+                point = {**BASE, name: value, **({"factor": 1} if name == "cache_trees" else {})}
                 point["rows_tb"] = 8 if point["tree_threads"] == 50 else point["rows_tb"]
                 sch = recipes.gpu_template(known if point["unroll"] else start, **point)
                 yield f"template {name}={value}", sch
-    yield (
-        "template, cached trees, plain walks",
-        recipes.gpu_template(start, 32, 2, 2, cache_trees=True, unroll=False, factor=1),
-    )
+    if layout in COPIED:
+        yield (
+            "template, cached trees, plain walks",
+            recipes.gpu_template(start, 32, 2, 2, cache_trees=True, unroll=False, factor=1),
+        )
 
 
 def of_the_literature(forest: Forest, layout: str) -> Iterator[tuple[str, Schedule]]:
@@ -68,8 +72,9 @@ def of_the_literature(forest: Forest, layout: str) -> Iterator[tuple[str, Schedu
     yield "Tahoe direct", recipes.tahoe_direct(start)
     yield "Tahoe shared data", recipes.tahoe_shared_data(start)
     yield "Tahoe shared data, rows", recipes.tahoe_shared_data_rows(start)
-    yield "Tahoe shared forest", recipes.tahoe_shared_forest(start, 1)
-    yield "Tahoe shared partial forest", recipes.tahoe_shared_partial_forest(start, 1, 64)
+    if layout in COPIED:
+        yield "Tahoe shared forest", recipes.tahoe_shared_forest(start, 1)
+        yield "Tahoe shared partial forest", recipes.tahoe_shared_partial_forest(start, 1, 64)
     yield "RAPIDS FIL", recipes.rapids_fil(start)
     output = ("class",) if start.classes > 1 else ()
     sch = start.tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 32)

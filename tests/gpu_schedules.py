@@ -13,6 +13,7 @@ from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.memory import COPIED
 
 BACKWARDS = {"kind": "simt", "order": "backwards"}
 ORDERS = ("simt", BACKWARDS)
@@ -52,8 +53,10 @@ def drawn_gpu_schedule(seed: int, start: Schedule) -> Schedule:
     for dimension in rng.permutation(["grid.y", "block.x", "block.y", "block.z"])[:3]:
         sch = _taken(sch, "gpu_dimension", str(rng.choice(inner)), str(dimension))
     split = {"first": "d1", "second": "d2", "at": int(rng.integers(1, rounds))}
+    near = [x for x in (*inner, "b0") if x[0] == "b" or sch.representation in COPIED]
     more: list[tuple[Any, ...]] = [
-        *((word, str(rng.choice([*inner, "b0"]))) for word in ("cache", "cache", "atomic_reduce")),
+        *(("cache", str(rng.choice(near))) for _ in range(2)),
+        ("atomic_reduce", str(rng.choice([*inner, "b0"]))),
         *(("vector_reduce", "t1"), ("vector_reduce", "t1"), ("shared_reduce", "t1")),
         *((word, str(rng.choice(inner))) for word in ("unroll", "unroll_walk", "specialize")),
         ("peel_walk", str(rng.choice(inner)), 2),

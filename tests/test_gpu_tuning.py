@@ -20,6 +20,7 @@ from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.kernels.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import gpu
 from tvm_forest.search.gpu import GpuPoint, Problem
 from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
@@ -75,6 +76,16 @@ def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
     assert all(sch.keeps_order for sch in schedules) == exact
     assert len(set(points)) == len(points) > 500
     assert len(set(schedules)) == 50
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
+    where = space(64, exact, TINY)
+    near = {p.layout: p for p in where.points() if p.cache_trees}
+    assert set(near) == set(COPIED)
+    for point in near.values():
+        text = tvm_forest.lower(TINY, where.schedule(point), "simt").after["predict"].script()
+        assert "near_nodes = T.alloc_shared" in text, point
 
 
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:

@@ -41,6 +41,22 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
         lambda s: s.cache("b0", "prefetch"),
         "cache: argument 'index': 'b0' already has cache auto",
     ),
+    "cache: trees of which several are walked together": (
+        FEW.interleave("t0", 4),
+        lambda s: s.cache("t0"),
+        "cache: 't0' has cache auto, one iteration at a time, but its walks advance together; tile "
+        "it, and cache the outer loop",
+    ),
+    "interleave: rows that are fetched one after the other": (
+        BLOCKS.cache("b1", "prefetch"),
+        lambda s: s.interleave("b1", 8),
+        "interleave: 'b1' has cache prefetch, one iteration at a time",
+    ),
+    "simdize: rows that are packed one after the other": (
+        BLOCKS.cache("b1", "pack"),
+        lambda s: s.simdize("b1"),
+        "simdize: 'b1' has cache pack, one iteration at a time",
+    ),
     "cache: rows without bound": (
         START.tile("batch", "b0", "b1", parts=4),
         lambda s: s.cache("b0"),

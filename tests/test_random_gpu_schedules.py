@@ -8,6 +8,7 @@ By hand, for any number of them, with a summary at the end:
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import time
 import traceback
@@ -39,6 +40,18 @@ def drawn(seed: int) -> tuple[Forest, Schedule]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_gpu_schedules_compute_what_the_model_says(seed: int) -> None:
     check(*drawn(seed), ORDERS[seed // 2 % 2], (1, 7, 20))
+
+
+def test_trees_are_near_wherever_a_random_schedule_says_so() -> None:
+    cached = [
+        (model, sch, count)
+        for model, sch in map(drawn, range(SEEDS))
+        if (count := sum(loop.kind == "tree" and loop.cache == "auto" for loop in sch.loops()))
+    ]
+    assert len(cached) >= 5
+    for model, sch, count in cached:
+        text = tvm_forest.lower(model, sch, "simt").after["predict"].script()
+        assert len(re.findall(r"near_nodes\w* = T.alloc_shared", text)) == count, str(sch)
 
 
 def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:

@@ -372,7 +372,8 @@ PLAIN = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
         ({"rows_tb": 8}, Problem(64, 1535, 100), None),
         ({"shared": True}, Problem(64, 370, 100, 2), "50048 bytes of shared memory"),
         ({"cache_trees": True}, Problem(64, 1, 100, tree_bytes=5000), "50128 bytes"),
-        ({"cache_trees": True, "factor": 2}, LARGE, "cached trees are not tested"),
+        ({"cache_trees": True, "factor": 2}, LARGE, "trees are cached one after the other"),
+        ({"cache_trees": True, "layout": "reorg"}, LARGE, "layout 'reorg' cannot be cached"),
         ({}, Problem(2**37, 28, 100), "4294967296 blocks, a grid holds 2147483647"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.passes.run_threads import run_threads
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.schedule_prims.recipes import gpu_template
 from tvm_forest.target import Target
 from tvm_forest.targets import cpu
@@ -43,9 +45,12 @@ def test_a_gpu_recipe_computes_what_the_model_says(name: str) -> None:
     check(model, CASES[name].schedule(tvm_forest.new_schedule(model)), BACKWARDS)
 
 
+NEAR_TREES = ("E6", "E7")
+SERVED = [x for x in product(ON_GPU, LAYOUTS) if x[1] in COPIED or x[0] not in NEAR_TREES]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ON_GPU)
+@pytest.mark.parametrize(("name", "layout"), SERVED)
 def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout: str) -> None:
     model = forest(3)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
@@ -53,8 +58,7 @@ def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache_trees", [False, True])
-@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize(("factor", "cache_trees"), [(1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("rows_thread", [1, 2])
 def test_the_template_computes_what_the_model_says(
     rows_thread: int, factor: int, cache_trees: bool
@@ -145,12 +149,38 @@ def test_a_kernel_is_written_as_it_will_run_on_a_gpu() -> None:
     assert text.count("T.tvm_storage_sync") == 6  # rows, walks, 13 sums to 7 to 4 to 2 to 1
 
 
-def test_trees_are_copied_into_shared_memory() -> None:
-    sch = CASES["E6"].schedule(tvm_forest.new_schedule(forest(1)))
+@pytest.mark.parametrize("layout", COPIED)
+@pytest.mark.parametrize("name", NEAR_TREES)
+def test_trees_are_copied_into_shared_memory(name: str, layout: str) -> None:
+    sch = CASES[name].schedule(tvm_forest.new_schedule(forest(1)).represent_as(layout))
     text = tvm_forest.lower(forest(1), sch, "simt").after["predict"].script()
     assert "near_nodes = T.alloc_shared" in text
-    reorg = tvm_forest.lower(forest(1), sch.represent_as("reorg"), "simt").after["predict"]
-    assert "near_nodes" not in reorg.script()
+    assert len(re.findall(r"(?<!near_)nodes\[", text)) == 1  # where they are copied
+
+
+@pytest.mark.parametrize("layout", ["reorg", "array of tiles", "sparse of tiles"])
+@pytest.mark.parametrize("name", NEAR_TREES)
+def test_trees_that_cannot_be_copied_are_refused_by_loop_and_layout(name: str, layout: str) -> None:
+    word, _, tiles = layout.partition(" ")
+    start = tvm_forest.new_schedule(forest(1)).represent_as(word)
+    sch = CASES[name].schedule(start.tile_nodes(4) if tiles else start)
+    loop = "t0" if name == "E6" else "g"
+    said = f"trees of '{loop}' in layout '{word}'{' of tiles' * bool(tiles)} cannot be copied into "
+    for make in (tvm_forest.lower, functools.partial(tvm_forest.build, exact=False)):
+        for target in ("simt", "cuda"):
+            with pytest.raises(ScheduleError, match=f"{said}.*; use one of array, packed"):
+                make(forest(1), target=target, schedule=sch)
+
+
+def test_walks_of_near_trees_advance_together_where_the_loop_outside_is_cached() -> None:
+    model, start = forest(1), tvm_forest.new_schedule(forest(1)).tile("batch", "b0", "b1", 8)
+    start = start.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    with pytest.raises(ScheduleError, match="tile it, and cache the outer loop"):
+        start.cache("tree").interleave("tree", 4)
+    sch = start.tile("tree", "t0", "t1", 4).cache("t0").interleave("t1", 4)
+    text = tvm_forest.lower(model, sch, "simt").after["predict"].script()
+    assert "near_nodes = T.alloc_shared" in text and "node_3" in text
+    check(model, sch, BACKWARDS, (1, 20))
 
 
 def run(kernel: Any, *arrays: Any) -> None:

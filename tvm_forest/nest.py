@@ -208,6 +208,11 @@ def path_problem(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False
 
 def _cache_problem(path: tuple[Loop, ...]) -> str | None:
     for i, loop in enumerate(path):
+        if loop.cache and (loop.interleave > 1 or loop.simdize):
+            return (
+                f"'{loop.name}' has cache {loop.cache}, one iteration at a time, but its walks "
+                "advance together; tile it, and cache the outer loop"
+            )
         if loop.cache is None or loop.cache == "prefetch":
             continue
         endless = next((x for x in path[i + 1 :] if x.kind == loop.kind and x.count is None), None)

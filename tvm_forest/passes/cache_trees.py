@@ -10,8 +10,7 @@ copies.
                                                                     - begin])
 
 The trees of an iteration follow each other, and so do their nodes in the layouts that number the
-nodes of all trees, and say in `offset` where each tree begins. Other layouts, and loops whose walks
-are interleaved, read their trees where they are.
+nodes of all trees, and say in `offset` where each tree begins. Other layouts are refused.
 
 Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 on caches.
 """
@@ -25,12 +24,17 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..errors import ScheduleError
 from ..forest import Array
 from ..nest import paths
 from ..schedule import Schedule
+from ..schedule_prims.memory import COPIED
 from .cache_near import CACHE, in_blocks
 from .code import Code, i64
 from .write_nest import KIND, NAME, value_of, with_body
+
+COPYING = ("auto", "shared")
+"""What `cache` says of a loop whose trees are copied."""
 
 
 def cache_trees(func: tirx.PrimFunc, sch: Schedule, arrays: dict[str, Array]) -> tirx.PrimFunc:
@@ -40,10 +44,22 @@ def cache_trees(func: tirx.PrimFunc, sch: Schedule, arrays: dict[str, Array]) ->
         func: walks are loads already.
         sch: the schedule, asked for the trees that loops can reach.
         arrays: the model, asked how many nodes these have at most.
+
+    Raises:
+        ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
     """
     buffers = {str(buffer.name): buffer for buffer in func.params}
-    if not {"offset", "nodes"} <= buffers.keys():
+    asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
+    if not asking:
         return func
+    if not {"offset", "nodes"} <= buffers.keys():
+        name, layout = asking[0].name, repr(sch.representation)
+        tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
+        raise ScheduleError(
+            f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
+            f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
+            f"or leave this cache out\n{sch.render(name)}"
+        )
     ends = [*arrays["offset"].tolist(), len(arrays["nodes"])]
     n = func.params[0].shape[0]
     return func.with_body(_Copies(sch, n, buffers["offset"], buffers["nodes"], ends).visit(func))
@@ -73,8 +89,8 @@ class _Copies:
         if not isinstance(s, tirx.For) or KIND not in s.annotations:
             return s
         body, notes = self._visit(s.body, (*around, s)), s.annotations
-        wanted = str(notes.get(CACHE, "prefetch")) not in ("prefetch", "stream")
-        if wanted and str(notes[KIND]) == "tree" and self._loads(body):
+        wanted = str(notes.get(CACHE)) in COPYING and str(notes[KIND]) == "tree"
+        if wanted and self._loads(body):
             body = self._copied(body, (*around, s))
         return with_body(s, body)
 

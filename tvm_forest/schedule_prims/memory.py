@@ -18,6 +18,8 @@ HOW = {
 }
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 """What a search tries without tiles; there may be more, see `tir_gen`."""
+COPIED = ("array", "packed", "ranked", "sparse")
+"""Layouts whose trees a GPU can copy into shared memory, without tiles."""
 TILED = ("array", "sparse")
 """What a search tries with tiles."""
 SLICED, LEVELS = "bitsliced", "levels"
@@ -63,7 +65,8 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     that tree in the layout "packed", which pays for blocks of rows that touch most of it; "shared"
     copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
     "shared" on a GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows
-    ("ranked") does so with or without "pack", and always near, so "pack" only says where.
+    ("ranked") does so with or without "pack", and always near, so "pack" only says where. For trees
+    of a GPU `build` refuses layouts other than `COPIED`, and tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
@@ -73,7 +76,8 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
         how: "auto", "pack", "prefetch", "stream" or "shared".
 
     Raises:
-        ScheduleError: no such loop, a class loop, another word, or a set of rows without bound.
+        ScheduleError: no such loop, a class loop, another word, a set of rows without bound, or
+            walks of several iterations advance together.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
+from ..schedule_prims.memory import COPIED
 from .strategies import fastest
 
 
@@ -102,7 +103,9 @@ def refusal(point: GpuPoint, problem: Problem, limits: Limits = Limits()) -> str
     if needed >= limits.shared_bytes:
         return f"{needed} bytes of shared memory, must be below {limits.shared_bytes}"
     if point.cache_trees and point.factor > 1:
-        return "cached trees are not tested with interleaved walks"
+        return "trees are cached one after the other, and walks of several are interleaved"
+    if point.cache_trees and point.layout not in COPIED:
+        return f"trees of layout {point.layout!r} cannot be cached"
     if blocks > limits.blocks:
         return f"{blocks} blocks, a grid holds {limits.blocks}"
     return None
