@@ -18,12 +18,13 @@ enum { PIECES = 4096, GUARD = 64, THREADS = 1024, STACK = 1 << 16, LOG = 1 << 20
 
 static struct { char *start; size_t size; } pieces[PIECES];
 static char log_text[LOG], failing[64] = "", gpu[32] = "gfx942";
-static int failing_code, backwards, wave = 64, current_device, version = 60200000, devices = 1;
+static int failing_code, backwards, wave = 64, processors = 304, current_device, version = 60200000, devices = 1;
 
 const char *mock_log(void) { return log_text; }
 void mock_reset(void) { log_text[0] = failing[0] = 0; version = 60200000; devices = 1; }
 void mock_fail(const char *call, int code) { snprintf(failing, 64, "%s", call); failing_code = code; }
 void mock_gpu(const char *name, int lanes) { snprintf(gpu, 32, "%s", name); wave = lanes; }
+void mock_processors(int count) { processors = count; }
 void mock_about(int v, int count) { version = v; devices = count; }
 void mock_order(int last_first) { backwards = last_first; }
 int mock_pieces(void) {
@@ -55,9 +56,15 @@ int hipSetDevice(int device) { current_device = device; return OK; }
 const char *hipGetErrorString(int code) { return code == NO_MEMORY ? "out of memory" : "an error"; }
 int hipDeviceGetAttribute(int *value, int which, int device) {
   CALLED("%d %d", which, device);
-  *value = which == 56 ? 1024 : which == 74 ? 65536 : -1;
+  *value = which == 56 ? 1024 : which == 74 ? 65536 : which == 63 ? processors : -1;
   return OK;
 }
+int hipDeviceGetName(char *name, int size, int device) {
+  CALLED("%d", device);
+  snprintf(name, size, "AMD Instinct");
+  return OK;
+}
+int hipDeviceTotalMem(size_t *bytes, int device) { CALLED("%d", device); *bytes = 1ul << 37; return OK; }
 int hipGetDevicePropertiesR0600(char *about, int device) {
   CALLED("%d", device);
   memset(about, 0, 1472);

@@ -11,7 +11,7 @@ import pytest
 
 import planted
 import tvm_forest
-from emulated_cuda import emulated
+from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
 from schedules import rounding_bound
 from tvm_forest import api, tuning
@@ -24,9 +24,10 @@ from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import gpu
 from tvm_forest.search.gpu import GpuPoint, Problem
 from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
-from tvm_forest.search.records import read
+from tvm_forest.search.records import NAMELESS, Record, context_of, read, schedules_of
 from tvm_forest.search.spaces import strategies_of
-from tvm_forest.target import parse_target
+from tvm_forest.target import cpu_name, parse_target
+from tvm_forest.targets import cuda
 from tvm_forest.tuning.gpu import check_near
 
 MODEL = drawn_forest(100, 4)
@@ -272,8 +273,77 @@ def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], None, three, records=path, exact=False)
     assert [record.problem for record in tuned.records] == [None] * 3
     assert all(0 < record.seconds < 10 for record in tuned.records if record.seconds)
-    assert tuned.records[0].context["rows"] == "typical 0, in any order on emulated"
+    context = tuned.records[0].context
+    assert context["rows"] == "typical 0, in any order"
+    assert context["cpu"] == "emulated, sm_90, 132 multiprocessors, 81920 MB"
     predictor = emulated(tvm_forest.build(TINY, "cuda", records=path, exact=False))
     rows = hard_rows(TINY, 20, seed=1)
     margin = predictor.predict_margin(rows)[:, None]
     assert np.all(np.abs(margin - TINY.predict_reference(rows)) <= rounding_bound(TINY, rows))
+
+
+# -- records of several GPUs ----------------------------------------------------------------------
+
+CUDA = parse_target("cuda")
+FAST = tvm_forest.default_schedule(TINY, "cuda").represent_as("sparse")
+
+
+@pytest.fixture
+def gpu_here(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the emulated GPU be at hand, and set what it says of itself; None for no driver."""
+
+    def report(**facts: int) -> None:
+        for name, value in facts.items():
+            settings().emulated_set(name.encode(), value)
+        monkeypatch.setattr(cuda, "_driver", lambda device: CudaDriver(device, libcuda()))
+
+    yield report
+    report(processors=132, memory=80 << 30, minor=0)
+
+
+def recorded(path: Path, *gpus: str) -> Path:
+    """Write a record of each GPU."""
+    contexts = [context_of(TINY, CUDA, machine=gpu) for gpu in gpus]
+    lines = [Record(context, 8, FAST, 1.0, 1.0, 3).to_line() for context in contexts]
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+OURS = "emulated, sm_90, 132 multiprocessors, 81920 MB"
+
+
+@pytest.mark.parametrize(
+    "other", [{"processors": 114}, {"memory": 40 << 30}, {"minor": 1}], ids=lambda x: [*x][0]
+)
+def test_records_of_another_gpu_are_not_taken(
+    other: dict[str, int], gpu_here: Any, tmp_path: Path
+) -> None:
+    path = recorded(tmp_path / "tune.jsonl", OURS)
+    gpu_here()
+    assert tvm_forest.build(TINY, "cuda", records=path).schedule == FAST
+    gpu_here(**other)
+    with pytest.raises(InputError, match=rf"no record of cpu emulated, sm_.* .have: {OURS}"):
+        tvm_forest.build(TINY, "cuda", records=path)
+
+
+def test_records_that_do_not_name_their_gpu_are_passed_over(gpu_here: Any, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "tune.jsonl", NAMELESS)
+    said = "no record of one GPU by name, and none is at hand .have: a GPU.; build where the GPU is"
+    with pytest.raises(InputError, match=said):
+        schedules_of(path, TINY, CUDA)
+    gpu_here()
+    with pytest.raises(InputError, match=f"no record of cpu {OURS} .have: a GPU"):
+        tvm_forest.build(TINY, "cuda", records=path)
+
+
+def test_without_a_gpu_the_records_must_be_of_a_single_one(tmp_path: Path) -> None:
+    one = recorded(tmp_path / "one.jsonl", NAMELESS, OURS)
+    assert schedules_of(one, TINY, CUDA) == {1: FAST}
+    two = recorded(tmp_path / "two.jsonl", OURS, "another")
+    with pytest.raises(InputError, match=f"one GPU by name, .* .have: another, {OURS}"):
+        schedules_of(two, TINY, CUDA)
+    assert schedules_of(two, TINY, CUDA, "another") == {1: FAST}
+
+
+def test_records_of_simt_are_those_of_the_cpu_that_ran_it() -> None:
+    assert context_of(TINY, SIMT)["cpu"] == f"{cpu_name()}, 1 cores"

@@ -95,6 +95,15 @@ def test_a_gpu_is_opened_once_and_no_rows_launch_nothing(library: Any, hip: Any)
     assert not any("Launch" in x for x in calls(hip))
 
 
+def test_a_gpu_is_known_by_its_name_and_its_size(library: Any, hip: Any) -> None:
+    found = []
+    for processors in (304, 228):
+        hip.mock_processors(processors)
+        found.append(HipDriver(library=library[0]).identity)
+    assert found[0] == "AMD Instinct, gfx942, 304 multiprocessors, 131072 MB"
+    assert found[1] == "AMD Instinct, gfx942, 228 multiprocessors, 131072 MB"
+
+
 def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:
     tvm_forest.build(forest(), TARGET).save(tmp_path / "model.tvmf")
     loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")

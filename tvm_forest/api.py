@@ -228,12 +228,13 @@ def _recorded(
     records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
 ) -> Schedules:
     from .search.records import schedules_of
+    from .tuning.gpu import at_hand
 
     if schedule is not None:
         raise InputError(
             "build: argument 'records': a schedule is given as well; leave one of them out"
         )
-    return schedules_of(records, forest, target)
+    return schedules_of(records, forest, target, at_hand(target))
 
 
 def tune(

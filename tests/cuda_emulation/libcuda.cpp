@@ -149,7 +149,8 @@ const size_t GUARD = 64;
 std::recursive_mutex one_at_a_time;
 std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"major", 9},
                                      {"minor", 0},       {"seed", 0},     {"threads", 1024},
-                                     {"shared", 49152},  {"most", 232448}};
+                                     {"shared", 49152},  {"most", 232448}, {"processors", 132},
+                                     {"memory", 80l << 30}};
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
 std::map<char*, size_t> allocations;
@@ -199,10 +200,11 @@ int cuDeviceGetName(char* name, int size, int) { CALL("cuDeviceGetName") std::sn
 int cuDeviceGetAttribute(int* value, int what, int) {
   CALL("cuDeviceGetAttribute")
   const char* names[128] = {};
-  names[1] = "threads", names[8] = "shared", names[75] = "major", names[76] = "minor", names[97] = "most";
+  names[1] = "threads", names[8] = "shared", names[16] = "processors", names[75] = "major", names[76] = "minor", names[97] = "most";
   *value = settings[names[what]];
   return 0;
 }
+int cuDeviceTotalMem_v2(size_t* bytes, int) { CALL("cuDeviceTotalMem_v2") *bytes = settings["memory"]; return 0; }
 int cuDevicePrimaryCtxRetain(void** context, int) { CALL("cuDevicePrimaryCtxRetain") *context = &settings; return 0; }
 int cuCtxPushCurrent_v2(void* context) { CALL("cuCtxPushCurrent_v2") ++contexts; return context == &settings ? 0 : 201; }
 int cuCtxPopCurrent_v2(void**) { CALL("cuCtxPopCurrent_v2") --contexts; return 0; }

@@ -21,7 +21,8 @@ MISSING = (
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 
-ATTRIBUTES = {"threads": 1, "shared": 8, "major": 75, "minor": 76, "most_shared": 97}
+ATTRIBUTES = {"threads": 1, "shared": 8, "processors": 16, "major": 75, "minor": 76}
+ATTRIBUTES |= {"most_shared": 97}
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 DYNAMIC_SHARED = 8
 
@@ -34,6 +35,8 @@ class CudaDriver(Driver):
         init="cuInit",
         version="cuDriverGetVersion",
         devices="cuDeviceGetCount",
+        title="cuDeviceGetName",
+        memory="cuDeviceTotalMem_v2",
         function="cuModuleGetFunction",
         allocate="cuMemAlloc_v2",
         free="cuMemFree_v2",
@@ -86,9 +89,7 @@ class CudaDriver(Driver):
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
         self.limits = {name: self._attribute(code, handle) for name, code in ATTRIBUTES.items()}
         self.architecture = f"sm_{self.limits['major']}{self.limits['minor']}"
-        title = ctypes.create_string_buffer(256)
-        self._call("cuDeviceGetName", title, len(title), handle)
-        self.title = title.value.decode(errors="replace")
+        self._ask_name_and_memory(handle)
 
     def _attribute(self, code: int, handle: ctypes.c_int) -> int:
         found = ctypes.c_int()

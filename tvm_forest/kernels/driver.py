@@ -41,6 +41,8 @@ class Names(NamedTuple):
     init: str
     version: str
     devices: str
+    title: str
+    memory: str
     function: str
     allocate: str
     free: str
@@ -82,6 +84,7 @@ class Driver(ABC):
         device: number of the GPU.
         architecture: what code is made for, such as "sm_90".
         title: what its maker calls it.
+        memory: its bytes.
         limits: threads and bytes of shared memory of a block, and more.
     """
 
@@ -90,6 +93,7 @@ class Driver(ABC):
     remedies: dict[int, str]
     architecture: str
     title: str
+    memory: int
     limits: dict[str, int]
 
     def __init__(self, device: int, library: Any) -> None:
@@ -138,6 +142,18 @@ class Driver(ABC):
     @abstractmethod
     def _said(self, code: int) -> bytes | None:
         """Return the library's words for an error."""
+
+    @property
+    def identity(self) -> str:
+        """What times depend on: maker's name, architecture, multiprocessors, memory."""
+        count, size = self.limits["processors"], self.memory >> 20
+        return f"{self.title}, {self.architecture}, {count} multiprocessors, {size} MB"
+
+    def _ask_name_and_memory(self, handle: Any) -> None:
+        title, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+        self._call(self.names.title, title, len(title), handle)
+        self._call(self.names.memory, ctypes.byref(size), handle)
+        self.title, self.memory = title.value.decode(errors="replace"), size.value
 
     def _function(self, module: ctypes.c_void_p, name: str, about: Any = None) -> Function:
         handle, what = ctypes.c_void_p(), f"kernel '{name}'"

@@ -25,7 +25,7 @@ MISSING = (
     "target 'llvm'"
 )
 
-ATTRIBUTES = {"threads": 56, "shared": 74}
+ATTRIBUTES = {"threads": 56, "processors": 63, "shared": 74}
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
 """The later one has another struct; the name of the GPU is looked for in either."""
 
@@ -45,6 +45,8 @@ class HipDriver(Driver):
         init="hipInit",
         version="hipRuntimeGetVersion",
         devices="hipGetDeviceCount",
+        title="hipDeviceGetName",
+        memory="hipDeviceTotalMem",
         function="hipModuleGetFunction",
         allocate="hipMalloc",
         free="hipFree",
@@ -92,7 +94,8 @@ class HipDriver(Driver):
         hip.hipGetErrorString.restype = ctypes.c_char_p
         super().__init__(device, hip)
         self.limits = {name: self._attribute(code) for name, code in ATTRIBUTES.items()}
-        self.architecture = self.title = self._architecture()
+        self.architecture = self._architecture()
+        self._ask_name_and_memory(device)
 
     def _attribute(self, code: int) -> int:
         found = ctypes.c_int()

@@ -23,6 +23,10 @@ from ..schedule import Schedule
 from ..target import Target, cpu_name
 
 FORMAT = 2
+REAL_GPUS = ("cuda", "rocm")
+NAMELESS = "a GPU"
+"""The GPU of records that do not say which; they are passed over."""
+
 FACTS = ("model", "target", "cpu", "versions")
 """What must be the same for a schedule to be taken over."""
 
@@ -79,7 +83,7 @@ class Record:
 
 
 def context_of(
-    forest: Forest, target: Target, n_jobs: int | None = None, rows: str = "", cpu: str = ""
+    forest: Forest, target: Target, n_jobs: int | None = None, rows: str = "", machine: str = ""
 ) -> dict[str, Any]:
     """Return what decides whether a record is of use.
 
@@ -88,12 +92,12 @@ def context_of(
         target: what it is compiled for.
         n_jobs: threads of a call.
         rows: a name or digest of the rows that were predicted.
-        cpu: the processor; that of this machine by default.
+        machine: the processor, that of this machine by default; or the GPU, "" for any.
     """
     package = sys.modules[__name__.partition(".")[0]]
     versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
-    there = target.kind in ("cuda", "rocm")  # that GPU need not be here when a model is built
-    machine = "a GPU" if there else f"{cpu or cpu_name()}, {target.cores} cores"
+    if target.kind not in REAL_GPUS:
+        machine = f"{machine or cpu_name()}, {target.cores} cores"
     facts = (forest.signature, target.to_dict(), machine, versions)
     return dict(zip((*FACTS, *CONDITIONS), (*facts, n_jobs, rows), strict=True))
 
@@ -182,25 +186,28 @@ def _cut_off_half_a_line(path: Path) -> None:
 
 
 def schedules_of(
-    path: str | os.PathLike[str], forest: Forest, target: Target
+    path: str | os.PathLike[str], forest: Forest, target: Target, gpu: str = ""
 ) -> dict[int, Schedule]:
     """Return the fastest known schedules of a model, by the smallest batch that each serves.
 
-    Of several tunings, with other rows or numbers of threads, the latest counts.
+    Of several tunings, with other rows or numbers of threads, the latest counts. Where no GPU is at
+    hand, records must be of a single one.
 
     Raises:
-        InputError: no such file, or no record of this model, target, CPU and version with a time.
+        InputError: no such file, or no record of this model, target, machine and version with a
+            time.
     """
-    wanted = context_of(forest, target)
+    wanted = context_of(forest, target, machine=gpu)
     where, records = f"build: argument 'records': '{os.fspath(path)}'", read(path)
     for name in FACTS:
-        same = [r for r in records if r.context[name] == wanted[name]]
+        there = sorted({_shown(r.context[name]) for r in records})
+        sought, remedy = wanted[name] or _only_gpu(there), "tune this model here"
+        what, same = f"{name} {_shown(sought)}", [r for r in records if r.context[name] == sought]
+        if not sought:
+            what, remedy = "one GPU by name, and none is at hand", "build where the GPU is"
         if not same:
-            others = sorted({_shown(r.context[name]) for r in records})
-            raise InputError(
-                f"{where}: no record of {name} {_shown(wanted[name])} (have: "
-                f"{', '.join(others) or 'nothing'}); tune this model here"
-            )
+            others = ", ".join(there) or "nothing"
+            raise InputError(f"{where}: no record of {what} (have: {others}); {remedy}")
         records = same
     latest = [r for r in records if r.context == records[-1].context]
     best = {r.batch: fastest(x for x in latest if x.batch == r.batch) for r in latest}
@@ -208,6 +215,11 @@ def schedules_of(
     if not found:
         raise InputError(f"{where}: no schedule of this model has a time; tune it again")
     return from_one_on(found)
+
+
+def _only_gpu(there: list[str]) -> str:
+    named = [gpu for gpu in there if gpu != NAMELESS]
+    return named[0] if len(named) == 1 else ""
 
 
 def from_one_on(schedules: dict[int, Schedule]) -> dict[int, Schedule]:

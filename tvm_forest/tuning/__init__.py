@@ -187,8 +187,9 @@ def tune(
         child.prepare(prepare, bench)
         spaces = spaces_of(forest, target, batches, n_jobs, exact)
         end, finished = time.monotonic() + budget_s, True
-        name += ("" if exact else ", in any order") + gpu.name_of(child, target)
-        journal = Journal(context_of(forest, target, n_jobs, name, machine.cpu), records)
+        name += "" if exact else ", in any order"
+        ran_on = gpu.name_of(child, target) or machine.cpu
+        journal = Journal(context_of(forest, target, n_jobs, name, ran_on), records)
 
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:
             return child.call(ask_for, text, batch, best, seconds=seconds)

@@ -6,6 +6,7 @@ takes: a schedule as text; gives: `Times`, those of the GPU by its own events.
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..errors import BuildError, DeviceError, InputError
 from ..forest import Array
 from ..schedule_prims import Schedule
+from ..search.records import REAL_GPUS
 from ..target import Target
 from .child import Child, Failure
 from .measure import Course, Times, bench_at_hand, check, compared, cut
@@ -22,7 +24,7 @@ PATIENCE = 60.0
 
 
 def name_of(child: Child, target: Target) -> str:
-    """Return what times depend on beside the target: the GPU at hand; "" for "simt".
+    """Return what times depend on beside the target, see `at_hand`; "" for "simt".
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -33,27 +35,38 @@ def name_of(child: Child, target: Target) -> str:
             "tune: argument 'target': kernels for 'opencl' are text that is not run here; use "
             "'cuda', 'rocm' or 'simt'"
         )
-    if target.kind not in ("cuda", "rocm"):
+    if target.kind not in REAL_GPUS:
         return ""
     found = child.call(open_gpu, target, seconds=PATIENCE)
     if isinstance(found, Failure):
         raise DeviceError(f"tune: {found.reason.removeprefix('refused: ')}")
-    return f" on {found}"
+    return str(found)
 
 
 def open_gpu(target: Target) -> str:
-    """Return the name of a GPU, once it is found and can be compiled for.
+    """Return the `identity` of a GPU, once it is found and can be compiled for.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
     """
+    backend = _backend(target)
+    driver = backend.open()
+    if target.kind == "cuda":
+        backend.translate("", driver.architecture)
+    return str(driver.identity)
+
+
+def at_hand(target: Target) -> str:
+    """Return the `identity` of the GPU of a target; "" if it has none, or none is here."""
+    with suppress(DeviceError):
+        return str(_backend(target).open().identity) if target.kind in REAL_GPUS else ""
+    return ""
+
+
+def _backend(target: Target) -> Any:
     from ..targets import cuda, rocm
 
-    backend = (cuda if target.kind == cuda.KIND else rocm).backend(target)
-    driver = backend.open()
-    if target.kind == cuda.KIND:
-        backend.translate("", driver.architecture)
-    return str(driver.title)
+    return (cuda if target.kind == cuda.KIND else rocm).backend(target)
 
 
 def measure(schedule: str, batch: int, best: float) -> Times:
