@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -325,6 +326,39 @@ def test_memory_is_kept_and_serves_again() -> None:
         made.predict(rows[:n])
     assert (called("cuMemAlloc_v2"), called("cuModuleLoadDataEx")) == before
     assert settings().emulated_contexts() == 0
+
+
+WHILE_MEMORY_IS_TAKEN = """
+import gc, sys
+from types import SimpleNamespace
+import numpy as np
+from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.kernels.executor import DeviceArray, Pool
+
+class Stream(int):
+    def __hash__(self):  # at a moment when the garbage collector may run as well
+        gc.collect()
+        return int.__hash__(self)
+
+driver = CudaDriver(library=sys.argv[1])
+pool = Pool(driver)
+executor = SimpleNamespace(pool=pool, driver=driver)
+gc.disable()
+for _ in range(3):
+    lost = [DeviceArray(executor, (100,), np.dtype("float32"), 7)]
+    lost.append(lost)
+    pointer = lost[0].pointer
+    del lost
+    pool.take(4096, Stream(7))
+    assert pool.take(400, 7) == pointer
+    pool.give(pointer, 400, Stream(7))
+    assert pool.take(400, 7) == pointer
+"""
+
+
+def test_the_garbage_collector_may_give_memory_back_while_some_is_taken() -> None:
+    command = [sys.executable, "-c", WHILE_MEMORY_IS_TAKEN, libcuda()]
+    subprocess.run(command, check=True, timeout=60)
 
 
 # -- plans and text -------------------------------------------------------------------------------

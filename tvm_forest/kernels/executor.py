@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import defaultdict
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
@@ -32,21 +32,20 @@ class Pool:
     """Memory of a GPU, kept for the next call.
 
     A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
-    that used it last.
+    that used it last. There is no lock: the garbage collector gives memory back whenever it likes,
+    also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
     """
 
     def __init__(self, driver: Driver) -> None:
         """Begin with nothing."""
-        self._driver, self._lock = driver, threading.Lock()
-        self._free: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._driver = driver
+        self._free: dict[tuple[int, int], deque[int]] = {}
 
     def take(self, size: int, stream: int) -> int:
         """Return the address of so many bytes or more."""
         rounded = _rounded(size)
-        with self._lock:
-            free = self._free[stream, rounded]
-            if free:
-                return free.pop()
+        with suppress(IndexError):
+            return self._of(stream, rounded).pop()
         try:
             return self._driver.allocate(rounded)
         except DeviceError:  # perhaps what is kept is of other sizes
@@ -55,16 +54,17 @@ class Pool:
 
     def drop(self) -> None:
         """Give the driver back what is not in use."""
-        with self._lock:
-            pointers = [x for free in self._free.values() for x in free]
-            self._free.clear()
-        for pointer in pointers:
-            self._driver.free(pointer)
+        for free in tuple(self._free.values()):
+            with suppress(IndexError):
+                while True:
+                    self._driver.free(free.pop())
 
     def give(self, pointer: int, size: int, stream: int) -> None:
         """Return what `take` gave for the same size and stream."""
-        with self._lock:
-            self._free[stream, _rounded(size)].append(pointer)
+        self._of(stream, _rounded(size)).append(pointer)
+
+    def _of(self, stream: int, rounded: int) -> deque[int]:
+        return self._free.setdefault((stream, rounded), deque())
 
 
 def _rounded(size: int) -> int:
