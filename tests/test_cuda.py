@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import multiprocessing
 import pickle
 import re
 import shutil
@@ -359,6 +360,27 @@ for _ in range(3):
 def test_the_garbage_collector_may_give_memory_back_while_some_is_taken() -> None:
     command = [sys.executable, "-c", WHILE_MEMORY_IS_TAKEN, libcuda()]
     subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_process_that_is_forked_is_told_that_the_gpu_stays_behind() -> None:
+    made, rows = predictor(), hard_rows(forest(), 5, seed=1)
+    result = made.predict_margin(Elsewhere(made, rows))
+    there, here = multiprocessing.Pipe()
+
+    def forked() -> None:
+        for deed in (lambda: made.predict(rows), result.numpy, lambda: made.predict(rows)):
+            try:
+                there.send(repr(deed()))
+            except DeviceError as error:
+                there.send(str(error))
+
+    child = multiprocessing.get_context("fork").Process(target=forked)
+    child.start()
+    said = [here.recv() if here.poll(30) else "nothing" for _ in range(3)]
+    child.join(30)
+    assert child.exitcode == 0
+    assert all(x.startswith("cuda: this process was forked; a GPU that is open") for x in said)
+    assert np.array_equal(result.numpy(), made.predict(rows))  # as if nothing had happened
 
 
 # -- plans and text -------------------------------------------------------------------------------

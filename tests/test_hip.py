@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,18 @@ def test_a_gpu_is_known_by_its_name_and_its_size(library: Any, hip: Any) -> None
         found.append(HipDriver(library=library[0]).identity)
     assert found[0] == "AMD Instinct, gfx942, 304 multiprocessors, 131072 MB"
     assert found[1] == "AMD Instinct, gfx942, 228 multiprocessors, 131072 MB"
+
+
+def test_a_process_that_is_forked_is_told_that_the_gpu_stays_behind(library: Any, hip: Any) -> None:
+    driver = HipDriver(library=library[0])
+    child = os.fork()
+    if child == 0:
+        try:
+            driver.allocate(8)
+        except DeviceError as error:
+            os._exit("this process was forked" in str(error))
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:

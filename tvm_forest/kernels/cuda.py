@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .driver import SMALLER, Driver, Function, Names, Size, open_library
+from .driver import FORKED, SMALLER, Driver, Function, Names, Size, open_library
 
 LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 MISSING = (
@@ -63,6 +63,7 @@ class CudaDriver(Driver):
         1: "map the loop over rows to grid.x, or predict fewer rows: y and z have 65535 blocks at "
         "most",
         2: "predict fewer rows at a time, or free memory of the GPU",
+        3: FORKED,
         100: "check with nvidia-smi that a GPU is visible, and CUDA_VISIBLE_DEVICES",
         200: OLD_DRIVER,
         209: "the code is for another GPU; build with its 'arch' in the target, or leave 'arch' "

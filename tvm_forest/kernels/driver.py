@@ -10,6 +10,7 @@ done in order. What fails raises DeviceError.
 from __future__ import annotations
 
 import ctypes
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +24,10 @@ Size = tuple[int, int, int]
 
 NO_TIMING = 2
 NOT_READY = 600
+FORKED = (
+    "a GPU that is open does not survive a fork; start processes by 'spawn', or let none but the "
+    "children predict"
+)
 SMALLER = "use smaller tiles in the schedule"
 
 
@@ -107,6 +112,7 @@ class Driver(ABC):
             DeviceError: a driver that is too old, or no such GPU.
         """
         self._library, self.device, names = library, device, self.names
+        self._process = os.getpid()
         version, count = ctypes.c_int(), ctypes.c_int()
         self._call(names.init, 0)
         self._call(names.version, ctypes.byref(version))
@@ -259,6 +265,8 @@ class Driver(ABC):
             self._call(name, *arguments, about=about)
 
     def _call(self, name: str, *arguments: Any, about: str = "") -> None:
+        if os.getpid() != self._process:
+            raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
         function = getattr(self._library, name, None)
         if function is None:
             raise DeviceError(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import DeviceError
 from . import code_object
-from .driver import SMALLER, Driver, Function, Names, Size, open_library
+from .driver import FORKED, SMALLER, Driver, Function, Names, Size, open_library
 
 LIBRARIES = (
     *("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
@@ -73,6 +73,7 @@ class HipDriver(Driver):
         2: "predict fewer rows at a time, or free memory of the GPU",
         9: SMALLER,
         35: "update the driver of the GPU",
+        3: FORKED,
         100: "check with rocminfo that a GPU is visible, and HIP_VISIBLE_DEVICES",
         200: "build the model again",
         209: "build for this GPU, with its name as 'mcpu' in the target",
