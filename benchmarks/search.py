@@ -5,8 +5,8 @@
 
 On one thread, one call for all sizes of batch of a model: `exhaustive` measures every point of the
 spaces, or as many as `--budget` seconds for each size allow; `heuristic` searches with nothing
-known, and the wall time of the whole call is kept. The time of a size is that of its candidates;
-the first one includes the start of the process that measures. `compare` builds the default
+known, and the wall time of the whole call is kept. The time of a size is that of its candidates.
+`compare` builds the default
 schedule, that of the heuristic and the three fastest of all points, checks them and times them in
 turns, round after round; it does so for all models, and then twice more, so that minutes in which
 the machine is busy spoil a third of the rounds at most. A ratio is the median over all rounds, its

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 from tvm_forest.errors import BuildError
@@ -24,6 +27,33 @@ def crash() -> None:
 def spin() -> None:
     while True:
         pass
+
+
+def wait() -> None:
+    threading.Event().wait()
+
+
+def work_on(core: int, seconds: float) -> str:
+    """Be busy for so long on one core, also with a thread and a process of its own."""
+    os.sched_setaffinity(0, {core})
+    thread = threading.Thread(target=_busy, args=(seconds / 3,))
+    own = f"import time\nwhile time.process_time() < {seconds / 3}: pass"
+    _busy(seconds / 3)
+    thread.start()
+    thread.join()
+    subprocess.run([sys.executable, "-I", "-S", "-c", own], check=True)
+    return "done"
+
+
+def _busy(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def spin_on(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    spin()
 
 
 def grow() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,7 @@ def test_a_child_answers_and_lives_on_between_calls() -> None:
     [
         (planted.crash, 30, "crashed: SIGSEGV", False),
         (planted.spin, 0.3, "over 0.3 s", True),
+        (planted.wait, 0.3, "over 0.3 s", True),
     ],
 )
 def test_a_child_that_crashes_or_hangs_is_replaced(
@@ -58,7 +63,37 @@ def test_a_child_that_crashes_or_hangs_is_replaced(
         assert child.call(planted.process, seconds=30) != before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
+
+
+@pytest.fixture
+def busy_core() -> Iterator[int]:
+    """A core that three others have, as long as the test lasts."""
+    core = max(os.sched_getaffinity(0))
+    own = (
+        f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile os.getppid() == {os.getpid()}: pass"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", own]) for _ in range(3)]
+    yield core
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@LINUX
+@pytest.mark.slow
+def test_work_that_waits_for_a_busy_core_is_no_hang_and_an_endless_loop_is_one(
+    busy_core: int,
+) -> None:
+    with Child() as child:
+        child.prepare(planted.add, 1, 1)
+        begin = time.monotonic()
+        assert child.call(planted.work_on, busy_core, 0.6, seconds=1.2) == "done"
+        assert time.monotonic() - begin > 1.2  # or the core was not busy
+        assert child.call(planted.spin_on, busy_core, seconds=0.3) == Failure("over 0.3 s", True)
+
+
+@LINUX
 def test_a_child_that_outgrows_its_memory_is_ended() -> None:
     with Child(megabytes=300) as child:
         assert child.call(planted.grow, seconds=30) == Failure("over 300 MB of memory")
@@ -114,6 +149,7 @@ def test_a_search_survives_what_it_measures() -> None:
         return child.call(planted.treacherous, text, batch, best, seconds=seconds)
 
     with Child() as child:
+        child.prepare(planted.add, 1, 1)
         measure = trials(ask, limit=1.0)
         names = ("packed", "reorg", "sparse", "ranked")
         times = [measure(START.represent_as(name)) for name in names]

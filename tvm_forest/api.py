@@ -271,12 +271,13 @@ def tune(
             by the times so far, 2 to 18 schedules for each size, on a GPU Algorithm 1 of
             SilvanForge; "exhaustive", all of a space of some hundreds, on a GPU thousands, in an
             order drawn by the seed; "beam", one directive at a time, on CPUs only.
-        budget_s: seconds for all sizes together.
+        budget_s: seconds for all sizes together, from when the process is ready.
         trials: most schedules to measure for each size; None for any number.
         seed: the same seed gives the same rows, and the same order where a strategy draws one.
         records: file to which each result is appended; what it holds is not measured again.
         n_jobs: threads of a call, see `build`.
-        limit_s: seconds to build and time one schedule.
+        limit_s: seconds to build and time one schedule; waits for cores that others have do not
+            count, as far as Linux tells.
         limit_mb: megabytes that the process may hold while it does so, as far as Linux tells.
         progress: show a bar; None for where a person would see it.
         exact: on a GPU, leave out schedules that add leaves in another order than the model does;

@@ -60,9 +60,9 @@ def answer_calls() -> None:
         if function is Child:
             children[len(children)] = Child(*arguments[:-1], megabytes=arguments[-1])
             return len(children) - 1
-        if function is Child.prepare:
+        if function in (Child.prepare, Child.ready):
             number, *asked = arguments
-            return children[number].prepare(*asked)
+            return function(children[number], *asked)
         if function is Child.close:
             return children.pop(arguments[0]).close()
         if function is Child.call:
@@ -149,6 +149,10 @@ class RemoteChild:
     def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
         """Say what the child does before its next call."""
         self._remote.ask(Child.prepare, self._number, function, *arguments, seconds=PATIENCE)
+
+    def ready(self) -> None:
+        """Wait until the child is prepared, see `Child.ready`."""
+        self._remote.ask(Child.ready, self._number, seconds=PATIENCE)
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Return the result of a function, or a `Failure`, see `Child.call`."""

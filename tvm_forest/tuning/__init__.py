@@ -186,7 +186,7 @@ def tune(
         bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
         child.prepare(prepare, bench)
         spaces = spaces_of(forest, target, batches, n_jobs, exact)
-        end, finished = time.monotonic() + budget_s, True
+        left, finished = budget_s, True
         name += "" if exact else ", in any order"
         ran_on = gpu.name_of(child, target) or machine.cpu
         journal = Journal(context_of(forest, target, n_jobs, name, ran_on), records)
@@ -194,17 +194,19 @@ def tune(
         def ask(text: str, batch: int, best: float, seconds: float) -> Any:
             return child.call(ask_for, text, batch, best, seconds=seconds)
 
-        for place, (batch, space) in enumerate(spaces.items()):
-            now = time.monotonic()
-            share = now + (end - now) / (len(batches) - place)
-            known = Trials(journal, batch, ask, share, trials, limit_s, seen=watch.saw)
-            try:
-                walk(space, known, random.Random(seed))
-            except StopSearch:
-                finished = False
-            except KeyboardInterrupt:
-                finished = False
-                break
+        try:
+            if budget_s > 0:
+                child.ready()
+            for place, (batch, space) in enumerate(spaces.items()):
+                begin, share = time.monotonic(), left / (len(batches) - place)
+                known = Trials(journal, batch, ask, begin + share, trials, limit_s, seen=watch.saw)
+                try:
+                    walk(space, known, random.Random(seed))
+                except StopSearch:
+                    finished = False
+                left -= min(share, time.monotonic() - begin)  # what a last one takes is on top
+        except KeyboardInterrupt:
+            finished = False
     defaults = {batch: space.default for batch, space in spaces.items()}
     ours = tuple(record for record in journal.records if record.batch in spaces)
     best = {batch: journal.best(batch) for batch in batches}

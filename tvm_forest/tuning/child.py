@@ -5,6 +5,10 @@ takes: functions with arguments; gives: what they return, or why they did not.
 The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. Functions travel
 by name and arguments by pickle, through pipes. One child answers many calls; after a crash, or when
 time or memory is up, the next call starts another one, and prepares it anew.
+
+The time of a call is that of the clock, less what its threads wait for cores that others have: so a
+busy machine ends no call that an idle one lets finish, and an endless loop is ended as well as a
+wait for what never comes.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ PATIENCE = 300.0
 """Seconds in which a child must have prepared itself."""
 
 LOOK = 0.05
-"""Seconds between two looks at the memory of a child."""
+"""Seconds between two looks at a child."""
+
+ORPHANED = 600.0
+"""Seconds, beside ten times its limit, after which a call ends by itself: its parent is gone."""
 
 
 class Failure(NamedTuple):
@@ -58,7 +65,7 @@ class Child:
             megabytes: of memory that end it.
         """
         self._ahead, self._megabytes = ahead, megabytes
-        self._prepare: tuple[Callable[..., None], tuple[Any, ...]] | None = None
+        self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
         self._process: subprocess.Popen[bytes] | None = None
         self._said: Any = None
         self._start()
@@ -79,14 +86,23 @@ class Child:
         Args:
             function: the child imports it by its name.
             arguments: what pickle can carry.
-            seconds: after which the child is ended; to start it does not count.
+            seconds: after which the child is ended, see above; to start it does not count.
 
         Raises:
             BuildError: a child cannot be prepared.
         """
+        self.ready()
+        return self._ask(function, arguments, seconds)
+
+    def ready(self) -> None:
+        """Wait until the process is prepared; start one if there is none.
+
+        Raises:
+            BuildError: it cannot be prepared.
+        """
         if self._process is None:
             self._start()
-        if self._prepare and not self._ready:
+        if not self._ready:
             started = self._ask(*self._prepare, PATIENCE)
             self._ready = not isinstance(started, Failure)
             if isinstance(started, Failure):
@@ -95,7 +111,6 @@ class Child:
                     f"tune: the process that measures cannot be prepared: {started.reason}; see "
                     "that tvm_forest.build works"
                 )
-        return self._ask(function, arguments, seconds)
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -122,9 +137,9 @@ class Child:
 
         def guard() -> None:
             """End the process when its time is up, or when it has outgrown its memory."""
-            end = time.monotonic() + seconds
-            while not answered.wait(max(0.0, min(LOOK, end - time.monotonic()))):
-                if time.monotonic() >= end:
+            begin, waits = time.monotonic(), Waits(process.pid)
+            while not answered.wait(min(LOOK, seconds)):
+                if time.monotonic() - begin - waits.look() >= seconds:
                     ended.append(Failure(f"over {seconds:.3g} s", timed_out=True))
                 elif megabytes_of(process.pid) > self._megabytes:
                     ended.append(Failure(f"over {self._megabytes:.0f} MB of memory"))
@@ -158,6 +173,39 @@ class Child:
         return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
 
 
+class Waits:
+    """How long a process has waited for cores that others have, since this was made."""
+
+    def __init__(self, process: int) -> None:
+        """Begin now."""
+        self._process, self._known, self._seconds = process, waits_of(process), 0.0
+
+    def look(self) -> float:
+        """Return the seconds so far; from one look to the next, the thread that waited most counts.
+
+        Look often: what threads have waited that came and went in between is not seen.
+        """
+        now = waits_of(self._process)
+        self._seconds += max((now[x] - self._known.get(x, 0.0) for x in now), default=0.0)
+        self._known = now
+        return self._seconds
+
+
+def waits_of(process: int) -> dict[str, float]:
+    """Return the seconds that each thread of a process, and of those that it started, has waited.
+
+    For a core, that is, and as far as Linux tells; elsewhere there are none.
+    """
+    found: dict[str, float] = {}
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError, IndexError):
+                found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+                for started in (task / "children").read_text().split():
+                    found |= waits_of(int(started))
+    return found
+
+
 def megabytes_of(process: int) -> float:
     """Return the memory that a process holds, as far as Linux tells; elsewhere 0."""
     try:
@@ -185,7 +233,7 @@ def serve(*ahead: str) -> None:
 def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
     function, arguments, seconds = pickle.load(questions)
     # If the parent is gone, nobody else ends an endless call.
-    faulthandler.dump_traceback_later(seconds + 10, exit=True)
+    faulthandler.dump_traceback_later(10 * seconds + ORPHANED, exit=True)
     try:
         result = function(*arguments)
     except ForestError as error:
