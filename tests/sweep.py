@@ -1,0 +1,350 @@
+"""Models drawn from a seed, default and odd options, each compared with its library on hard rows.
+
+    PYTHONPATH=. python tests/sweep.py --library xgboost --models 500 --seed 1 --rows 1000
+    PYTHONPATH=. python tests/sweep.py --only xgboost 17     # one model, in this process
+
+Model number S of a library is drawn from the seed S; `--seed 1 --models 500` tries 1 to 500. With
+`--json FILE` each result is a line of that file, and models that it has are not tried again. All
+are tried in one child process, which is replaced when it crashes or hangs. Every answer must equal
+the library's to the bit, values within the bound of their link, and what is refused must be a field
+that `docs/support.md` names. Ends with status 1 if a model fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+import sweep_lightgbm
+import sweep_sklearn
+import sweep_xgboost
+import tvm_forest
+from models import is_dart
+from schedules import drawn_schedule, hops_written_out
+from sweep_drawn import Drawn, frame_of, pick
+from tvm_forest.errors import ForestError, ScheduleError, UnsupportedModel
+from tvm_forest.forest import Forest
+from tvm_forest.forest.rules import LINK_ULPS, ZERO
+from tvm_forest.probe_rows import hard_rows, typical_rows
+from tvm_forest.verify import ulps
+
+LIBRARIES: dict[str, Any] = {
+    "xgboost": sweep_xgboost,
+    "lightgbm": sweep_lightgbm,
+    "scikit-learn": sweep_sklearn,
+}
+FAILURES = ("wrong", "crash", "hang")
+BATCHES = (0, 1, 7, 64)
+ATTEMPTS = 60
+"""Models that a library may refuse to train, before a seed is given up."""
+LIMITS = {"training": 60.0, "ours": 90.0, "comparing": 60.0}
+"""Seconds after which a model hangs, by what is being done."""
+ODD = (-1, -0.5, 0.5, 1.999, 31.5, 2.0**24, 2.0**31, 1e9, -1e9, np.nan)
+Said = Callable[[str], None]
+
+
+class Wrong(Exception):
+    """An answer of ours that is not the library's."""
+
+
+def check(library: str, seed: int, n_rows: int, said: Said = lambda phase: None) -> dict[str, Any]:
+    """Draw, compile and compare one model; return what became of it."""
+    start = time.perf_counter()
+    found: dict[str, Any] = {"library": library, "seed": seed, "outcome": "equal", "why": ""}
+    with tempfile.TemporaryDirectory() as folder:
+        said("training")
+        drawn, rng = drawn_model(library, seed, Path(folder))
+        if drawn is None:
+            return found | {"outcome": "untrained"}
+        found["options"] = drawn.said
+        try:
+            said("ours")
+            _compare(library, drawn, rng, n_rows, said)
+        except UnsupportedModel as error:
+            named = _is_named(library, error)
+            found |= {"outcome": "refused" if named else "wrong", "why": str(error)}
+        except Wrong as error:
+            found |= {"outcome": "wrong", "why": str(error)}
+        except Exception:  # whatever goes wrong is told with its seed, and the next one follows
+            found |= {"outcome": "wrong", "why": traceback.format_exc(limit=-4)}
+    return found | {"seconds": round(time.perf_counter() - start, 2)}
+
+
+def drawn_model(library: str, seed: int, folder: Path) -> tuple[Drawn | None, Any]:
+    """Draw models until the library trains one."""
+    rng = np.random.default_rng([zlib.crc32(library.encode()), seed])
+    for _ in range(ATTEMPTS):
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return LIBRARIES[library].drawn_model(rng, folder), rng
+        except Exception:  # libraries raise what they like about options that do not fit
+            continue
+    return None, rng
+
+
+def _is_named(library: str, error: UnsupportedModel) -> bool:
+    field = re.search(r"field '(.*?)'", str(error))
+    known = {row.name for row in tvm_forest.SUPPORT if (row.library, row.how) == (library, "refused")}
+    return field is not None and field[1] in known
+
+
+# -- what is compared -----------------------------------------------------------------------------
+
+
+def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> None:
+    forest = tvm_forest.load(drawn.given)
+    predictor = _built(forest, rng, drawn.said)
+    of = LIBRARIES[library]
+    rows = drawn_rows(drawn, forest, rng, n_rows)
+    said("comparing")
+    theirs = _same(drawn, predictor, of, rows, None)
+    for n in BATCHES:
+        for name, expected in theirs.items():
+            _check(f"{name} of {n} rows", forest, getattr(predictor, name)(rows[:n]), expected, n)
+    if rng.random() < 0.4 and (leaves := of.leaves(drawn, rows := np.nan_to_num(rows, nan=np.nan))) is not None:
+        found = predictor.apply(rows)
+        if found.shape != np.reshape(leaves, found.shape).shape or np.any(found != np.reshape(leaves, found.shape)):
+            raise Wrong("apply: other leaves")
+    if rng.random() < 0.35:
+        kind = "frame" if drawn.takes_frames else pick(rng, of.kinds_of_rows(drawn))
+        drawn.said["kind of rows"] = kind
+        _same(drawn, predictor, of, in_kind(kind, drawn, forest, rows), None)
+    if drawn.rounds > 1 and rng.random() < 0.2:
+        begin = int(rng.integers(0, drawn.rounds))
+        part = (begin, int(rng.integers(begin + 1, drawn.rounds + 1)))
+        drawn.said["part"] = part
+        _same(drawn, predictor, of, rows, part)
+
+
+def _same(drawn: Drawn, predictor: Any, of: Any, rows: Any, part: Any) -> dict[str, Any]:
+    """Compare all that the library says about rows; return that."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        theirs: dict[str, Any] = of.answers(drawn, rows, part)
+    count = rows.shape[0]
+    for name, expected in theirs.items():
+        found = getattr(predictor, name)(rows, iteration_range=part)
+        what = f"{name} of {type(rows).__name__}{part or ''}"
+        _check(what, predictor.forest, found, expected, count)
+    return theirs
+
+
+def _check(what: str, forest: Forest, found: Any, expected: Any, count: int) -> None:
+    """Raise Wrong unless the answers for the first so many rows are equal, or near enough."""
+    if isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            _check(what, forest, one, other, count)
+        return
+    expected = np.asarray(expected)[:count]
+    if found.shape != expected.shape:
+        raise Wrong(f"{what}: shape {found.shape}, not {expected.shape}")
+    if found.dtype != expected.dtype:
+        raise Wrong(f"{what}: dtype {found.dtype}, not {expected.dtype}")
+    if found.dtype.kind != "f":
+        wrong = found != expected
+    else:
+        if "proba" in what and forest.n_outputs == 1:  # the other is what 1 lacks
+            found, expected = found[:, 1:], expected[:, 1:]
+        bound = 0 if "margin" in what else LINK_ULPS[forest.link]
+        wrong = ulps(found, expected) > bound
+    if wrong.any():
+        at = np.unravel_index(np.argmax(wrong), wrong.shape)
+        counted = int(wrong.reshape(len(wrong), -1).any(axis=1).sum())
+        values = f"row {at[0]}: {found[at]!r}, not {expected[at]!r}"
+        raise Wrong(f"{what}: {counted} of {count} rows differ; {values}")
+
+
+def _built(forest: Forest, rng: Any, said: dict[str, Any]) -> Any:
+    """Compile by the default schedule, or for one model in four by a drawn one."""
+    seed = int(rng.integers(1 << 30))
+    if rng.random() > 0.25:
+        return tvm_forest.build(forest)
+    start = tvm_forest.new_schedule(forest)
+    sch = drawn_schedule(seed, start, most=5)
+    while not sch.keeps_order or hops_written_out(sch) > 40:
+        seed += 1
+        sch = drawn_schedule(seed, start, most=5)
+    said["schedule"] = seed
+    try:
+        return tvm_forest.build(forest, schedule=sch)
+    except ScheduleError as error:
+        said["schedule"] = f"refused: {error}"
+        return tvm_forest.build(forest)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def drawn_rows(drawn: Drawn, forest: Forest, rng: Any, n: int) -> Any:
+    """Rows (n, F) of thresholds, of what the model was trained on, and odd codes.
+
+    They hold nothing that the model refuses, and for DART of XGBoost no infinities, see `models`.
+    """
+    dtype, seed = forest.row_dtype, int(rng.integers(1 << 30))
+    width = drawn.rows.shape[1]
+    hard = np.full((n - n // 2, width), np.nan, dtype)
+    made = hard_rows(forest, len(hard), seed)
+    hard[:, : made.shape[1]] = made[:, :width]
+    typical = typical_rows(forest, n // 4, seed, 0.05)
+    with np.errstate(all="ignore"):
+        seen = drawn.rows[rng.integers(len(drawn.rows), size=n // 2 - n // 4)].astype(dtype)
+    rows = np.concatenate([hard, typical, seen])
+    for place in drawn.labels:
+        chosen = rng.random(n) < 0.2
+        rows[chosen, place] = rng.choice(np.array(ODD, dtype), int(chosen.sum()))
+    if (drawn.said.get("missing")) is not None:
+        rows[rng.random(rows.shape) < 0.1] = drawn.said["missing"]
+    return finite(drawn, forest, rows)
+
+
+def finite(drawn: Drawn, forest: Forest, rows: Any) -> Any:
+    """Replace what the model, or its library, refuses."""
+    largest = float(np.finfo(np.float32).max)
+    if is_dart(drawn.model) or "inf" in forest.refuses:
+        rows = np.where(np.isnan(rows), rows, np.clip(rows, -largest, largest))
+    if getattr(drawn.model, "is_categorical_", None) is not None:  # its encoder takes no infinities
+        rows[:, drawn.model.is_categorical_] = np.clip(rows[:, drawn.model.is_categorical_], -1e300, 1e300)
+    return np.nan_to_num(rows, nan=0.5) if "nan" in forest.refuses else rows
+
+
+def in_kind(kind: str, drawn: Drawn, forest: Forest, rows: Any) -> Any:
+    """Return rows like these as users may have them, of fewer numbers where a kind asks for it."""
+    if kind in ("float32", "float64"):
+        with np.errstate(all="ignore"):
+            return finite(drawn, forest, rows.astype(kind))
+    if kind == "whole":
+        return np.clip(np.nan_to_num(rows), -1e6, 1e6).astype(np.int64)
+    if kind == "csr":
+        absent = np.random.default_rng(len(rows)).random(rows.shape) < 0.5
+        absent |= np.abs(rows) <= ZERO  # where LightGBM contradicts itself
+        if "nan" in forest.refuses or forest.source.startswith("scikit-learn"):
+            rows = np.nan_to_num(rows, nan=0.5)  # scikit-learn takes no NaN in sparse rows
+        return scipy.sparse.csr_matrix(np.where(absent, 0, rows))
+    rows = rows.copy()
+    for place, names in drawn.labels.items():
+        if names is not None:
+            code = np.nan_to_num(rows[:, place], nan=-1, posinf=-1, neginf=-1)
+            known = (code >= 0) & (code < len(names))
+            rows[:, place] = np.where(known, np.floor(code), np.nan)
+    frame = frame_of(rows, drawn.labels)
+    names = getattr(forest, "feature_names", None)
+    if names:
+        frame.columns = list(names)
+    return frame
+
+
+# -- the process that tries, and the one that counts ----------------------------------------------
+
+
+def _serve(pipe: Connection) -> None:
+    """Answer until there is nothing more to try."""
+    warnings.simplefilter("ignore")
+    while (case := pipe.recv()) is not None:
+        pipe.send(check(*case, lambda phase: pipe.send(phase)))
+
+
+class Child:
+    """A process that tries models, replaced when it dies or hangs."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def tried(self, library: str, seed: int, n_rows: int) -> dict[str, Any]:
+        """Try a model."""
+        self.pipe.send((library, seed, n_rows))
+        phase, how = "training", "crash"
+        try:
+            while self.pipe.poll(LIMITS[phase]):
+                answer = self.pipe.recv()
+                if isinstance(answer, dict):
+                    return answer
+                phase = answer
+            how = "hang"
+        except (EOFError, ConnectionError):
+            pass
+        self.close()
+        why = f"while {phase}, exit code {self.process.exitcode}"
+        self._start()
+        return {"library": library, "seed": seed, "outcome": how, "why": why}
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+
+
+def read(path: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the results that a file has."""
+    if path is None or not path.exists():
+        return {}
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {(entry["library"], entry["seed"]): entry for entry in entries}
+
+
+def run(
+    libraries: list[str], seeds: range, n_rows: int, path: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Yield what becomes of every model; those that the file has are not tried again."""
+    known, child = read(path), Child()
+    for library in libraries:
+        for seed in seeds:
+            found = known.get((library, seed)) or child.tried(library, seed, n_rows)
+            if path and (library, seed) not in known:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(found, default=str, ensure_ascii=False) + "\n")
+            yield found
+    child.close()
+
+
+def main() -> int:
+    """Read the command line; return whether a model failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", choices=[*LIBRARIES], action="append")
+    parser.add_argument("--models", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--json", type=Path, help="file for the results, a line each")
+    parser.add_argument("--only", nargs=2, metavar=("LIBRARY", "SEED"))
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(check(options.only[0], int(options.only[1]), options.rows, print), default=str, indent=1, ensure_ascii=False))
+        return 0
+    counts: Counter[tuple[str, str]] = Counter()
+    seeds = range(options.seed, options.seed + options.models)
+    for found in run(options.library or [*LIBRARIES], seeds, options.rows, options.json):
+        counts[found["library"], found["outcome"]] += 1
+        if found["outcome"] != "equal":
+            print(found["library"], found["seed"], found["outcome"], found["why"], flush=True)
+    for library in options.library or LIBRARIES:
+        own = {outcome: n for (of, outcome), n in sorted(counts.items()) if of == library}
+        print(library, f"{sum(own.values())} models:", ", ".join(f"{n} {o}" for o, n in own.items()))
+    return int(any(outcome in FAILURES for _, outcome in counts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

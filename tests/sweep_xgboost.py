@@ -1,0 +1,217 @@
+"""Models of XGBoost, drawn from a seed, and what XGBoost says about rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xgboost as xgb
+
+from models import is_dart, matrix_of
+from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, pick
+
+OPTIONS: Table = {
+    "booster": ("gbtree", "dart", "dart"),
+    "tree_method": ("hist", "exact", "approx"),
+    "grow_policy": ("depthwise", "lossguide"),
+    "max_leaves": (0, 2, 5, 31),
+    "max_depth": (0, 1, 2, 3, 8, 12),
+    "num_parallel_tree": (1, 2, 4),
+    "subsample": (0.3, 0.7),
+    "colsample_bynode": (0.5,),
+    "min_child_weight": (0, 0.01, 20),
+    "gamma": (0.01, 1, 1e9),
+    "reg_lambda": (0, 100),
+    "reg_alpha": (0.5,),
+    "learning_rate": (0.01, 1, 3),
+    "max_delta_step": (0.7,),
+    "max_bin": (2, 16),
+    "base_score": (0.0, 0.1, 0.3, 0.9, 1.0, 2.5, -3.0, 1e6),
+    "scale_pos_weight": (0.2, 7),
+    "multi_strategy": ("multi_output_tree", "one_output_per_tree"),
+    "max_cat_to_onehot": (1, 4, 100),
+    "max_cat_threshold": (2, 64),
+}
+DART: Table = {
+    "rate_drop": (0.1, 0.5, 0.9),
+    "skip_drop": (0, 0.5),
+    "normalize_type": ("tree", "forest"),
+    "sample_type": ("uniform", "weighted"),
+    "one_drop": (1,),
+}
+TARGETS = {
+    "reg:squarederror": "real",
+    "reg:squaredlogerror": "positive",
+    "reg:pseudohubererror": "real",
+    "reg:absoluteerror": "real",
+    "reg:quantileerror": "real",
+    "reg:logistic": "share",
+    "reg:gamma": "positive",
+    "reg:tweedie": "counts",
+    "count:poisson": "counts",
+    "survival:cox": "times",
+    "survival:aft": "positive",
+    "binary:logistic": "flags",
+    "binary:logitraw": "flags",
+    "binary:hinge": "flags",
+    "multi:softprob": "classes",
+    "multi:softmax": "classes",
+    "rank:pairwise": "classes",
+    "rank:ndcg": "classes",
+    "rank:map": "flags",
+}
+OF_OBJECTIVE: dict[str, Table] = {
+    "reg:quantileerror": {"quantile_alpha": (0.5, 0.9, [0.1, 0.5], [0.2, 0.4, 0.6, 0.95])},
+    "reg:tweedie": {"tweedie_variance_power": (1.1, 1.5, 1.9)},
+    "reg:pseudohubererror": {"huber_slope": (0.5, 2)},
+    "survival:aft": {"aft_loss_distribution": ("normal", "logistic", "extreme")},
+}
+FORMS = {
+    "train": [*TARGETS],
+    "XGBRegressor": [name for name in TARGETS if name[:3] in ("reg", "cou")],
+    "XGBRFRegressor": ["reg:squarederror", "reg:absoluteerror", "reg:gamma"],
+    "XGBClassifier": [name for name in TARGETS if name[:3] in ("bin", "mul")],
+    "XGBRFClassifier": ["binary:logistic", "multi:softprob"],
+    "XGBRanker": [name for name in TARGETS if name.startswith("rank")],
+}
+ALONE = ("rank", "surv", "multi", "reg:q")
+"""Objectives that have one target."""
+
+
+def drawn_model(rng: Any, folder: Path) -> Drawn:
+    """Train a Booster or an estimator."""
+    job = drawn_job(rng, folder, 0.3)
+    form = pick(rng, ["train"] * 4 + [*FORMS])
+    objective = pick(rng, FORMS[form])
+    options = job.options_of(OPTIONS) | _constraints(job)
+    if options.get("booster") == "dart":
+        options |= job.options_of(DART, 0.6)
+    options |= job.options_of(OF_OBJECTIVE.get(objective, {}), 1.0)
+    classes = pick(rng, (2, 3, 5, 12))
+    target = job.target(TARGETS[objective], classes)
+    several = "multi_strategy" in options or rng.random() < 0.1
+    if several and not objective.startswith(ALONE):
+        others = (drawn_target(rng, job.rows, TARGETS[objective]) for _ in range(2))
+        target = np.column_stack([target, *others])
+    rounds = pick(rng, (0, 1, 2, 5, 5, 10, 10, 20, 40))
+    if target.ndim > 1 or objective.startswith("multi"):
+        rounds = min(rounds, 10)
+    job.said |= {"form": form, "objective": objective, "rounds": rounds}
+    job.said |= {"shape": target.shape, "classes": classes}
+    job.options = options | {"objective": objective}
+    if form == "train":
+        if objective.startswith("multi"):
+            job.options["num_class"] = classes
+        model = _booster(job, target, rounds)
+    else:
+        model = _estimator(job, target, max(1, rounds), form)
+    booster = model if form == "train" else model.get_booster()
+    drawn = Drawn(model, model, job.rows, job.labels, job.said, booster.num_boosted_rounds())
+    if form == "train" and rng.random() < 0.5:
+        job.said["file"] = pick(rng, ("json", "ubj"))
+        drawn.given = folder / f"model.{job.said['file']}"
+        model.save_model(drawn.given)
+    return drawn
+
+
+def _constraints(job: Job) -> Options:
+    found: Options = {}
+    width = job.rows.shape[1]
+    if job.says("monotone", 0.1):
+        found["monotone_constraints"] = tuple(int(x) for x in job.rng.integers(-1, 2, width))
+    if width > 1 and job.says("interactions", 0.1):
+        order = [int(x) for x in job.rng.permutation(width)]
+        found["interaction_constraints"] = [order[: width // 2], order[width // 2 :]]
+    return found
+
+
+def _types(job: Job) -> list[str] | None:
+    kinds = ["c" if i in job.labels else "float" for i in range(job.rows.shape[1])]
+    return kinds if job.labels else None
+
+
+def _booster(job: Job, target: Any, rounds: int) -> Any:
+    fields: Options = {}
+    if not isinstance(job.x, pd.DataFrame):
+        fields["feature_types"] = _types(job)
+        if job.says("names", 0.2):
+            fields["feature_names"] = [f"näme {i}" for i in range(job.rows.shape[1])]
+    cut, parts = job.kept(), []
+    for some in (slice(0, cut), slice(cut, None)):
+        matrix = xgb.DMatrix(job.x[some], enable_categorical=bool(job.labels), **fields)
+        label = target[some]
+        if job.options["objective"] == "survival:aft":
+            matrix.set_float_info("label_lower_bound", label)
+            matrix.set_float_info("label_upper_bound", label * 1.5)
+        else:
+            matrix.set_label(label)
+        if job.options["objective"].startswith("rank"):
+            matrix.set_group([len(label)] if len(label) < 9 else [7, len(label) - 7])
+        parts.append(matrix)
+    more: Options = {}
+    if cut < len(job.rows):
+        more = {"evals": [(parts[1], "held out")], "early_stopping_rounds": 2}
+    params = {"nthread": 1, "verbosity": 0, "seed": 3} | job.options
+    return xgb.train(params, parts[0], rounds, verbose_eval=False, **more)
+
+
+def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
+    options = job.options | {"n_estimators": rounds, "n_jobs": 1, "random_state": 3, "verbosity": 0}
+    if job.labels:
+        options["enable_categorical"] = True
+        if not isinstance(job.x, pd.DataFrame):
+            options["feature_types"] = _types(job)
+    if job.rng.random() < 0.3:
+        job.said["missing"] = options["missing"] = pick(job.rng, (-999, 0, 0.1, 1.5))
+    if form == "XGBRanker":
+        groups = np.arange(len(job.rows)) // 10
+        return xgb.XGBRanker(**options).fit(job.x, target, qid=groups)
+    cut = len(job.rows) if "RF" in form else job.kept()
+    weight = job.weight()
+    more: Options = {"sample_weight": weight if weight is None else weight[:cut]}
+    if cut < len(job.rows):
+        options["early_stopping_rounds"] = 2
+        more |= {"eval_set": [(job.x[cut:], target[cut:])], "verbose": False}
+    return getattr(xgb, form)(**options).fit(job.x[:cut], target[:cut], **more)
+
+
+def kinds_of_rows(drawn: Drawn) -> list[str]:
+    """Return the other kinds in which rows may be given."""
+    return ["float64", "frame"] if drawn.labels else ["float64", "csr", "frame"]
+
+
+def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
+    """Return what XGBoost says, by the methods of a Predictor."""
+    model, span = drawn.model, {"iteration_range": part} if part else {}
+    if not isinstance(model, xgb.Booster):
+        found = {
+            "predict_margin": model.predict(rows, output_margin=True, **span),
+            "predict": model.predict(rows, **span),
+        }
+        if isinstance(model, xgb.XGBClassifier) and model.objective != "multi:softmax":
+            found["predict_proba"] = model.predict_proba(rows, **span)
+        return found
+    if is_dart(model) or isinstance(rows, pd.DataFrame):
+        matrix = rows if isinstance(rows, pd.DataFrame) else None
+        made = matrix_of(model, rows) if matrix is None else xgb.DMatrix(rows, nthread=1)
+        found = {
+            "predict_margin": model.predict(made, output_margin=True, **span),
+            "predict": model.predict(made, **span),
+        }
+    else:
+        kinds = {"predict_margin": "margin", "predict": "value"}
+        options = {"validate_features": False, **span}
+        found = {
+            name: model.inplace_predict(rows, predict_type=kind, **options)
+            for name, kind in kinds.items()
+        }
+    return found
+
+
+def leaves(drawn: Drawn, rows: Any) -> Any:
+    """Return the leaf numbers (R, T) of rows without infinities."""
+    if isinstance(drawn.model, xgb.Booster):
+        return drawn.model.predict(matrix_of(drawn.model, rows), pred_leaf=True)
+    return drawn.model.apply(rows)
