@@ -38,7 +38,7 @@ import tvm_forest
 from models import is_dart
 from schedules import drawn_schedule, hops_written_out
 from sweep_drawn import Drawn, frame_of, pick
-from tvm_forest.errors import ForestError, ScheduleError, UnsupportedModel
+from tvm_forest.errors import BuildError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import LINK_ULPS, ZERO
 from tvm_forest.probe_rows import hard_rows, typical_rows
@@ -55,6 +55,8 @@ ATTEMPTS = 60
 """Models that a library may refuse to train, before a seed is given up."""
 LIMITS = {"training": 60.0, "ours": 90.0, "comparing": 60.0}
 """Seconds after which a model hangs, by what is being done."""
+SPARSE = ("csr_matrix", "csr_array", "csc_matrix", "coo_array")
+LARGEST = float(np.finfo(np.float32).max)
 ODD = (-1, -0.5, 0.5, 1.999, 31.5, 2.0**24, 2.0**31, 1e9, -1e9, np.nan)
 Said = Callable[[str], None]
 
@@ -82,7 +84,7 @@ def check(library: str, seed: int, n_rows: int, said: Said = lambda phase: None)
         except Wrong as error:
             found |= {"outcome": "wrong", "why": str(error)}
         except Exception:  # whatever goes wrong is told with its seed, and the next one follows
-            found |= {"outcome": "wrong", "why": traceback.format_exc(limit=-4)}
+            found |= {"outcome": "wrong", "why": traceback.format_exc(limit=-4)[-2000:]}
     return found | {"seconds": round(time.perf_counter() - start, 2)}
 
 
@@ -101,7 +103,9 @@ def drawn_model(library: str, seed: int, folder: Path) -> tuple[Drawn | None, An
 
 def _is_named(library: str, error: UnsupportedModel) -> bool:
     field = re.search(r"field '(.*?)'", str(error))
-    known = {row.name for row in tvm_forest.SUPPORT if (row.library, row.how) == (library, "refused")}
+    known = {
+        row.name for row in tvm_forest.SUPPORT if (row.library, row.how) == (library, "refused")
+    }
     return field is not None and field[1] in known
 
 
@@ -118,10 +122,10 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
     for n in BATCHES:
         for name, expected in theirs.items():
             _check(f"{name} of {n} rows", forest, getattr(predictor, name)(rows[:n]), expected, n)
-    if rng.random() < 0.4 and (leaves := of.leaves(drawn, rows := np.nan_to_num(rows, nan=np.nan))) is not None:
-        found = predictor.apply(rows)
-        if found.shape != np.reshape(leaves, found.shape).shape or np.any(found != np.reshape(leaves, found.shape)):
-            raise Wrong("apply: other leaves")
+    if library == "scikit-learn" and not drawn.labels:
+        _check_refusals(drawn, predictor, rows)
+    if rng.random() < 0.4:
+        _check_leaves(predictor, of, drawn, np.nan_to_num(rows, nan=np.nan))
     if rng.random() < 0.35:
         kind = "frame" if drawn.takes_frames else pick(rng, of.kinds_of_rows(drawn))
         drawn.said["kind of rows"] = kind
@@ -144,6 +148,30 @@ def _same(drawn: Drawn, predictor: Any, of: Any, rows: Any, part: Any) -> dict[s
         what = f"{name} of {type(rows).__name__}{part or ''}"
         _check(what, predictor.forest, found, expected, count)
     return theirs
+
+
+def _check_leaves(predictor: Any, of: Any, drawn: Drawn, rows: Any) -> None:
+    leaves = of.leaves(drawn, rows)
+    if leaves is not None:
+        found = predictor.apply(rows)
+        _check("apply", predictor.forest, found, np.reshape(leaves, (len(rows), -1)), len(rows))
+
+
+def _check_refusals(drawn: Drawn, predictor: Any, rows: Any) -> None:
+    """Rows are refused where scikit-learn refuses them, and nowhere else."""
+    for value in (np.nan, np.inf, 1e39):
+        row = np.array(rows[:1], np.float64)
+        row[0, -1] = value
+        refused = []
+        for predict in (predictor.predict, drawn.model.predict):
+            try:
+                predict(row)
+            except ValueError:  # InputError is one
+                refused.append(predict)
+        if len(refused) == 1:
+            raise Wrong(
+                f"refused by {'us' if refused[0] == predictor.predict else 'them'}: {value}"
+            )
 
 
 def _check(what: str, forest: Forest, found: Any, expected: Any, count: int) -> None:
@@ -184,7 +212,7 @@ def _built(forest: Forest, rng: Any, said: dict[str, Any]) -> Any:
     said["schedule"] = seed
     try:
         return tvm_forest.build(forest, schedule=sch)
-    except ScheduleError as error:
+    except (ScheduleError, BuildError) as error:  # such as a layout that holds no doubles
         said["schedule"] = f"refused: {error}"
         return tvm_forest.build(forest)
 
@@ -211,32 +239,37 @@ def drawn_rows(drawn: Drawn, forest: Forest, rng: Any, n: int) -> Any:
         rows[chosen, place] = rng.choice(np.array(ODD, dtype), int(chosen.sum()))
     if (drawn.said.get("missing")) is not None:
         rows[rng.random(rows.shape) < 0.1] = drawn.said["missing"]
-    return finite(drawn, forest, rows)
+    return _finite(drawn, forest, rows)
 
 
-def finite(drawn: Drawn, forest: Forest, rows: Any) -> Any:
+def _finite(drawn: Drawn, forest: Forest, rows: Any, sparse: bool = False) -> Any:
     """Replace what the model, or its library, refuses."""
-    largest = float(np.finfo(np.float32).max)
-    if is_dart(drawn.model) or "inf" in forest.refuses:
-        rows = np.where(np.isnan(rows), rows, np.clip(rows, -largest, largest))
-    if getattr(drawn.model, "is_categorical_", None) is not None:  # its encoder takes no infinities
-        rows[:, drawn.model.is_categorical_] = np.clip(rows[:, drawn.model.is_categorical_], -1e300, 1e300)
-    return np.nan_to_num(rows, nan=0.5) if "nan" in forest.refuses else rows
+    bounded = getattr(drawn.model, "is_categorical_", None)  # to an encoder, which takes no inf
+    if is_dart(drawn.model) or "inf" in forest.refuses or sparse:
+        bounded = np.ones(rows.shape[1], bool)
+    if bounded is not None:
+        rows = np.where(np.isinf(rows) & bounded, np.sign(rows) * 3e38, rows).astype(rows.dtype)
+    if "inf" in forest.refuses:
+        rows = np.where(np.isnan(rows), rows, np.clip(rows, -LARGEST, LARGEST))
+    no_nan = "nan" in forest.refuses or (sparse and forest.source.startswith("scikit-learn"))
+    return np.nan_to_num(rows, nan=0.5) if no_nan else rows
 
 
 def in_kind(kind: str, drawn: Drawn, forest: Forest, rows: Any) -> Any:
     """Return rows like these as users may have them, of fewer numbers where a kind asks for it."""
-    if kind in ("float32", "float64"):
+    if kind == "float64":  # halves of them a little above what float32 holds
+        above = np.random.default_rng(1).random(rows.shape) < 0.5
+        rows = rows.astype(kind)
+        return np.where(above & (rows < LARGEST), np.nextafter(rows, np.inf), rows)
+    if kind == "float32":
         with np.errstate(all="ignore"):
-            return finite(drawn, forest, rows.astype(kind))
+            return _finite(drawn, forest, rows.astype(kind))
     if kind == "whole":
         return np.clip(np.nan_to_num(rows), -1e6, 1e6).astype(np.int64)
-    if kind == "csr":
+    if kind in SPARSE:
         absent = np.random.default_rng(len(rows)).random(rows.shape) < 0.5
         absent |= np.abs(rows) <= ZERO  # where LightGBM contradicts itself
-        if "nan" in forest.refuses or forest.source.startswith("scikit-learn"):
-            rows = np.nan_to_num(rows, nan=0.5)  # scikit-learn takes no NaN in sparse rows
-        return scipy.sparse.csr_matrix(np.where(absent, 0, rows))
+        return getattr(scipy.sparse, kind)(np.where(absent, 0, _finite(drawn, forest, rows, True)))
     rows = rows.copy()
     for place, names in drawn.labels.items():
         if names is not None:
@@ -332,7 +365,14 @@ def main() -> int:
     parser.add_argument("--only", nargs=2, metavar=("LIBRARY", "SEED"))
     options = parser.parse_args()
     if options.only:
-        print(json.dumps(check(options.only[0], int(options.only[1]), options.rows, print), default=str, indent=1, ensure_ascii=False))
+        print(
+            json.dumps(
+                check(options.only[0], int(options.only[1]), options.rows, print),
+                default=str,
+                indent=1,
+                ensure_ascii=False,
+            )
+        )
         return 0
     counts: Counter[tuple[str, str]] = Counter()
     seeds = range(options.seed, options.seed + options.models)
@@ -342,7 +382,9 @@ def main() -> int:
             print(found["library"], found["seed"], found["outcome"], found["why"], flush=True)
     for library in options.library or LIBRARIES:
         own = {outcome: n for (of, outcome), n in sorted(counts.items()) if of == library}
-        print(library, f"{sum(own.values())} models:", ", ".join(f"{n} {o}" for o, n in own.items()))
+        print(
+            library, f"{sum(own.values())} models:", ", ".join(f"{n} {o}" for o, n in own.items())
+        )
     return int(any(outcome in FAILURES for _, outcome in counts))
 
 

@@ -140,6 +140,7 @@ LABELS: dict[str, Callable[[int], list[Any]]] = {
     "text": lambda k: [f"hue-{i * 37 % k}-{i}" for i in range(k)],
     "beyond ASCII": lambda k: [f"Größe {i} 色" for i in range(k)],
     "whole": lambda k: [i * 7 - 3 for i in range(k)],
+    "halves": lambda k: [i + 0.5 for i in range(k)],
     "flags": lambda k: [False, True],
 }
 

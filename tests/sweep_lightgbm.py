@@ -40,7 +40,7 @@ OPTIONS: Table = {
     "path_smooth": (1,),
     "enable_bundle": (False,),
     "reg_sqrt": (True,),
-    "sigmoid": (0.7, 2),
+    "sigmoid": (0.7, 2, 1 / 3),
 }
 TARGETS = {
     "regression": "real",
@@ -92,7 +92,9 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
         options |= {"bagging_freq": 1, "bagging_fraction": pick(rng, (0.4, 0.8))}
     if job.says("monotone", 0.1):
         drawn = rng.integers(-1, 2, job.rows.shape[1])
-        options["monotone_constraints"] = [0 if i in job.labels else int(x) for i, x in enumerate(drawn)]
+        options["monotone_constraints"] = [
+            0 if i in job.labels else int(x) for i, x in enumerate(drawn)
+        ]
     job.options = {"num_threads": 1, "seed": 7, "verbosity": -1, "deterministic": True} | options
     if len(job.rows) < 50 and rng.random() < 0.7:
         job.options |= {"min_data_in_leaf": 1, "min_data_in_bin": 1}
@@ -108,6 +110,10 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     drawn = Drawn(model, model, job.rows, job.labels, job.said)
     best = max(booster.best_iteration, 0) or booster.current_iteration()
     drawn.rounds = min(best, booster.current_iteration())
+    if form == "train" and drawn.rounds > 1 and job.says("middle rounds", 0.07):
+        text = model.model_to_string(start_iteration=1, num_iteration=drawn.rounds - 1)
+        drawn.model = drawn.given = model = lgb.Booster(model_str=text)
+        drawn.rounds -= 1
     if form == "train" and job.says("file", 0.5):
         drawn.given = folder / "model.txt"
         model.save_model(drawn.given)
@@ -124,7 +130,10 @@ def _booster(job: Job, objective: str, target: Any, rounds: int, classes: int) -
     if objective.startswith("multi"):
         options["num_class"] = classes
     if objective == "custom":
-        options["objective"] = lambda margin, data: (margin - data.get_label(), np.ones(len(margin)))
+        options["objective"] = lambda margin, data: (
+            margin - data.get_label(),
+            np.ones(len(margin)),
+        )
     cut, weight = job.kept(), job.weight()
     fields: Options = _coded(job)
     if objective in FORMS["LGBMRanker"]:
@@ -134,7 +143,12 @@ def _booster(job: Job, objective: str, target: Any, rounds: int, classes: int) -
     if rounds == 0:
         return lgb.Booster({**options, "objective": objective.replace("custom", "none")}, data)
     if cut == len(job.rows):
-        return lgb.train(options, data, rounds)
+        model = lgb.train(options, data, rounds)
+        if job.says("trained on", 0.07):
+            options["zero_as_missing"] = False
+            more = lgb.Dataset(job.x, target, weight=weights, params=options, **fields)
+            return lgb.train(options, more, 3, init_model=model)
+        return model
     group = {"group": [len(target) - cut]} if "group" in fields else {}
     held = data.create_valid(job.x[cut:], target[cut:], **group)
     stop = lgb.early_stopping(2, verbose=False)
@@ -156,6 +170,8 @@ def _estimator(job: Job, objective: str | None, target: Any, rounds: int, form: 
         target = target.astype(int) if objective != "cross_entropy" else (target > 0.5).astype(int)
         target = WORDS[words][target % len(WORDS[words])]
         job.said["words"] = words
+        if job.says("pred_early_stop", 0.05):
+            options["pred_early_stop"] = True
     cut = job.kept() if form != "LGBMRanker" else len(target)
     if fields["sample_weight"] is not None:
         fields["sample_weight"] = fields["sample_weight"][:cut]
@@ -167,7 +183,7 @@ def _estimator(job: Job, objective: str | None, target: Any, rounds: int, form: 
 
 def kinds_of_rows(drawn: Drawn) -> list[str]:
     """Return the other kinds in which rows may be given."""
-    return ["float32", "whole", "csr", "frame"]
+    return ["float32", "whole", "csr_matrix", "csr_array", "frame"]
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:

@@ -33,7 +33,7 @@ FOREST: Table = {
 BOOSTING: Table = {
     "learning_rate": (0.01, 1.0),
     "subsample": (0.5,),
-    "init": ("zero", "dummy"),
+    "init": ("zero", "dummy", "tree"),
     "n_iter_no_change": (2,),
     "criterion": ("squared_error",),
 }
@@ -112,6 +112,8 @@ def _sizes(job: Job, name: str) -> None:
             options["categorical_features"] = [*job.labels]
     elif "_tree" not in name and not name.endswith(("TreeClassifier", "TreeRegressor")):
         options["n_estimators"] = job.said["n_estimators"] = counts
+    if options.get("init") == "tree":
+        options["init"] = tree.DecisionTreeRegressor(max_depth=2)
     if options.get("init") == "dummy":
         regressor = name.endswith("Regressor")
         kinds = ("mean", "median") if regressor else ("prior", "most_frequent", "uniform")
@@ -155,7 +157,12 @@ def _words(job: Job, classes: int, words: str) -> Any:
 def kinds_of_rows(drawn: Drawn) -> list[str]:
     """Return the other kinds in which rows may be given."""
     hist = type(drawn.model).__name__.startswith("Hist")
-    return ["float32", "frame", "whole"] if hist else ["float32", "csr", "frame", "whole"]
+    return [
+        "float32",
+        "frame",
+        "whole",
+        *([] if hist else ["csr_matrix", "csr_array", "csc_matrix"]),
+    ]
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 import xgboost as xgb
 
 from models import is_dart, matrix_of
 from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, pick
 
 OPTIONS: Table = {
-    "booster": ("gbtree", "dart", "dart"),
+    "booster": (*4 * ("gbtree",), *5 * ("dart",), "gblinear"),
     "tree_method": ("hist", "exact", "approx"),
     "grow_policy": ("depthwise", "lossguide"),
     "max_leaves": (0, 2, 5, 31),
@@ -95,6 +96,8 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     if several and not objective.startswith(ALONE):
         others = (drawn_target(rng, job.rows, TARGETS[objective]) for _ in range(2))
         target = np.column_stack([target, *others])
+        if job.says("base scores", 0.1):
+            options["base_score"] = [0.2, 0.5, 0.7]
     rounds = pick(rng, (0, 1, 2, 5, 5, 10, 10, 20, 40))
     if target.ndim > 1 or objective.startswith("multi"):
         rounds = min(rounds, 10)
@@ -109,6 +112,12 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
         model = _estimator(job, target, max(1, rounds), form)
     booster = model if form == "train" else model.get_booster()
     drawn = Drawn(model, model, job.rows, job.labels, job.said, booster.num_boosted_rounds())
+    if form != "train" and "stops early" in job.said:
+        drawn.rounds = model.best_iteration + 1
+    if form == "train" and drawn.rounds > 1 and job.says("slice", 0.1):
+        begin = int(rng.integers(0, drawn.rounds - 1))
+        drawn.model = drawn.given = model = model[begin:]
+        drawn.rounds -= begin
     if form == "train" and rng.random() < 0.5:
         job.said["file"] = pick(rng, ("json", "ubj"))
         drawn.given = folder / f"model.{job.said['file']}"
@@ -150,10 +159,15 @@ def _booster(job: Job, target: Any, rounds: int) -> Any:
         if job.options["objective"].startswith("rank"):
             matrix.set_group([len(label)] if len(label) < 9 else [7, len(label) - 7])
         parts.append(matrix)
+    if (weight := job.weight()) is not None and not job.options["objective"].startswith("rank"):
+        parts[0].set_weight(weight[:cut])
     more: Options = {}
     if cut < len(job.rows):
         more = {"evals": [(parts[1], "held out")], "early_stopping_rounds": 2}
     params = {"nthread": 1, "verbosity": 0, "seed": 3} | job.options
+    if target.ndim == 1 and job.options["objective"] == "reg:squarederror":
+        if job.says("own objective", 0.2):
+            more["obj"] = lambda margin, data: (margin - data.get_label(), np.ones(len(margin)))
     return xgb.train(params, parts[0], rounds, verbose_eval=False, **more)
 
 
@@ -164,7 +178,7 @@ def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
         if not isinstance(job.x, pd.DataFrame):
             options["feature_types"] = _types(job)
     if job.rng.random() < 0.3:
-        job.said["missing"] = options["missing"] = pick(job.rng, (-999, 0, 0.1, 1.5))
+        job.said["missing"] = options["missing"] = pick(job.rng, (-999, 0, 0.1, 1.5, np.inf))
     if form == "XGBRanker":
         groups = np.arange(len(job.rows)) // 10
         return xgb.XGBRanker(**options).fit(job.x, target, qid=groups)
@@ -179,12 +193,16 @@ def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
 
 def kinds_of_rows(drawn: Drawn) -> list[str]:
     """Return the other kinds in which rows may be given."""
-    return ["float64", "frame"] if drawn.labels else ["float64", "csr", "frame"]
+    return [
+        "float64",
+        *([] if drawn.labels else ["csr_matrix", "csr_array", "csc_matrix", "frame"]),
+    ]
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
     """Return what XGBoost says, by the methods of a Predictor."""
-    model, span = drawn.model, {"iteration_range": part} if part else {}
+    model = drawn.model
+    span: Options = {"iteration_range": part} if part else {}
     if not isinstance(model, xgb.Booster):
         found = {
             "predict_margin": model.predict(rows, output_margin=True, **span),
@@ -193,25 +211,30 @@ def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
         if isinstance(model, xgb.XGBClassifier) and model.objective != "multi:softmax":
             found["predict_proba"] = model.predict_proba(rows, **span)
         return found
-    if is_dart(model) or isinstance(rows, pd.DataFrame):
-        matrix = rows if isinstance(rows, pd.DataFrame) else None
-        made = matrix_of(model, rows) if matrix is None else xgb.DMatrix(rows, nthread=1)
-        found = {
-            "predict_margin": model.predict(made, output_margin=True, **span),
-            "predict": model.predict(made, **span),
+    sparse = scipy.sparse.issparse(rows)
+    if is_dart(model) or (sparse and not isinstance(rows, scipy.sparse.csr_matrix)):
+        frame = isinstance(rows, pd.DataFrame)
+        matrix = xgb.DMatrix(rows, enable_categorical=True) if frame else matrix_of(model, rows)
+        return {
+            "predict_margin": model.predict(matrix, output_margin=True, **span),
+            "predict": model.predict(matrix, **span),
         }
-    else:
-        kinds = {"predict_margin": "margin", "predict": "value"}
-        options = {"validate_features": False, **span}
-        found = {
-            name: model.inplace_predict(rows, predict_type=kind, **options)
-            for name, kind in kinds.items()
-        }
-    return found
+    kinds = {"predict_margin": "margin", "predict": "value"}
+    span["validate_features"] = False
+    return {
+        name: model.inplace_predict(rows, predict_type=kind, **span) for name, kind in kinds.items()
+    }
 
 
 def leaves(drawn: Drawn, rows: Any) -> Any:
     """Return the leaf numbers (R, T) of rows without infinities."""
-    if isinstance(drawn.model, xgb.Booster):
-        return drawn.model.predict(matrix_of(drawn.model, rows), pred_leaf=True)
-    return drawn.model.apply(rows)
+    model, span = drawn.model, {"iteration_range": (0, drawn.rounds)}
+    booster = model if isinstance(model, xgb.Booster) else model.get_booster()
+    matrix = xgb.DMatrix(
+        rows,
+        missing=getattr(model, "missing", np.nan),
+        feature_names=booster.feature_names,
+        feature_types=booster.feature_types,
+        enable_categorical=True,
+    )
+    return booster.predict(matrix, pred_leaf=True, **span)
