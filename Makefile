@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 29500
 
-.PHONY: demo test tiny lint format size golden differential language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
+.PHONY: demo test tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -39,6 +39,9 @@ golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md
 	$(BIN)/python tests/differential.py --json build/differential.json
 	$(BIN)/python tests/exactness_page.py build/differential.json
+
+sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on in build/sweep.json
+	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

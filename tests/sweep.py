@@ -118,7 +118,7 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
     of = LIBRARIES[library]
     rows = drawn_rows(drawn, forest, rng, n_rows)
     said("comparing")
-    theirs = _same(drawn, predictor, of, rows, None)
+    theirs = compare_answers(drawn, predictor, of, rows)
     for n in BATCHES:
         for name, expected in theirs.items():
             _check(f"{name} of {n} rows", forest, getattr(predictor, name)(rows[:n]), expected, n)
@@ -126,19 +126,22 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
         _check_refusals(drawn, predictor, rows)
     if rng.random() < 0.4:
         _check_leaves(predictor, of, drawn, np.nan_to_num(rows, nan=np.nan))
-    if rng.random() < 0.35:
+    named = drawn.takes_frames and drawn.said.get("rounds") == 0  # whose names are not stored
+    if rng.random() < 0.35 and not named:
         kind = "frame" if drawn.takes_frames else pick(rng, of.kinds_of_rows(drawn))
         drawn.said["kind of rows"] = kind
-        _same(drawn, predictor, of, in_kind(kind, drawn, forest, rows), None)
+        compare_answers(drawn, predictor, of, in_kind(kind, drawn, forest, rows))
     if drawn.rounds > 1 and rng.random() < 0.2:
         begin = int(rng.integers(0, drawn.rounds))
         part = (begin, int(rng.integers(begin + 1, drawn.rounds + 1)))
         drawn.said["part"] = part
-        _same(drawn, predictor, of, rows, part)
+        compare_answers(drawn, predictor, of, rows, part)
 
 
-def _same(drawn: Drawn, predictor: Any, of: Any, rows: Any, part: Any) -> dict[str, Any]:
-    """Compare all that the library says about rows; return that."""
+def compare_answers(
+    drawn: Drawn, predictor: Any, of: Any, rows: Any, part: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Compare all that the library says about rows, by some rounds; return that, or raise Wrong."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         theirs: dict[str, Any] = of.answers(drawn, rows, part)
@@ -294,10 +297,9 @@ def _serve(pipe: Connection) -> None:
 
 
 class Child:
-    """A process that tries models, replaced when it dies or hangs."""
+    """A process that tries models, started when there is one, and anew after one that ended it."""
 
-    def __init__(self) -> None:
-        self._start()
+    process: Any = None
 
     def _start(self) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
@@ -308,6 +310,8 @@ class Child:
 
     def tried(self, library: str, seed: int, n_rows: int) -> dict[str, Any]:
         """Try a model."""
+        if self.process is None:
+            self._start()
         self.pipe.send((library, seed, n_rows))
         phase, how = "training", "crash"
         try:
@@ -319,15 +323,18 @@ class Child:
             how = "hang"
         except (EOFError, ConnectionError):
             pass
-        self.close()
-        why = f"while {phase}, exit code {self.process.exitcode}"
-        self._start()
+        why = f"while {phase}, exit code {self.close()}"
         return {"library": library, "seed": seed, "outcome": how, "why": why}
 
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.join()
+    def close(self) -> int | None:
+        """End the process; return its exit code."""
+        ended, self.process = self.process, None
+        if ended is None:
+            return None
+        ended.join(1)  # one that crashes says so itself
+        ended.kill()
+        ended.join()
+        return int(ended.exitcode)
 
 
 def read(path: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
