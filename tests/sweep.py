@@ -29,19 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 import sweep_lightgbm
 import sweep_sklearn
 import sweep_xgboost
 import tvm_forest
-from models import is_dart
 from schedules import drawn_schedule, hops_written_out
-from sweep_drawn import Drawn, frame_of, pick
+from sweep_drawn import Drawn, pick
+from sweep_rows import drawn_rows, in_kind
 from tvm_forest.errors import BuildError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
-from tvm_forest.forest.rules import LINK_ULPS, ZERO
-from tvm_forest.probe_rows import hard_rows, typical_rows
+from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.verify import ulps
 
 LIBRARIES: dict[str, Any] = {
@@ -55,9 +53,6 @@ ATTEMPTS = 60
 """Models that a library may refuse to train, before a seed is given up."""
 LIMITS = {"training": 60.0, "ours": 90.0, "comparing": 60.0}
 """Seconds after which a model hangs, by what is being done."""
-SPARSE = ("csr_matrix", "csr_array", "csc_matrix", "coo_array")
-LARGEST = float(np.finfo(np.float32).max)
-ODD = (-1, -0.5, 0.5, 1.999, 31.5, 2.0**24, 2.0**31, 1e9, -1e9, np.nan)
 Said = Callable[[str], None]
 
 
@@ -127,7 +122,7 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
     if rng.random() < 0.4:
         _check_leaves(predictor, of, drawn, np.nan_to_num(rows, nan=np.nan))
     named = drawn.takes_frames and drawn.said.get("rounds") == 0  # whose names are not stored
-    if rng.random() < 0.35 and not named:
+    if rng.random() < 0.4 and not named:
         kind = "frame" if drawn.takes_frames else pick(rng, of.kinds_of_rows(drawn))
         drawn.said["kind of rows"] = kind
         compare_answers(drawn, predictor, of, in_kind(kind, drawn, forest, rows))
@@ -218,72 +213,6 @@ def _built(forest: Forest, rng: Any, said: dict[str, Any]) -> Any:
     except (ScheduleError, BuildError) as error:  # such as a layout that holds no doubles
         said["schedule"] = f"refused: {error}"
         return tvm_forest.build(forest)
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-
-def drawn_rows(drawn: Drawn, forest: Forest, rng: Any, n: int) -> Any:
-    """Rows (n, F) of thresholds, of what the model was trained on, and odd codes.
-
-    They hold nothing that the model refuses, and for DART of XGBoost no infinities, see `models`.
-    """
-    dtype, seed = forest.row_dtype, int(rng.integers(1 << 30))
-    width = drawn.rows.shape[1]
-    hard = np.full((n - n // 2, width), np.nan, dtype)
-    made = hard_rows(forest, len(hard), seed)
-    hard[:, : made.shape[1]] = made[:, :width]
-    typical = typical_rows(forest, n // 4, seed, 0.05)
-    with np.errstate(all="ignore"):
-        seen = drawn.rows[rng.integers(len(drawn.rows), size=n // 2 - n // 4)].astype(dtype)
-    rows = np.concatenate([hard, typical, seen])
-    for place in drawn.labels:
-        chosen = rng.random(n) < 0.2
-        rows[chosen, place] = rng.choice(np.array(ODD, dtype), int(chosen.sum()))
-    if (drawn.said.get("missing")) is not None:
-        rows[rng.random(rows.shape) < 0.1] = drawn.said["missing"]
-    return _finite(drawn, forest, rows)
-
-
-def _finite(drawn: Drawn, forest: Forest, rows: Any, sparse: bool = False) -> Any:
-    """Replace what the model, or its library, refuses."""
-    bounded = getattr(drawn.model, "is_categorical_", None)  # to an encoder, which takes no inf
-    if is_dart(drawn.model) or "inf" in forest.refuses or sparse:
-        bounded = np.ones(rows.shape[1], bool)
-    if bounded is not None:
-        rows = np.where(np.isinf(rows) & bounded, np.sign(rows) * 3e38, rows).astype(rows.dtype)
-    if "inf" in forest.refuses:
-        rows = np.where(np.isnan(rows), rows, np.clip(rows, -LARGEST, LARGEST))
-    no_nan = "nan" in forest.refuses or (sparse and forest.source.startswith("scikit-learn"))
-    return np.nan_to_num(rows, nan=0.5) if no_nan else rows
-
-
-def in_kind(kind: str, drawn: Drawn, forest: Forest, rows: Any) -> Any:
-    """Return rows like these as users may have them, of fewer numbers where a kind asks for it."""
-    if kind == "float64":  # halves of them a little above what float32 holds
-        above = np.random.default_rng(1).random(rows.shape) < 0.5
-        rows = rows.astype(kind)
-        return np.where(above & (rows < LARGEST), np.nextafter(rows, np.inf), rows)
-    if kind == "float32":
-        with np.errstate(all="ignore"):
-            return _finite(drawn, forest, rows.astype(kind))
-    if kind == "whole":
-        return np.clip(np.nan_to_num(rows), -1e6, 1e6).astype(np.int64)
-    if kind in SPARSE:
-        absent = np.random.default_rng(len(rows)).random(rows.shape) < 0.5
-        absent |= np.abs(rows) <= ZERO  # where LightGBM contradicts itself
-        return getattr(scipy.sparse, kind)(np.where(absent, 0, _finite(drawn, forest, rows, True)))
-    rows = rows.copy()
-    for place, names in drawn.labels.items():
-        if names is not None:
-            code = np.nan_to_num(rows[:, place], nan=-1, posinf=-1, neginf=-1)
-            known = (code >= 0) & (code < len(names))
-            rows[:, place] = np.where(known, np.floor(code), np.nan)
-    frame = frame_of(rows, drawn.labels)
-    names = getattr(forest, "feature_names", None)
-    if names:
-        frame.columns = list(names)
-    return frame
 
 
 # -- the process that tries, and the one that counts ----------------------------------------------

@@ -135,6 +135,7 @@ COLUMNS: dict[str, Callable[[Any, int], Any]] = {
     "counts": lambda rng, n: 2.0**24 + rng.integers(0, 9, n),
     "missing": lambda rng, n: np.full(n, np.nan),
 }
+HEIGHTS = (1, 2, 5, 20, 50, 100, 100, 200, 300, 300, 300, 500, 500, 500)
 ORDINARY = ("normal", "normal", "whole", "flags", "tenths", "zeros")
 LABELS: dict[str, Callable[[int], list[Any]]] = {
     "text": lambda k: [f"hue-{i * 37 % k}-{i}" for i in range(k)],
@@ -147,7 +148,7 @@ LABELS: dict[str, Callable[[int], list[Any]]] = {
 
 def drawn_rows(rng: Any, coded: bool) -> tuple[Any, dict[int, int], Options]:
     """Draw rows (R, F) float64, the number of categories of coded columns, and words for both."""
-    n, width = (pick(rng, c) for c in ((1, 2, 5, 20, 100, 300, 300, 500), (1, 2, 3, 5, 8, 20)))
+    n, width = pick(rng, HEIGHTS), pick(rng, (1, 2, 3, 5, 8, 20))
     odd = rng.random() < 0.35
     kinds = [pick(rng, COLUMNS if odd else ORDINARY) for _ in range(width)]
     columns = [COLUMNS[kind](rng, n) for kind in kinds]

@@ -181,9 +181,9 @@ def _estimator(job: Job, objective: str | None, target: Any, rounds: int, form: 
     return getattr(lgb, form)(**options).fit(job.x[:cut], target[:cut], **fields)
 
 
-def kinds_of_rows(drawn: Drawn) -> list[str]:
+def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
-    return ["float32", "whole", "csr_matrix", "csr_array", "frame"]
+    return ("float32", "whole", "csr_matrix", "csr_array", "frame", "mixed frame")
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:

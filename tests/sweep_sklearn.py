@@ -154,15 +154,11 @@ def _words(job: Job, classes: int, words: str) -> Any:
     return np.asarray(WORDS[words])[codes % len(WORDS[words])]
 
 
-def kinds_of_rows(drawn: Drawn) -> list[str]:
+def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
+    dense = ("float32", "whole", "frame", "mixed frame")
     hist = type(drawn.model).__name__.startswith("Hist")
-    return [
-        "float32",
-        "frame",
-        "whole",
-        *([] if hist else ["csr_matrix", "csr_array", "csc_matrix"]),
-    ]
+    return dense if hist else (*dense, "csr_matrix", "csr_array", "csc_matrix")
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:

@@ -192,12 +192,11 @@ def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
     return getattr(xgb, form)(**options).fit(job.x[:cut], target[:cut], **more)
 
 
-def kinds_of_rows(drawn: Drawn) -> list[str]:
+def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
-    return [
-        "float64",
-        *([] if drawn.labels else ["csr_matrix", "csr_array", "csc_matrix", "frame"]),
-    ]
+    if drawn.labels:
+        return ("float64", "csr_matrix")
+    return ("float64", "csr_matrix", "csr_array", "csc_matrix", "frame", "mixed frame")
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
