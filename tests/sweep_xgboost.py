@@ -196,7 +196,10 @@ def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
     if drawn.labels:
         return ("float64", "csr_matrix")
-    return ("float64", "csr_matrix", "csr_array", "csc_matrix", "frame", "mixed frame")
+    in_place = ("float64", "csr_matrix", "frame", "mixed frame")
+    if not isinstance(drawn.model, xgb.Booster) and drawn.said.get("booster") == "dart":
+        return in_place  # it copies others, and then rounds otherwise
+    return (*in_place, "csr_array", "csc_matrix", "coo_array")
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
