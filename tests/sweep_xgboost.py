@@ -90,6 +90,8 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     if options.get("booster") == "dart":
         options |= job.options_of(DART, 0.6)
     options |= job.options_of(OF_OBJECTIVE.get(objective, {}), 1.0)
+    if TARGETS[objective] != "real" and options.get("base_score") == -3.0:
+        job.said["base_score"] = options["base_score"] = 0.2  # many take its logarithm
     classes = pick(rng, (2, 3, 5, 12))
     target = job.target(TARGETS[objective], classes)
     several = "multi_strategy" in options or rng.random() < 0.1
