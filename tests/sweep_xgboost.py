@@ -89,6 +89,8 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     options = job.options_of(OPTIONS) | _constraints(job)
     if options.get("booster") == "dart":
         options |= job.options_of(DART, 0.6)
+        if "multi_strategy" in options:  # DART cannot predict the other
+            job.said["multi_strategy"] = options["multi_strategy"] = "one_output_per_tree"
     options |= job.options_of(OF_OBJECTIVE.get(objective, {}), 1.0)
     if TARGETS[objective] != "real" and options.get("base_score") == -3.0:
         job.said["base_score"] = options["base_score"] = 0.2  # many take its logarithm
