@@ -86,48 +86,35 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     job = drawn_job(rng, folder, 0.3)
     form = pick(rng, ["train"] * 4 + [*FORMS])
     objective = pick(rng, FORMS[form])
-    options = job.options_of(OPTIONS) | _constraints(job)
-    if options.get("booster") == "dart":
-        options |= job.options_of(DART, 0.6)
-        if "multi_strategy" in options:  # DART cannot predict the other
-            job.said["multi_strategy"] = options["multi_strategy"] = "one_output_per_tree"
-    options |= job.options_of(OF_OBJECTIVE.get(objective, {}), 1.0)
-    if TARGETS[objective] != "real" and options.get("base_score") == -3.0:
-        job.said["base_score"] = options["base_score"] = 0.2  # many take its logarithm
+    _draw_options(job, objective)
     classes = pick(rng, (2, 3, 5, 12))
-    target = job.target(TARGETS[objective], classes)
-    several = "multi_strategy" in options or rng.random() < 0.1
-    if several and not objective.startswith(ALONE):
-        others = (drawn_target(rng, job.rows, TARGETS[objective]) for _ in range(2))
-        target = np.column_stack([target, *others])
-        if job.says("base scores", 0.1):
-            options["base_score"] = [0.2, 0.5, 0.7]
+    target = _target(job, objective, classes)
     rounds = pick(rng, (0, 1, 2, 5, 5, 10, 10, 20, 40))
     if target.ndim > 1 or objective.startswith("multi"):
         rounds = min(rounds, 10)
     job.said |= {"form": form, "objective": objective, "rounds": rounds}
     job.said |= {"shape": target.shape, "classes": classes}
-    job.options = options | {"objective": objective}
     if form == "train":
         if objective.startswith("multi"):
             job.options["num_class"] = classes
-        model = _booster(job, target, rounds)
-    else:
-        model = _estimator(job, target, max(1, rounds), form)
-    booster = model if form == "train" else model.get_booster()
-    drawn = Drawn(model, model, job.rows, job.labels, job.said, booster.num_boosted_rounds())
-    if form != "train" and "stops early" in job.said:
-        drawn.rounds = model.best_iteration + 1
-    if form == "train" and drawn.rounds > 1 and job.says("slice", 0.1):
-        begin = int(rng.integers(0, drawn.rounds - 1))
-        # with an open end, slices of DART lose their weights, and XGBoost cannot predict
-        drawn.model = drawn.given = model = model[begin : drawn.rounds]
-        drawn.rounds -= begin
-    if form == "train" and rng.random() < 0.5:
-        job.said["file"] = pick(rng, ("json", "ubj"))
-        drawn.given = folder / f"model.{job.said['file']}"
-        model.save_model(drawn.given)
-    return drawn
+        return _sliced(job, _booster(job, target, rounds))
+    model = _estimator(job, target, max(1, rounds), form)
+    count = model.get_booster().num_boosted_rounds()
+    if "stops early" in job.said:
+        count = model.best_iteration + 1
+    return Drawn(model, model, job.rows, job.labels, job.said, count)
+
+
+def _draw_options(job: Job, objective: str) -> None:
+    options = job.options_of(OPTIONS) | _constraints(job)
+    if options.get("booster") == "dart":
+        options |= job.options_of(DART, 0.6)
+        if "multi_strategy" in options:  # it cannot predict the other
+            job.said["multi_strategy"] = options["multi_strategy"] = "one_output_per_tree"
+    options |= job.options_of(OF_OBJECTIVE.get(objective, {}), 1.0)
+    if TARGETS[objective] != "real" and options.get("base_score") == -3.0:
+        job.said["base_score"] = options["base_score"] = 0.2  # many take its logarithm
+    job.options = options | {"objective": objective}
 
 
 def _constraints(job: Job) -> Options:
@@ -139,6 +126,32 @@ def _constraints(job: Job) -> Options:
         order = [int(x) for x in job.rng.permutation(width)]
         found["interaction_constraints"] = [order[: width // 2], order[width // 2 :]]
     return found
+
+
+def _target(job: Job, objective: str, classes: int) -> Any:
+    target = job.target(TARGETS[objective], classes)
+    several = "multi_strategy" in job.options or job.rng.random() < 0.1
+    if not several or objective.startswith(ALONE):
+        return target
+    if job.says("base scores", 0.1):
+        job.options["base_score"] = [0.2, 0.5, 0.7]
+    others = (drawn_target(job.rng, job.rows, TARGETS[objective]) for _ in range(2))
+    return np.column_stack([target, *others])
+
+
+def _sliced(job: Job, model: Any) -> Drawn:
+    """Take some rounds of a Booster, or leave it as it is; and let it be a file, or an object."""
+    drawn = Drawn(model, model, job.rows, job.labels, job.said, model.num_boosted_rounds())
+    if drawn.rounds > 1 and job.says("slice", 0.1):
+        begin = int(job.rng.integers(0, drawn.rounds - 1))
+        # with an open end, slices of DART lose their weights, and XGBoost cannot predict
+        drawn.model = drawn.given = model[begin : drawn.rounds]
+        drawn.rounds -= begin
+    if job.rng.random() < 0.5:
+        job.said["file"] = pick(job.rng, ("json", "ubj"))
+        drawn.given = job.folder / f"model.{job.said['file']}"
+        drawn.model.save_model(drawn.given)
+    return drawn
 
 
 def _types(job: Job) -> list[str] | None:
