@@ -121,9 +121,8 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
         _check_refusals(drawn, predictor, rows)
     if rng.random() < 0.4:
         _check_leaves(predictor, of, drawn, np.nan_to_num(rows, nan=np.nan))
-    named = drawn.takes_frames and drawn.said.get("rounds") == 0  # whose names are not stored
-    if rng.random() < 0.4 and not named:
-        kind = "frame" if drawn.takes_frames else pick(rng, of.kinds_of_rows(drawn))
+    if rng.random() < 0.4:
+        kind = pick(rng, of.kinds_of_rows(drawn))
         drawn.said["kind of rows"] = kind
         compare_answers(drawn, predictor, of, in_kind(kind, drawn, forest, rows))
     if drawn.rounds > 1 and rng.random() < 0.2:

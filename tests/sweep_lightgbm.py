@@ -183,6 +183,8 @@ def _estimator(job: Job, objective: str | None, target: Any, rounds: int, form: 
 
 def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
+    if drawn.takes_frames:
+        return ("frame",)
     return ("float32", "whole", "csr_matrix", "csr_array", "frame", "mixed frame")
 
 

@@ -211,7 +211,10 @@ def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
 
 def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
-    if drawn.labels:
+    names = "".join(str(name) for known in drawn.labels.values() for name in known or ())
+    if drawn.takes_frames and drawn.said["rounds"] > 0 and names.isascii():
+        return ("frame",)
+    if drawn.labels:  # no names are stored before the first round, and others are cut wrong
         return ("float64", "csr_matrix")
     in_place = ("float64", "csr_matrix", "frame", "mixed frame")
     if not isinstance(drawn.model, xgb.Booster) and drawn.said.get("booster") == "dart":
