@@ -17,7 +17,13 @@ from __future__ import annotations
 
 
 class ForestError(Exception):
-    """Root of all exceptions that the package raises on purpose."""
+    """Root of all exceptions that the package raises on purpose; long messages are cut."""
+
+    longest = 1000  # characters, for what a user passed may be a whole model
+
+    def __init__(self, text: str) -> None:
+        half = self.longest // 2 - 3
+        super().__init__(text if len(text) <= 2 * half else f"{text[:half]} ... {text[-half:]}")
 
 
 class ModelFormatError(ForestError, ValueError):
@@ -31,9 +37,13 @@ class UnsupportedModel(ForestError, NotImplementedError):
 class ScheduleError(ForestError, ValueError):
     """A directive cannot be applied, or a schedule does not fit the model."""
 
+    longest = 100_000  # it may show the schedule
+
 
 class BuildError(ForestError, RuntimeError):
     """The compiler, or a tool or device that it needs, cannot do the job."""
+
+    longest = 100_000  # it may show the schedule and what a compiler says
 
 
 class DeviceError(ForestError, RuntimeError):

@@ -13,7 +13,7 @@ from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, treelite, xgboost
-from .refusals import damaged
+from .refusals import damaged, line
 from .support import Support
 
 _REFUSED = {
@@ -40,9 +40,10 @@ def load(model: Any) -> Forest:
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
             of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
             `LGBMRanker`; a fitted tree or ensemble of trees of scikit-learn (see
-            `frontends.sklearn`); an ONNX model as a file, bytes or `onnx.ModelProto`; a
-            `treelite.Model` or a checkpoint file of it, with the meaning that treelite gives it; or
-            a `Forest`, which is returned as it is. A file is taken as the `Booster` that it holds.
+            `frontends.sklearn`); an ONNX model as a file or `onnx.ModelProto`; a `treelite.Model`
+            or a checkpoint file of it, with the meaning that treelite gives it; or a `Forest`,
+            which is returned as it is. A file is taken as the `Booster` that it holds, and so are
+            the bytes of one.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -51,8 +52,10 @@ def load(model: Any) -> Forest:
     if isinstance(model, Forest):
         return model
     if isinstance(model, str | os.PathLike):
-        return _load_file(Path(os.fsdecode(model)))
-    if onnx.is_model(model) or (isinstance(model, bytes) and onnx.looks_like(model)):
+        return _load_file(os.fsdecode(model))
+    if isinstance(model, bytes | bytearray):
+        return _load_bytes(bytes(model), "bytes")
+    if onnx.is_model(model):
         return onnx.from_model(model, "onnx model")
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     try:
@@ -87,28 +90,35 @@ def _from_object(model: Any) -> Forest | None:
     return sklearn.from_object(model) if sklearn.is_ours(model) else None
 
 
-def _load_file(path: Path) -> Forest:
+def _load_file(name: str) -> Forest:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or str(error)
+        data = Path(name).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError for a name that no file can have
+        reason, remedy = getattr(error, "strerror", None) or str(error), _REMEDY
+        if "\n" in name or name.lstrip()[:1] in ("{", "["):
+            reason, remedy = "it looks like the text of a model", "give a path, or text.encode()"
         raise ModelFormatError(
-            f"load: argument 'model': cannot read '{path}' ({reason}); {_REMEDY}"
+            f"load: argument 'model': cannot read '{line(name, 200)}' ({reason}); {remedy}"
         ) from None
+    return _load_bytes(data, name)
+
+
+def _load_bytes(data: bytes, name: str) -> Forest:
+    """Load the content of a file of any kind; errors call it by its name."""
     kind = xgboost.format_of(data)
     if kind is not None:
-        return xgboost.from_bytes(data, kind, f"xgboost {path}")
+        return xgboost.from_bytes(data, kind, f"xgboost {name}")
     if lightgbm.is_text(data):
-        return lightgbm.from_bytes(data, f"lightgbm {path}")
+        return lightgbm.from_bytes(data, f"lightgbm {name}")
     if treelite.is_checkpoint(data):
-        return treelite.from_bytes(data, f"treelite {path}")
+        return treelite.from_bytes(data, f"treelite {name}")
     if is_archive(data):
         raise ModelFormatError(
-            f"load: argument 'model': '{path}' is a compiled predictor and no model; read it with "
+            f"load: argument 'model': '{name}' is a compiled predictor and no model; read it with "
             "tvm_forest.load_predictor"
         )
-    if path.suffix.lower() == ".onnx" or onnx.looks_like(data):
-        return onnx.from_model(data, f"onnx {path}")
+    if name.lower().endswith(".onnx") or onnx.looks_like(data):
+        return onnx.from_model(data, f"onnx {name}")
     hint = "; unpickle it and give the object" if data[:1] == b"\x80" else f"; {_REMEDY}"
     looks = "is empty" if not data else f"is no model file (begins with {data[:8]!r})"
-    raise ModelFormatError(f"load: argument 'model': '{path}' {looks}{hint}")
+    raise ModelFormatError(f"load: argument 'model': '{name}' {looks}{hint}")

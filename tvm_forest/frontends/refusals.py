@@ -22,9 +22,10 @@ def unsupported(where: str, field: str, what: str, remedy: str) -> UnsupportedMo
 
 def _message(where: str, field: str, what: str, remedy: str) -> str:
     """One line, whatever a damaged file has put into the parts."""
-    return f"{where}: field '{_line(field, 60)}': {_line(what, 400)}; {remedy}"
+    return f"{line(where, 300)}: field '{line(field, 60)}': {line(what, 400)}; {remedy}"
 
 
-def _line(text: str, width: int) -> str:
+def line(text: str, width: int) -> str:
+    """Return a text as one line of at most `width` characters."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= width else text[: width - 3] + "..."
