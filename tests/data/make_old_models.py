@@ -1,7 +1,7 @@
 """Write the model files of one old XGBoost version, with what that version predicts.
 
-    for v in 0.90 1.0.2 1.3.3 1.7.6 2.1.4 3.0.5 3.1.1; do
-        python3.8 -m venv x$v                                      # 3.10 or newer from 3.0
+    for v in 0.90 1.0.2 1.3.3 1.7.6 2.1.4 3.0.5 3.1.1 3.3.0 3.4.1; do
+        python3.8 -m venv x$v                  # 3.10 or newer from 3.0, 3.12 or newer from 3.3
         x$v/bin/pip install numpy scipy xgboost==$v
         x$v/bin/python make_old_models.py
     done
@@ -55,7 +55,9 @@ def suffixes():
         return ["model", "json"]
     if NUMBERS < (2, 0):
         return ["model", "json", "ubj"]
-    return ["json"] if NUMBERS < (3, 0) else ["ubj"] if NUMBERS < (3, 1) else ["json", "ubj"]
+    if NUMBERS < (3, 0) or NUMBERS == (3, 3):
+        return ["json"]
+    return ["ubj"] if NUMBERS < (3, 1) else ["json", "ubj"]
 
 
 def margins_of_older(rows):
