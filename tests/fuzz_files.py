@@ -177,7 +177,20 @@ _CODES = {"U": "B", "i": "b", "l": "i", "L": "q", "d": "f"}
 
 
 def damaged_ubjson(data: bytes, rng: random.Random) -> bytes:
-    return to_ubjson(damaged_values(_document(data, ubjson.loads), rng))
+    return to_ubjson(damaged_values(_document(data, _lists), rng))
+
+
+def _lists(data: bytes) -> Any:
+    """Read UBJSON with lists for arrays."""
+
+    def listed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: listed(each) for key, each in value.items()}
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        return [listed(each) for each in value] if isinstance(value, list) else value
+
+    return listed(ubjson.loads(data))
 
 
 def to_ubjson(value: Any, key: str = "") -> bytes:
@@ -470,14 +483,18 @@ def boosters() -> list[Any]:
     return [booster[:ROUNDS] for booster in found]
 
 
+def old_files(suffix: str) -> list[bytes]:
+    """Files of old versions, and of later ones that the installed XGBoost understands."""
+    paths = sorted(OLD.glob(f"*.{suffix}"))
+    return [path.read_bytes() for path in paths if not re.search(r"-3\.[34].*-dart", path.name)]
+
+
 def json_files() -> list[bytes]:
-    old = [path.read_bytes() for path in sorted(OLD.glob("*.json"))]
-    return old + [bytes(booster.save_raw("json")) for booster in boosters()]
+    return old_files("json") + [bytes(booster.save_raw("json")) for booster in boosters()]
 
 
 def ubjson_files() -> list[bytes]:
-    old = [path.read_bytes() for path in sorted(OLD.glob("*.ubj"))]
-    return old + [bytes(booster.save_raw("ubj")) for booster in boosters()]
+    return old_files("ubj") + [bytes(booster.save_raw("ubj")) for booster in boosters()]
 
 
 def binary_files() -> list[bytes]:

@@ -24,7 +24,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-import treelite
 import xgboost as xgb
 
 from tvm_forest.forest import Forest
@@ -289,10 +288,6 @@ def estimator_random_forest_classifier() -> Any:
 def estimator_ranker() -> Any:
     return xgb.XGBRanker(**ESTIMATOR).fit(data()[0], labels(2), qid=np.arange(N_ROWS) // 30)
 
-
-if tuple(int(part) for part in treelite.__version__.split(".")[:2]) < (4, 8):
-    for name in ("absolute_error", "quantile"):  # treelite cannot read them yet
-        del MODELS[name]
 
 CLASSES = tuple(
     name for name in MODELS if "classes" in name or "soft" in name or name.endswith("t_classifier")

@@ -39,6 +39,14 @@ def tree(field, node, value):
     return lambda document: gb(document)["trees"][0][field].__setitem__(node, value)
 
 
+def children(node, left):
+    """Give a node of the first tree other children, beside each other."""
+    return lambda document: (
+        tree("left_children", node, left)(document),
+        tree("right_children", node, left + 1)(document),
+    )
+
+
 def learner(**fields):
     return lambda document: document["learner"].update(fields)
 
@@ -77,12 +85,52 @@ DAMAGES = {
         lambda d: d.update(version="a"),
         "'version': expected a list of integers",
     ),
-    "a child beyond the tree": (tree("left_children", 0, 999), "key 999 not found"),
-    "a child that is the root": (tree("left_children", 1, 0), "tree 0, node 1 has left child 0"),
-    "a node with two parents": (tree("left_children", 2, 3), "tree 0, node 3 has two parents"),
+    "a child beyond the tree": (children(0, 999), "tree 0, node 0 has left child 999"),
+    "a child that is the root": (children(1, 0), "tree 0, node 1 has left child 0"),
+    "a node with two parents": (children(2, 3), "tree 0, node 3 has two parents"),
+    "a node that is its own child": (children(2, 2), "tree 0, node 2 has two parents"),
+    "children that are not neighbours": (
+        tree("left_children", 1, 4),
+        "'right_children': tree 0, node 1 has a right child that does not follow the left one",
+    ),
+    "a child in words": (
+        tree("left_children", 0, "1"),
+        "'left_children': expected a list of integers in tree 0, got ['1', ",
+    ),
+    "a child beyond 32 bits": (
+        tree("left_children", 0, 2**40),
+        "'left_children': tree 0, node 0 has a number that is none of its integers",
+    ),
+    "a child beyond 64 bits": (
+        tree("right_children", 0, 2**70),
+        "'right_children': expected a list of integers in tree 0",
+    ),
+    "a side for missing values that is none": (
+        tree("default_left", 3, 2),
+        "'default_left': tree 0, node 3 has a number that is none of its booleans",
+    ),
+    "an integer for a threshold": (
+        tree("split_conditions", 0, 1),
+        "'split_conditions': expected a list of floats in tree 0",
+    ),
+    "a tree without thresholds": (
+        lambda d: gb(d)["trees"][3].pop("split_conditions"),
+        "'split_conditions': expected a list of floats in tree 3, got None",
+    ),
+    "trees in another order": (
+        lambda d: gb(d)["trees"].reverse(),
+        "'id': tree 0 has the number 11",
+    ),
     "a feature beyond the rows": (tree("split_indices", 0, 99), "tests feature 99 of 6"),
     "a threshold that is none": (tree("split_conditions", 0, float("nan")), "has a threshold that"),
-    "a node too few": (lambda d: gb(d)["trees"][0]["left_children"].pop(), "left_children has an"),
+    "a node too few": (
+        lambda d: gb(d)["trees"][0]["left_children"].pop(),
+        "'left_children': tree 0 has ",
+    ),
+    "nodes that are none": (
+        lambda d: gb(d)["trees"][0]["tree_param"].update(num_nodes="0"),
+        "'num_nodes': expected an integer of at least 1, got '0'",
+    ),
 }
 
 
@@ -101,7 +149,7 @@ def test_a_damaged_header_or_tree_is_refused_by_file_and_field(tmp_path, capfd, 
 REFUSALS = {
     "a field of a later version": (
         lambda d: gb(d)["trees"][0].update(oblique=[1]),
-        "'oblique': unknown to treelite; update treelite",
+        "'oblique': 'tree 0' has this field of a later version of XGBoost; update tvm_forest",
     ),
     "an unknown objective": (
         lambda d: d["learner"]["objective"].update(name="reg:expectileerror"),
@@ -111,9 +159,20 @@ REFUSALS = {
         param(num_target="2", num_class="3"),
         "'num_target': 2 targets of 3 classes; train one model per target",
     ),
+    "a field of a later version in the model": (
+        lambda d: gb(d).update(tree_powers=[1]),
+        "'tree_powers': 'model' has this field of a later version of XGBoost",
+    ),
     "weights without DART": (
         lambda d: d["learner"]["gradient_booster"].update(weight_drop=[1.0] * 12),
-        "'weight_drop': trees with weights in 'gbtree' are of a later XGBoost",
+        "'weight_drop': XGBoost 3.2.0 knows no trees with weights in 'gbtree'",
+    ),
+    "no trees before 3.1": (
+        lambda d: (
+            gb(d).update(trees=[], tree_info=[], iteration_indptr=[0]),
+            d.update(version=[3, 0, 0]),
+        ),
+        "'base_score': an estimate that XGBoost 3.0.0 never made, but 3.1 asks for",
     ),
     "a tiny base score before 3.2": (
         lambda d: (param(base_score="[1E-9]")(d), d.update(version=[3, 0, 0])),
@@ -142,6 +201,9 @@ def tree_part(field, change):
     return lambda document: change(gb(document)["trees"][2][field])
 
 
+SETS = ("nodes", "segments", "sizes")
+
+
 def encoding(**fields):
     return lambda document: gb(document)["cats"]["enc"][0].update(fields)
 
@@ -150,7 +212,7 @@ KIND_DAMAGES = {
     "a set too few": (
         "categories_in_sets",
         tree_part("categories_sizes", list.pop),
-        "8 segments, 7 sizes",
+        "'categories_sizes': tree 2 has 7 entries for 8 categorical nodes",
     ),
     "a set that is too large": (
         "categories_in_sets",
@@ -165,7 +227,7 @@ KIND_DAMAGES = {
     "a negative category": (
         "categories_in_sets",
         tree_part("categories", lambda codes: codes.__setitem__(0, -3)),
-        "'categories': tree 2 has category -3, expected 0 to 16777215",
+        "'categories': tree 2 has a category that is not within 0 and 16777215",
     ),
     "a category in words": (
         "categories_in_sets",
@@ -180,7 +242,17 @@ KIND_DAMAGES = {
     "a categorical node without a set": (
         "categories_in_sets",
         tree_part("categories_nodes", lambda nodes: nodes.__setitem__(0, 999)),
-        "Could not find record for the categorical split",
+        "'categories_nodes': tree 2 has categorical nodes that are not in order",
+    ),
+    "a categorical node too few": (
+        "categories_in_sets",
+        lambda d: [gb(d)["trees"][2][f"categories_{name}"].pop() for name in SETS],
+        "has a set of categories that it cannot use",
+    ),
+    "an empty set": (
+        "categories_in_sets",
+        tree_part("categories_sizes", lambda sizes: sizes.__setitem__(0, 0)),
+        "'categories_segments': tree 2 has a segment beyond its",
     ),
     "names of too few features": (
         "named_categories",
@@ -200,12 +272,12 @@ KIND_DAMAGES = {
     "a vector too short": (
         "vectors",
         tree_part("leaf_weights", list.pop),
-        "'leaf_weights': tree 2 has no 3 values for each of its",
+        " leaves of 3 values",
     ),
     "a vector that is not there": (
         "vectors",
         tree_part("right_children", lambda right: right.__setitem__(-1, 10**6)),
-        "'right_children': a leaf of tree 2 has no vector",
+        "'right_children': tree 2, node ",
     ),
     "vectors of two sizes": (
         "vectors",
@@ -242,9 +314,10 @@ def test_vectors_and_categories_of_old_versions_are_refused(tmp_path):
 
 BINARY_DAMAGES = {
     "a negative count of trees": (0, -1, "field 'header': -1 trees, 5 features, 3 classes"),
-    "a tree without nodes": (160 + 4, 0, "field 'tree 0': 0 nodes"),
+    "a tree without nodes": (160 + 4, 0, "field 'tree 0': 0 nodes and 1 roots"),
     "a tree of many nodes": (160 + 4, 2**30, "field 'tree 0': needs 21474836480 bytes at byte"),
-    "a child beyond the tree": (160 + 148 + 4, 77, "field 'trees': treelite cannot read them"),
+    "a child beyond the tree": (160 + 148 + 4, 77, "field 'right_children': tree 0, node 0 has a"),
+    "two roots": (160, 2, "field 'tree 0': 27 nodes and 2 roots"),
 }
 
 
@@ -270,9 +343,9 @@ def test_a_dart_estimator_of_an_unknown_version_is_refused(monkeypatch):
 
     model = KINDS["estimator_dart"]()
     read = frontend.read_header
-    later = lambda *arguments: replace(read(*arguments), version=(3, 3, 0))  # noqa: E731
-    monkeypatch.setattr(frontend, "read_header", later)
-    with pytest.raises(UnsupportedModel, match="'booster': 'dart' estimators of XGBoost 3.3.0"):
+    older = lambda *arguments: replace(read(*arguments), version=(2, 1, 0))  # noqa: E731
+    monkeypatch.setattr(frontend, "read_header", older)
+    with pytest.raises(UnsupportedModel, match="'booster': 'dart' estimators of XGBoost 2.1.0"):
         load(model)
     assert load(model.get_booster()).n_trees == 10
 
@@ -330,6 +403,7 @@ def test_objects_of_other_kinds_are_refused_by_name():
             load(other)
 
 
+KEY = b"{L" + bytes(7) + b"\x01a"
 FOREIGN = {
     "empty.json": (b"", "is empty; give a model file of XGBoost"),
     "picture.png": (b"\x89PNG\r\n\x1a\n" + bytes(300), "is no model file (begins with b'\\x89PNG"),
@@ -340,9 +414,9 @@ FOREIGN = {
         b"\x80\x04\x95",
         "is no model file (begins with b'\\x80\\x04\\x95'); unpickle",
     ),
-    "long.ubj": (b"{i\x01aZ}more", "not valid UBJSON: 4 bytes too many from byte 6"),
+    "long.ubj": (KEY + b"Z}more", "not valid UBJSON: 4 bytes too many from byte 13"),
     "deep.json": (b'{"a":' * 100_000, "field 'document': not valid JSON"),
-    "deep.ubj": (b"{i\x01a" * 100_000, "field 'document': not valid UBJSON: nested more than 100"),
+    "deep.ubj": (KEY * 100_000, "field 'document': not valid UBJSON: nested more than 100"),
 }
 
 

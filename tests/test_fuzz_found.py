@@ -119,7 +119,7 @@ def test_a_default_direction_that_is_neither_0_nor_1_is_refused(form: str, tmp_p
     path.write_bytes(data)
     tvm_forest.load(path)
     path.write_bytes(data[:at] + (b"9" if form == "json" else b"\2") + data[at + 1 :])
-    with pytest.raises(ModelFormatError, match="'default_left': tree 0 has numbers other than 0"):
+    with pytest.raises(ModelFormatError, match="'default_left': tree 0, node 0 has a number that"):
         tvm_forest.load(path)
 
 

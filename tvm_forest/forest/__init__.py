@@ -3,7 +3,7 @@
 takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
 """
 
-from .model import LEAF, Forest
+from .model import LEAF, Forest, node_depths
 from .reference import apply_link, by_target, labelled
 from .rules import (
     Aggregate,
@@ -28,4 +28,5 @@ __all__ = [
     "apply_link",
     "by_target",
     "labelled",
+    "node_depths",
 ]

@@ -225,14 +225,14 @@ class Forest:
     @cached_property
     def node_depth(self) -> Array:
         """Int32 (N,), hops from the root; -1 where no path leads."""
-        return _depths(self.tree_offset, self.left, self.right)
+        return node_depths(self.tree_offset, self.left, self.right)
 
     @cached_property
     def hop_depth(self) -> Array:
         """Int32 (N,), hops from the root to the tile of each node; without tiles, its depth."""
         if self.tile is None:
             return self.node_depth
-        return _depths(self.tree_offset, self.left, self.right, self.tile)
+        return node_depths(self.tree_offset, self.left, self.right, self.tile)
 
     @cached_property
     def depths(self) -> Array:
@@ -464,7 +464,7 @@ class Forest:
         return reference.predict(self, rows, output)
 
 
-def _depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
+def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
     """Depth of every node, all trees level by level; -1 for unreached nodes.
 
     With tile numbers, an edge inside a tile does not count.

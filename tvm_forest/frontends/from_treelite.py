@@ -1,6 +1,7 @@
-"""Node arrays of a forest, from the trees that treelite has read.
+"""Node arrays of a forest, from arrays over all nodes of a model.
 
-takes: trees of a treelite.Model; gives: node arrays of a Forest by name, and its sets.
+takes: trees of a treelite checkpoint, or arrays over the nodes of all trees; gives: node arrays of
+a Forest by name, and its sets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..forest import LEAF, Array
+from ..forest import LEAF, Array, node_depths
 from .refusals import damaged
 
 # The dtypes matter for a model without trees only.
@@ -26,11 +27,41 @@ _CATEGORICAL = 2
 
 
 def node_arrays(
-    trees: list[Any],
-    where: str,
-    width: int = 1,
-    node_ids: list[Array] | None = None,
-    also: tuple[str, ...] = (),
+    trees: list[Any], where: str, width: int = 1, also: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return what `forest_nodes` makes of the trees of a checkpoint.
+
+    Args:
+        trees: what gives the fields of a tree.
+        where: place that error messages name.
+        width: number of values that a leaf holds.
+        also: other fields, an entry for each node, that are returned under their own names.
+
+    Raises:
+        ModelFormatError: a leaf holds another number of values than the model says.
+    """
+    columns, sizes = _columns(trees, _FIELDS | dict.fromkeys(also, np.uint8))
+    leaf_value = columns["leaf_value"][:, None]
+    if width > 1 and trees:
+        leaf_value = _vectors(trees, columns["cleft"] == LEAF, width, where)
+    nodes = {
+        "feature": columns["split_index"],
+        "threshold": columns["threshold"],
+        "left": columns["cleft"],
+        "right": columns["cright"],
+        "default_left": columns["default_left"].astype(bool),
+        "leaf_value": leaf_value,
+        **{name: columns[name] for name in also},
+    }
+    is_categorical = columns["node_type"] == _CATEGORICAL
+    begin = end = codes = np.full(len(is_categorical), -1)
+    if is_categorical.any():
+        begin, end, codes = _joined(trees, "category_list")
+    return forest_nodes(sizes, nodes, (np.where(is_categorical, begin, -1), end, codes))
+
+
+def forest_nodes(
+    sizes: Array, nodes: dict[str, Array], sets: tuple[Array, Array, Array]
 ) -> dict[str, Any]:
     """Return `tree_offset`, the arrays over all nodes and the `categories` that `Forest` takes.
 
@@ -38,45 +69,26 @@ def node_arrays(
     in a set of categories go left or right is for the caller to know.
 
     Args:
-        trees: what gives the fields of a tree, such as `treelite.model.TreeAccessor`.
-        where: place that error messages name.
-        width: number of values that a leaf holds.
-        node_ids: for each tree the numbers of its nodes in the source model, if these are not
-            0, 1, 2, ...
-        also: other fields, an entry for each node, that are returned under their own names.
-
-    Raises:
-        ModelFormatError: a leaf holds another number of values than the model says.
+        sizes: int64 (T,), number of nodes of each tree.
+        nodes: fields of `Forest` by name, and others, which are returned, too.
+        sets: for each node where its categories begin, or -1, and end, and the categories of all.
     """
-    columns, sizes = _columns(trees, _FIELDS | dict.fromkeys(also, np.uint8))
     offset = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    start = np.repeat(offset[:-1], sizes)
-    if node_ids is None:
-        numbers = np.arange(offset[-1]) - start
-    else:
-        numbers = np.concatenate([*node_ids[: len(trees)], np.zeros(0, np.int64)])
-    is_leaf = columns["cleft"] == LEAF
-    leaf_value = columns["leaf_value"][:, None]
-    if width > 1 and trees:
-        leaf_value = _vectors(trees, is_leaf, width, where)
-    nodes = {
-        "feature": np.where(is_leaf, LEAF, columns["split_index"]).astype(np.int32),
-        "threshold": columns["threshold"],
-        "left": columns["cleft"],
-        "right": np.where(is_leaf, LEAF, columns["cright"]).astype(np.int32),
-        "default_left": columns["default_left"].astype(bool) & ~is_leaf,
-        "leaf_value": np.where(is_leaf[:, None], leaf_value, 0).astype(leaf_value.dtype),
-        "node_id": numbers.astype(np.int32),
-        **{name: columns[name] for name in also},
+    is_leaf, value = nodes["left"] == LEAF, nodes["leaf_value"]
+    arrays = nodes | {
+        "tree_offset": offset,
+        "feature": np.where(is_leaf, LEAF, nodes["feature"]).astype(np.int32),
+        "right": np.where(is_leaf, LEAF, nodes["right"]).astype(np.int32),
+        "default_left": nodes["default_left"] & ~is_leaf,
+        "leaf_value": np.where(is_leaf[:, None], value, 0).astype(value.dtype),
+        "node_id": (np.arange(offset[-1]) - np.repeat(offset[:-1], sizes)).astype(np.int32),
+        "begin": sets[0],
+        "end": sets[1],
     }
-    is_categorical = columns["node_type"] == _CATEGORICAL
-    if not is_categorical.any():
-        return _without_orphans({"tree_offset": offset, **nodes})
-    codes, begin, end = _joined(trees, "category_list")
-    nodes |= {"codes_begin": np.where(is_categorical, begin, -1), "codes_end": end}
-    arrays = _without_orphans({"tree_offset": offset, **nodes})
-    begin, end = arrays.pop("codes_begin"), arrays.pop("codes_end")
-    return {**arrays, "categories": _sets(codes, begin, end)}
+    arrays = _reached(arrays)
+    begin, end = arrays.pop("begin"), arrays.pop("end")
+    asked = {int(node): sets[2][begin[node] : end[node]] for node in np.flatnonzero(begin >= 0)}
+    return arrays | {"categories": {node: tuple(codes.tolist()) for node, codes in asked.items()}}
 
 
 def _columns(trees: list[Any], dtypes: dict[str, Any]) -> tuple[dict[str, Array], Array]:
@@ -89,7 +101,7 @@ def _columns(trees: list[Any], dtypes: dict[str, Any]) -> tuple[dict[str, Array]
 
 
 def _joined(trees: list[Any], name: str) -> tuple[Array, Array, Array]:
-    """The lists that nodes have, one after the other, and where that of each node lies in them."""
+    """Where the list of each node begins and ends, and the lists, one after the other."""
     lists, bounds, base = [], [], 0
     for tree in trees:
         begin, end = tree.get_field(f"{name}_begin"), tree.get_field(f"{name}_end")
@@ -97,12 +109,12 @@ def _joined(trees: list[Any], name: str) -> tuple[Array, Array, Array]:
         lists.append(tree.get_field(name))
         base += len(lists[-1])
     begin, end = np.concatenate(bounds, axis=1)
-    return np.concatenate(lists), begin, end
+    return begin, end, np.concatenate(lists)
 
 
 def _vectors(trees: list[Any], is_leaf: Array, width: int, where: str) -> Array:
     """Leaf values (N, W) where leaves hold vectors."""
-    values, begin, end = _joined(trees, "leaf_vector")
+    begin, end, values = _joined(trees, "leaf_vector")
     wrong = is_leaf & (end - begin != width)
     if wrong.any():
         size = (end - begin)[np.argmax(wrong)]
@@ -112,38 +124,17 @@ def _vectors(trees: list[Any], is_leaf: Array, width: int, where: str) -> Array:
     return found
 
 
-def _sets(codes: Array, begin: Array, end: Array) -> dict[int, tuple[int, ...]]:
-    """The set of every categorical node, which are those that have a beginning."""
-    nodes = np.flatnonzero(begin >= 0)
-    return {int(node): tuple(codes[begin[node] : end[node]].tolist()) for node in nodes}
-
-
-def _without_orphans(arrays: dict[str, Array]) -> dict[str, Array]:
-    """Drop the nodes that have no parent, again and again, but for the roots."""
+def _reached(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Leave out the nodes that no path reaches, and number the others anew."""
     offset, left, right = (arrays[name] for name in ("tree_offset", "left", "right"))
     sizes = np.diff(offset)
     size, start = np.repeat(sizes, sizes), np.repeat(offset[:-1], sizes)
     inner = left != LEAF
     if np.any(inner & ((left < 1) | (left >= size) | (right < 1) | (right >= size))):
         return arrays  # damaged; Forest names the node
-
-    def parents_of(nodes: Array) -> Array:
-        children = np.concatenate([start[nodes] + left[nodes], start[nodes] + right[nodes]])
-        return np.bincount(children, minlength=len(left))
-
-    parents = parents_of(np.flatnonzero(inner))
-    parents[offset[:-1]] += 1
-    keep = np.ones(len(left), bool)
-    orphans = np.flatnonzero(parents == 0)
-    while orphans.size:
-        keep[orphans] = False
-        parents -= parents_of(orphans[inner[orphans]])
-        orphans = np.flatnonzero(keep & (parents == 0))
-    return arrays if keep.all() else _kept(arrays, keep, start)
-
-
-def _kept(arrays: dict[str, Array], keep: Array, start: Array) -> dict[str, Array]:
-    """Leave out nodes and number the others anew."""
+    keep = node_depths(offset, left, right) >= 0
+    if keep.all():
+        return arrays
     place = np.concatenate([[0], np.cumsum(keep)])
     kept = {name: values[keep] for name, values in arrays.items() if name != "tree_offset"}
     base = start[keep]
@@ -151,4 +142,4 @@ def _kept(arrays: dict[str, Array], keep: Array, start: Array) -> dict[str, Arra
         child = kept[name]
         moved = place[base + child] - place[base]
         kept[name] = np.where(child == LEAF, LEAF, moved).astype(np.int32)
-    return {"tree_offset": place[arrays["tree_offset"]], **kept}
+    return {"tree_offset": place[offset], **kept}

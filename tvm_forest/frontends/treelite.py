@@ -130,7 +130,7 @@ def _nodes(model: Checkpoint) -> dict[str, Any]:
         what = "a list of values, but 'leaf_vector_shape' asks for single ones"
         raise unsupported(model.where, "leaf_vector", what, "build the model with single values")
     also = ("cmp", "category_list_right_child", "node_type")
-    arrays = node_arrays(model.trees, model.where, width, None, also)
+    arrays = node_arrays(model.trees, model.where, width, also)
     compares, right, kind = (arrays.pop(name) for name in also)
     inner = arrays["left"] != LEAF
     is_set = inner & (kind == _CATEGORICAL)

@@ -9,28 +9,22 @@ turns margins into values, which class a tree adds to.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import io
 import math
 import re
-import tempfile
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ForestError, ModelFormatError
-from ..forest import Array, CategoryRule, Forest, LabelRule, Link
-from .from_treelite import node_arrays
+from ..errors import ModelFormatError
+from ..forest import LEAF, Array, CategoryRule, Forest, LabelRule, Link
 from .refusals import damaged, unsupported
 from .support import Support, accepted, linked, refused
-from .xgboost_header import BOOSTERS, Format, Header, dotted, even_rounds, is_binary, read_header
-from .xgboost_trees import without_names, without_weights
+from .xgboost_binary import is_binary
+from .xgboost_header import BOOSTERS, Format, Header, dotted, even_rounds, read_header
 
 Base = Literal["identity", "logit", "log"]
 Labels = tuple[LabelRule, Array | None]
@@ -44,49 +38,32 @@ _KINDS: dict[str, Kind] = {
     "XGBRFRegressor": "XGBRegressor",
     "XGBRanker": "XGBRanker",
 }
-_UPDATE = "update treelite; else the file is damaged"
 _LOGISTIC_EPS = np.float32(1e-6)
 
 
-@dataclass(frozen=True)
-class _Objective:
-    """What an objective does to the base score and to the margins."""
-
-    link: Link = "identity"
-    base: Base = "identity"
-
-
-_OBJECTIVES = {
-    "reg:squarederror": _Objective(),
-    "reg:linear": _Objective(),
-    "reg:squaredlogerror": _Objective(),
-    "reg:pseudohubererror": _Objective(),
-    "reg:absoluteerror": _Objective(),
-    "reg:quantileerror": _Objective(),
-    "reg:logistic": _Objective("sigmoid", "logit"),
-    "binary:logistic": _Objective("sigmoid", "logit"),
-    "binary:logitraw": _Objective(),
-    "binary:hinge": _Objective("step"),
-    "count:poisson": _Objective("exp", "log"),
-    "reg:gamma": _Objective("exp", "log"),
-    "reg:tweedie": _Objective("exp", "log"),
-    "survival:cox": _Objective("exp", "log"),
-    "survival:aft": _Objective("exp", "log"),
-    "multi:softmax": _Objective("softmax"),
-    "multi:softprob": _Objective("softmax"),
-    "rank:pairwise": _Objective(),
-    "rank:ndcg": _Objective(),
-    "rank:map": _Objective(),
+_IDENTITY = (
+    "reg:squarederror reg:linear reg:squaredlogerror reg:pseudohubererror reg:absoluteerror "
+    "reg:quantileerror binary:logitraw rank:pairwise rank:ndcg rank:map"
+)
+_LOG = "count:poisson reg:gamma reg:tweedie survival:cox survival:aft"
+_OBJECTIVES: dict[str, tuple[Link, Base]] = {
+    **dict.fromkeys(_IDENTITY.split(), ("identity", "identity")),
+    **dict.fromkeys(("reg:logistic", "binary:logistic"), ("sigmoid", "logit")),
+    **dict.fromkeys(_LOG.split(), ("exp", "log")),
+    **dict.fromkeys(("multi:softmax", "multi:softprob"), ("softmax", "identity")),
+    "binary:hinge": ("step", "identity"),
 }
+"""What an objective does to the margins, and to the base score."""
 _REFUSED = {
     "objective": "any other",
-    "booster": "gblinear; dart estimators of XGBoost before 3.0 or after 3.2",
+    "booster": "gblinear; dart estimators of XGBoost before 3.0",
     "num_target": "several targets of several classes; several targets in the binary format",
     "num_class": "an estimator of 2 classes with one output for each, by multi:softprob",
-    "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link",
+    "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link; "
+    "no trees before 3.1 with a link",
     "version": "categories of XGBoost before 1.7",
     "leaf_weights": "vector leaves of XGBoost before 3.2",
-    "weight_drop": "weighted trees in gbtree, of XGBoost after 3.2",
+    "weight_drop": "weighted trees in gbtree of XGBoost before 3.3",
 }
 
 
@@ -97,7 +74,7 @@ def support() -> list[Support]:
         *accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
         *accepted("xgboost", "object", _KINDS),
         *accepted("xgboost", "booster", BOOSTERS),
-        *linked("xgboost", "objective", {name: o.link for name, o in _OBJECTIVES.items()}),
+        *linked("xgboost", "objective", {name: link for name, (link, _) in _OBJECTIVES.items()}),
         *refused("xgboost", _REFUSED),
     ]
 
@@ -123,7 +100,7 @@ def kind_of(model: Any) -> Kind | None:
 def from_bytes(data: bytes, kind: Format, where: str) -> Forest:
     """Load the content of a model file."""
     header = read_header(data, kind, where)
-    return _forest(data, kind, header, header.n_trees, _booster_labels(header, np.float32))
+    return _forest(header, header.n_trees, _booster_labels(header, np.float32))
 
 
 def from_object(model: Any, kind: Kind) -> Forest:
@@ -146,9 +123,9 @@ def from_object(model: Any, kind: Kind) -> Forest:
     if kind == "XGBClassifier":
         labels = _classifier_labels(model, header)
     if kind == "Booster":
-        return _forest(data, form, header, n_trees, labels)
+        return _forest(header, n_trees, labels)
     n_trees = _best_trees(model, booster, header)
-    forest = _forest(data, form, header, n_trees, labels, in_place=True)
+    forest = _forest(header, n_trees, labels, in_place=True)
     return replace(forest, missing=_missing(model))
 
 
@@ -173,15 +150,12 @@ def _best_trees(model: Any, booster: Any, header: Header) -> int:
         return header.n_trees
     ends = header.round_ends
     if ends is None:  # before XGBoost 1.6 the model does not tell
-        ends = _even_rounds(header, getattr(model, "num_parallel_tree", None) or 1)
+        parallel = getattr(model, "num_parallel_tree", None) or 1
+        ends = even_rounds(header.n_trees, parallel * header.n_outputs)
     if not best.isdecimal() or int(best) >= len(ends):
         what = f"expected one of {len(ends)} rounds, got '{best}'"
         raise damaged(header.where, "best_iteration", what)
     return ends[int(best)]
-
-
-def _even_rounds(header: Header, parallel: int) -> tuple[int, ...]:
-    return even_rounds(header.n_trees, parallel * header.n_outputs)
 
 
 # -- labels ---------------------------------------------------------------------------------------
@@ -210,15 +184,19 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
 # -- base score -----------------------------------------------------------------------------------
 
 
-def _base_margin(header: Header, objective: _Objective) -> Array:
+def _base_margin(header: Header, base: Base) -> Array:
     """Base score in margin space, float32 (C,), computed as XGBoost does."""
     score = header.base_score
     if np.isnan(score).any():
         raise damaged(header.where, "base_score", "not a number")
-    if header.version >= (1,):  # before, the file holds the margin itself
-        if objective.base == "logit":
+    if not header.has_estimate and base != "identity":
+        if header.version < (3, 1):
+            what = f"an estimate that XGBoost {dotted(header.version)} never made, but 3.1 asks for"
+            raise unsupported(header.where, "base_score", what, "train one round")
+    elif header.version >= (1,):  # before, the file holds the margin itself
+        if base == "logit":
             score = _logit(score, header)
-        elif objective.base == "log":
+        elif base == "log":
             score = _log_base(score, header)
         elif header.objective == "binary:logitraw" and header.version < (2,):
             what = f"binary:logitraw of XGBoost {dotted(header.version)} means another number"
@@ -271,32 +249,21 @@ def _plain(score: Array) -> str:
 # -- trees ----------------------------------------------------------------------------------------
 
 
-def _forest(
-    data: bytes,
-    kind: Format,
-    header: Header,
-    n_trees: int,
-    labels: Labels,
-    in_place: bool = False,
-) -> Forest:
+def _forest(header: Header, n_trees: int, labels: Labels, in_place: bool = False) -> Forest:
     """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise."""
-    objective = _OBJECTIVES.get(header.objective)
-    if objective is None:
+    if header.objective not in _OBJECTIVES:
         what = f"'{header.objective:.40}' is not among those known ({', '.join(_OBJECTIVES)})"
         raise unsupported(header.where, "objective", what, "train with one of these")
-    base_score = _base_margin(header, objective)
-    if header.category_names:
-        data = without_names(data, kind)
-    weights = _weights_in_place(header) if in_place else None
-    if weights is not None:
-        data = without_weights(data, header.n_trees)  # an object saves itself as UBJSON
-    model = _treelite(data, kind, header.where)
-    trees = [model.get_tree_accessor(tree) for tree in range(n_trees)]
-    width = int(model.get_header_accessor().get_field("leaf_vector_shape").prod())
-    arrays = node_arrays(trees, header.where, width, header.node_ids)
-    if weights is not None:
-        arrays["leaf_value"] = _dart_in_place(arrays, weights, base_score[header.tree_class])
-    ends = header.round_ends or _even_rounds(header, 1)
+    link, base = _OBJECTIVES[header.objective]
+    base_score = _base_margin(header, base)
+    arrays = header.trees.first(n_trees).node_arrays()
+    if arrays["categories"] and header.version < (1, 7):
+        what = "unknown categories mean another thing since 1.7, got XGBoost "
+        remedy = "train again with XGBoost 1.7 or newer"
+        raise unsupported(header.where, "version", what + dotted(header.version), remedy)
+    if header.tree_weights is not None:
+        arrays["leaf_value"] = _weighted(arrays, header, base_score, in_place)
+    ends = header.round_ends or even_rounds(header.n_trees, header.n_outputs)
     try:
         return Forest(
             **arrays,
@@ -304,14 +271,14 @@ def _forest(
             tree_id=np.arange(n_trees, dtype=np.int32),
             base_score=base_score,
             n_features=header.n_features,
-            category_rule=CategoryRule("right") if arrays.get("categories") else None,
+            category_rule=CategoryRule("right") if arrays["categories"] else None,
             category_names=header.category_names,
             absent=math.nan,
-            in_place=weights is not None,
+            in_place=in_place and header.tree_weights is not None and header.version < (3, 3),
             refuses=("category",) if header.category_names else (),
             comparison="<",
             row_dtype="float32",
-            link=objective.link,
+            link=link,
             label_rule=labels[0],
             labels=labels[1],
             leaf_id_dtype="float32",
@@ -324,53 +291,26 @@ def _forest(
         raise ModelFormatError(f"{header.where}: field 'trees': {error}") from None
 
 
-def _weights_in_place(header: Header) -> Array | None:
-    """The weights of DART trees; None for other boosters."""
-    if header.booster == "dart" and not (3,) <= header.version < (3, 3):
-        what = f"'dart' estimators of XGBoost {dotted(header.version)} round in an unknown way"
-        raise unsupported(header.where, "booster", what, "give model.get_booster()")
-    return header.tree_weights
+@np.errstate(over="ignore", invalid="ignore")
+def _weighted(arrays: dict[str, Array], header: Header, base: Array, in_place: bool) -> Array:
+    """Leaf values (N, W) times the weights of their trees, as XGBoost rounds them.
 
-
-def _dart_in_place(arrays: dict[str, Any], weights: Array, base: Array) -> Array:
-    """Leaf values (N, 1) as `inplace_predict` adds them, for weights and base scores of the trees.
-
-    XGBoost adds the base score to the leaf and takes it off again before it multiplies.
+    Before 3.3 it adds a leaf to what a sum begins with, and multiplies what this sum is more than
+    that: the base score for `inplace_predict`, otherwise zero, to which it only adds.
     """
-    sizes = np.diff(arrays["tree_offset"])
-    base, weights = (np.repeat(each[: len(sizes)], sizes)[:, None] for each in (base, weights))
-    return (arrays["leaf_value"] + base - base) * weights
-
-
-def _treelite(data: bytes, kind: Format, where: str) -> Any:
-    """Let treelite read the trees; what it prints and raises becomes one error of ours."""
-    import treelite
-
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if kind == "ubjson":
-                return treelite.frontend.from_xgboost_ubjson(data)
-            if kind == "json":
-                # Its error message shows 50 bytes behind an error without looking for the end.
-                return treelite.frontend.from_xgboost_json(data + b" " * 64)
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "model"
-                path.write_bytes(data)
-                return treelite.frontend.load_xgboost_model_legacy_binary(path)
-    except (treelite.TreeliteError, ValueError) as error:
-        raise _explained(f"{printed.getvalue()}\n{error}", where) from None
-
-
-def _explained(text: str, where: str) -> ForestError:
-    key = re.search(r'key "(.*?)" is not recognized', text)
-    if key:
-        return unsupported(where, key[1], "unknown to treelite", _UPDATE)
-    objective = re.search(r"Unrecognized XGBoost objective: (\S+)", text)
-    if objective:
-        return unsupported(where, "objective", f"'{objective[1]}' is unknown to treelite", _UPDATE)
-    return damaged(where, "trees", f"treelite cannot read them ({_reason(text)})")
+    assert header.tree_weights is not None
+    leaf, sizes = arrays["leaf_value"], np.diff(arrays["tree_offset"])
+    weights, tree_class = (x[: len(sizes)] for x in (header.tree_weights, header.tree_class))
+    if header.version < (3, 3) and in_place:
+        if header.version < (3,):
+            what = f"'dart' estimators of XGBoost {dotted(header.version)} round in an unknown way"
+            raise unsupported(header.where, "booster", what, "give model.get_booster()")
+        start = np.repeat(base[tree_class], sizes)[:, None]
+        leaf = leaf + start - start
+    elif header.version < (3, 3):
+        leaf = leaf + np.float32(0)
+    leaf = leaf * np.repeat(weights, sizes)[:, None]
+    return np.where(arrays["left"][:, None] == LEAF, leaf, np.float32(0))
 
 
 def _reason(text: str) -> str:
