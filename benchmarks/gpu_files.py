@@ -81,7 +81,8 @@ def write(model: PackedModel, path: Path) -> None:
         parts[f"kernels/{name}"] = one.library.to_bytes()
         said = {"schedule": one.schedule, "keeps_order": one.keeps_order}
         manifest["candidates"][name] = said | {"arrays": [stored(array) for array in one.arrays]}
-    archive.write_file(path, gzip.compress(archive.pack(archive.Archive(manifest, parts)), mtime=0))
+    data = gzip.compress(archive.pack(archive.Archive(manifest, parts)), mtime=0)
+    archive.write_file(path, data, f"gpu: '{path}'")
 
 
 def read(path: Path, driver: Any) -> PackedModel:
