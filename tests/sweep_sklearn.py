@@ -86,7 +86,9 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     name = pick(rng, ESTIMATORS)
     job = drawn_job(rng, folder, 0.5 if name.startswith("Hist") else 0.0)
     job.labels = {i: None for i in job.labels}
-    options = {k: v for table in ESTIMATORS[name] for k, v in job.options_of(table).items()}
+    options: Options = {}
+    for table in ESTIMATORS[name]:
+        options |= job.options_of(table, 0.8 if "loss" in table else None)
     job.options = options | {"random_state": int(rng.integers(99))}
     job.said |= {"estimator": name}
     _sizes(job, name)
