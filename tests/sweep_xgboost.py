@@ -231,6 +231,7 @@ def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:
             "predict_margin": model.predict(rows, output_margin=True, **span),
             "predict": model.predict(rows, **span),
         }
+        # for softmax these come from scipy, whose `exp` is another
         if isinstance(model, xgb.XGBClassifier) and model.objective != "multi:softmax":
             found["predict_proba"] = model.predict_proba(rows, **span)
         return found
