@@ -186,6 +186,14 @@ def telling_holes() -> Any:
     return booster
 
 
+@model
+def infinite_leaves() -> Any:
+    """A model whose first leaves are -inf, the logarithm of a share of zero."""
+    booster = train(np.zeros(len(data()[0])), objective="cross_entropy_lambda", rounds=3)
+    assert re.search("leaf_value=.*-inf", booster.model_to_string())
+    return booster
+
+
 @lru_cache
 def frame() -> Any:
     """The rows as a frame with two categorical columns."""

@@ -191,6 +191,12 @@ def test_a_sigmoid_with_more_digits_than_are_saved_is_refused():
     assert load(lgb.Booster(model_str=booster.model_to_string())).link_scale == 0.123457
 
 
+def test_an_objective_that_has_no_sigmoid_ignores_that_option():
+    booster = train(labels(2), objective="cross_entropy", sigmoid=0.123456789)
+    again = lgb.Booster(model_str=booster.model_to_string())
+    assert load(booster).signature == load(again).signature
+
+
 def test_estimators_that_predict_in_other_ways_are_refused():
     with pytest.raises(ModelFormatError, match="LGBMRegressor: .*holds no trained model"):
         load(lgb.LGBMRegressor())

@@ -358,6 +358,14 @@ def test_a_classifier_of_two_classes_with_two_outputs_is_refused():
     assert load(model.get_booster()).n_outputs == 2
 
 
+def test_a_classifier_of_several_labels_that_are_all_0_is_refused():
+    """XGBoost counts one class, and gives probabilities of an odd shape."""
+    model = xgb.XGBClassifier(n_estimators=2).fit(data()[0], np.zeros((len(data()[0]), 3)))
+    with pytest.raises(UnsupportedModel, match="field 'num_class': a classifier of 1 class with 3"):
+        load(model)
+    assert load(model.get_booster()).n_outputs == 3
+
+
 def test_a_best_round_beyond_the_model_is_refused():
     model = xgb.XGBRegressor(n_estimators=3).fit(*data())
     model.get_booster().set_attr(best_iteration="3")

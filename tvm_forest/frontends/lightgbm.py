@@ -109,7 +109,8 @@ def from_object(model: Any, kind: Kind) -> Forest:
         raise damaged(where, "model", f"holds no trained model ({error})", "train it") from None
     forest = from_bytes(booster.model_to_string().encode(), where)
     sigmoid = (booster.params or {}).get("sigmoid")
-    if sigmoid is not None and forest.link == "sigmoid" and float(sigmoid) != forest.link_scale:
+    has_option = "sigmoid" in _OPTIONS.get(forest.source.removeprefix("lightgbm "), ())
+    if sigmoid is not None and has_option and float(sigmoid) != forest.link_scale:
         what = f"{sigmoid} in memory, but {forest.link_scale} when saved"
         raise unsupported(where, "sigmoid", what, "train with a number of six digits")
     if kind == "Booster":

@@ -49,6 +49,7 @@ _NUMBERS: dict[str, tuple[int, int] | None] = {  # bounds of integers; None for 
     "leaf_coeff": None,
 }
 _ABSENT = {"is_linear": "0"}  # older files do not say it
+_INFINITE = ("threshold", "leaf_value")
 _TREE_KEYS = _UNUSED_KEYS | _NUMBERS.keys()
 _MOST_CLASSES = 2**16  # of a model without trees
 _TRUNCATED = "the file is truncated or damaged: save the model again"
@@ -225,7 +226,7 @@ def _numbers(where: str, key: str, words: Iterable[str]) -> Array:
     try:
         if bounds is None:
             values: Array = np.fromiter(map(float, words), np.float64)
-            good = ~np.isnan(values) if key == "threshold" else np.isfinite(values)
+            good = ~np.isnan(values) if key in _INFINITE else np.isfinite(values)
         else:
             values = np.fromiter(map(int, words), np.int64)
             good = (values >= bounds[0]) & (values < bounds[1])

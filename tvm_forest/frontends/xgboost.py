@@ -58,7 +58,8 @@ _REFUSED = {
     "objective": "any other",
     "booster": "gblinear; dart estimators of XGBoost before 3.0",
     "num_target": "several targets of several classes; several targets in the binary format",
-    "num_class": "an estimator of 2 classes with one output for each, by multi:softprob",
+    "num_class": "an estimator of 2 classes with one output for each, by multi:softprob, or of "
+    "several labels that are all 0",
     "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link; "
     "no trees before 3.1 with a link",
     "version": "categories of XGBoost before 1.7",
@@ -174,8 +175,9 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
         return "half", np.arange(2, dtype=np.int64)
     if model.n_classes_ == 2 and not header.objective.startswith("multi:"):
         return "half", np.arange(2, dtype=np.float64)  # several labels, each there or not
-    if model.n_classes_ == 2:
-        what = f"a classifier of 2 classes with {header.n_outputs} outputs predicts no class"
+    if model.n_classes_ <= 2:
+        classes = "1 class" if model.n_classes_ == 1 else f"{model.n_classes_} classes"
+        what = f"a classifier of {classes} with {header.n_outputs} outputs predicts no class"
         remedy = "give model.get_booster(), which predicts probabilities"
         raise unsupported(header.where, "num_class", what, remedy)
     return "argmax_probability", np.arange(header.n_outputs, dtype=np.int64)
