@@ -38,8 +38,8 @@ def work_on(core: int, seconds: float) -> str:
     os.sched_setaffinity(0, {core})
     thread = threading.Thread(target=_busy, args=(seconds / 3,))
     own = f"import time\nwhile time.process_time() < {seconds / 3}: pass"
-    _busy(seconds / 3)
     thread.start()
+    _busy(seconds / 3)
     thread.join()
     subprocess.run([sys.executable, "-I", "-S", "-c", own], check=True)
     return "done"

@@ -174,34 +174,38 @@ class Child:
 
 
 class Waits:
-    """How long a process has waited for cores that others have, since this was made."""
+    """How long a process has waited for cores that others have, since this was made.
+
+    The thread that waited longest counts; processes that it starts come one after the other.
+    """
 
     def __init__(self, process: int) -> None:
         """Begin now."""
-        self._process, self._known, self._seconds = process, waits_of(process), 0.0
+        self._process, self._first = process, waits_of(process)
+        self._known = dict(self._first)
 
     def look(self) -> float:
-        """Return the seconds so far; from one look to the next, the thread that waited most counts.
+        """Return the seconds so far; what was never looked at while it ran is not seen."""
+        self._known |= waits_of(self._process)
+        most: dict[int, float] = {}
+        for (process, thread), wait in self._known.items():
+            since = wait - self._first.get((process, thread), 0.0)
+            most[process] = max(since, most.get(process, 0.0))
+        return sum(most.values())
 
-        Look often: what threads have waited that came and went in between is not seen.
-        """
-        now = waits_of(self._process)
-        self._seconds += max((now[x] - self._known.get(x, 0.0) for x in now), default=0.0)
-        self._known = now
-        return self._seconds
 
+def waits_of(process: int) -> dict[tuple[int, str], float]:
+    """Return what each thread of a process, and of those it started, has waited for cores.
 
-def waits_of(process: int) -> dict[str, float]:
-    """Return the seconds that each thread of a process, and of those that it started, has waited.
-
-    For a core, that is, and as far as Linux tells; elsewhere there are none.
+    In seconds, as far as Linux tells; elsewhere there are none.
     """
-    found: dict[str, float] = {}
+    found: dict[tuple[int, str], float] = {}
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
             with contextlib.suppress(OSError, IndexError):
-                found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
-                for started in (task / "children").read_text().split():
+                wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
+                found[process, task.name] = int(wait) / 1e9
+                for started in (task / "children").read_text(encoding="ascii").split():
                     found |= waits_of(int(started))
     return found
 
