@@ -115,7 +115,7 @@ class DevicePredictor(Predictor):
         return made[0], made[-1]
 
     def _leaves(
-        self, name: str, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
+        self, name: Output, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
     ) -> Array:
         if not on_device(rows):
             return super()._leaves(name, dtype, rows, n_jobs, iteration_range)

@@ -201,12 +201,12 @@ class Predictor:
         assert self._later is not None, "what has no later has all functions"
         return self._later(outputs)
 
-    def _function_of(self, name: str) -> _Function:
+    def _function_of(self, name: Output) -> _Function:
         """Return what says of leaves; compiles it when it is asked for first."""
         if name not in self._functions:
             with _lock:
                 if name not in self._functions:
-                    self.bind(*self._compiled(OF_LEAVES))
+                    self.bind(*self._compiled((name,)))
         return self._functions[name]
 
     # -- public -----------------------------------------------------------------------------------
@@ -507,7 +507,7 @@ class Predictor:
             self._call(self._serves(left), rows[full:], rest, n_jobs)
 
     def _leaves(
-        self, name: str, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
+        self, name: Output, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
     ) -> Array:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
         if iteration_range is not None and (part := self._part(iteration_range)) is not self:
