@@ -6,16 +6,19 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LINE_BUDGET := 30100
 
-.PHONY: demo test tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
+.PHONY: demo test test-all tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
 
-test: lint size  ## style, types, size and all tests
+test: lint size  ## style, types, size and the tests
 	$(BIN)/pytest -n 2
 
+test-all: test  ## and the long tests, which hold the same on more models, seeds and schedules
+	$(BIN)/pytest -n 2 -m "long and not gpu"
+
 tiny: $(INSTALLED)  ## the fast tests, about two minutes on 2 cores
-	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not long"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

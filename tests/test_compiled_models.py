@@ -66,7 +66,11 @@ def answer(model: Any, rows: Any) -> Any:
         return np.asarray(model.predict(rows))
 
 
-@pytest.mark.parametrize("name", list(CASES)[::2])  # differential.py takes all of them
+SOME = list(CASES)[::4]
+MORE = [pytest.param(name, marks=pytest.mark.long) for name in list(CASES)[2::4]]
+
+
+@pytest.mark.parametrize("name", SOME + MORE)  # differential.py takes all of them
 def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
     make, rows_for = CASES[name]
     model = make()

@@ -18,6 +18,16 @@ from tvm_forest.probe_rows import hard_rows
 
 BATCHES = (0, 1, 7, 8, 9, 33, 65)
 FEW = ("regression",)  # the others are left out by `make tiny`
+OWN_CODE = (  # of its own kind: dtypes, links, labels, classes, empty and uneven trees
+    *("regression", "regression_200_trees", "deep", "stumps", "single_leaves", "zero_rounds"),
+    *("some_single_leaves", "dart", "logistic_with_base_score", "hinge", "poisson", "aft"),
+    *("missing_values", "one_feature", "softprob", "softmax", "softprob_26_classes"),
+    *("random_forest_classes", "missing_values_classes", "dart_classes", "estimator_classifier"),
+    *("estimator_regressor_early_stopped", "estimator_classifier_classes"),
+    *("estimator_classifier_softmax", "estimator_ranker"),
+)
+"""Models of which each asks for other code. That the reference walk has the bits of all models is
+what `test_frontend_xgboost` holds."""
 
 
 class Subject:
@@ -36,9 +46,13 @@ def subject_of(name: str) -> Subject:
     return Subject(name)
 
 
+def marks_of(name: str) -> list[Any]:
+    marks = [] if name in FEW else [pytest.mark.slow]
+    return marks if name in OWN_CODE else [*marks, pytest.mark.long]
+
+
 @pytest.fixture(
-    scope="module",
-    params=[name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+    scope="module", params=[pytest.param(name, marks=marks_of(name)) for name in MODELS]
 )
 def subject(request: pytest.FixtureRequest) -> Subject:
     return subject_of(request.param)

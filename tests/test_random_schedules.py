@@ -21,7 +21,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
 
-SEEDS, BATCH = 200, 5
+SEEDS, FEW, BATCH = 200, 100, 5
 
 
 def drawn_case(seed: int) -> tuple[Forest, Schedule]:
@@ -49,7 +49,13 @@ def check(seed: int) -> Schedule:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, FEW, BATCH),
+        *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS, BATCH)),
+    ],
+)
 def test_random_schedules_of_random_forests_compute_what_the_model_says(first: int) -> None:
     for seed in range(first, first + BATCH):
         check(seed)
