@@ -147,15 +147,15 @@ def test_a_file_holds_what_was_compiled_and_what_is_loaded_compiles_the_rest() -
     loaded = saving.from_bytes(saving.to_bytes(compiled))
     assert functions_in(saving.to_bytes(compiled)) == [{"predict"}]
     assert np.array_equal(loaded.apply(ROWS), NAMED.predict_reference(ROWS, "apply"))
-    assert functions_in(saving.to_bytes(loaded)) == [{"predict"}, {"apply", "per_tree"}]
+    assert functions_in(saving.to_bytes(loaded)) == [{"predict"}, {"apply"}]
     again = saving.from_bytes(saving.to_bytes(loaded))
-    assert [names for _, names in again.libraries] == [["predict"], ["per_tree", "apply"]]
+    assert [names for _, names in again.libraries] == [["predict"], ["apply"]]
     assert results(again, ROWS) == results(compiled, ROWS)
 
 
 def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
     compiled = tvm_forest.build(NAMED, schedule=START)
-    compiled.apply(ROWS)
+    compiled.predict_per_tree(ROWS)
     manifest = archive.unpack(saving.to_bytes(compiled), "test").manifest
     (leaves,) = manifest["others"]
     assert set(leaves["functions"]["per_tree"]) <= set(manifest["functions"]["predict"])
