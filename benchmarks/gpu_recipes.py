@@ -43,6 +43,9 @@ TARGETS = ("simt", {"kind": "simt", "order": "backwards"})
 BASE = {"rows_tb": 32, "rows_thread": 1, "tree_threads": 10, "cache_rows": True}
 BASE |= {"cache_trees": False, "unroll": True, "factor": 2, "shared": True}
 
+NEAR = {"factor": 1, "tree_threads": 2, "unroll": False}
+"""With trees in shared memory: few, for each straight line has its own, and one after the other."""
+
 
 def template(forest: Forest, layout: str) -> Iterator[tuple[str, Schedule]]:
     """Vary one parameter of the template after the other; straight lines want sorted trees."""
@@ -53,7 +56,7 @@ def template(forest: Forest, layout: str) -> Iterator[tuple[str, Schedule]]:
             if value != BASE[name] or name == "rows_tb":
                 if name == "cache_trees" and layout not in COPIED:
                     continue
-                point = {**BASE, name: value, **({"factor": 1} if name == "cache_trees" else {})}
+                point = {**BASE, name: value, **(NEAR if name == "cache_trees" else {})}
                 point["rows_tb"] = 8 if point["tree_threads"] == 50 else point["rows_tb"]
                 sch = recipes.gpu_template(known if point["unroll"] else start, **point)
                 yield f"template {name}={value}", sch

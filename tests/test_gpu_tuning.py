@@ -33,6 +33,7 @@ from tvm_forest.tuning.gpu import check_near
 MODEL = drawn_forest(100, 4)
 CLASSES = drawn_forest(60, 3, base=(0.0, 0.5))
 TINY = drawn_forest(12, 3)
+MIXED = drawn_forest(60, 8, seed=3)
 SIMT = parse_target("simt")
 
 
@@ -87,6 +88,15 @@ def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
     for point in near.values():
         text = tvm_forest.lower(TINY, where.schedule(point), "simt").after["predict"].script()
         assert "near_nodes = T.alloc_shared" in text, point
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
+    where = space(4096, exact, MIXED)
+    points = [p for p in where.points() if p.cache_trees and p.unroll]
+    assert where.problem.lines > 2
+    for point in sorted(points, key=lambda p: -gpu.shared_bytes(p, where.problem))[:2]:
+        tvm_forest.lower(MIXED, where.schedule(point), "simt")
 
 
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:

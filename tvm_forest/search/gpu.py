@@ -57,6 +57,7 @@ class Problem(NamedTuple):
         tree_bytes: size of the largest tree in memory.
         number_bytes: size of a value of a row, and of a sum.
         hops: from the root of a tree to its deepest leaf.
+        lines: loops into which straight lines cut the trees, each with a copy of its own trees.
     """
 
     batch: int
@@ -66,6 +67,7 @@ class Problem(NamedTuple):
     tree_bytes: int = 0
     number_bytes: int = 4
     hops: int = 8
+    lines: int = 1
 
 
 class Limits(NamedTuple):
@@ -116,6 +118,7 @@ def shared_bytes(point: GpuPoint, problem: Problem) -> int:
     pitch = problem.features | 1  # rows are an odd number of values apart
     rows = point.rows_tb * pitch * problem.number_bytes * point.cache_rows
     trees = point.tree_threads * problem.tree_bytes * point.cache_trees
+    trees *= problem.lines if point.unroll else 1
     sums = point.tree_threads * point.rows_tb * problem.classes * problem.number_bytes
     return rows + trees + sums * (point.shared in (True, "shuffle") and point.tree_threads > 1)
 

@@ -74,9 +74,10 @@ class GpuSpace:
         largest = int(np.diff(forest.tree_offset).max(initial=0)) * NODE_BYTES
         size = np.dtype(forest.row_dtype).itemsize
         hops = int(forest.depths.max(initial=0))
-        about = (forest.row_width, start.rounds, forest.n_outputs, largest, size, hops)
-        default = heuristic.default_schedules(forest, target)[1]
         by_depth = by_depth.know_depths(depths.tolist())
+        lines = _loops_by_depth(start if exact else by_depth)
+        about = (forest.row_width, start.rounds, forest.n_outputs, largest, size, hops, lines)
+        default = heuristic.default_schedules(forest, target)[1]
         return cls(start, by_depth, default, Problem(batch, *about), exact)
 
     def allows(self, point: GpuPoint) -> bool:
@@ -142,6 +143,14 @@ class GpuSpace:
     def cost(self, point: GpuPoint) -> float:
         """Estimate a point, see `gpu.cost`."""
         return gpu.cost(point, self.problem)
+
+
+def _loops_by_depth(sch: Schedule) -> int:
+    """Count the loops of straight lines; 1 if there would be too many, and all are as long."""
+    try:
+        return len(sch.split_by_depth("tree").pieces("tree"))
+    except ScheduleError:
+        return 1
 
 
 def algorithm_1_and_moves(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
