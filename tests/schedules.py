@@ -221,6 +221,15 @@ def in_blocks(forest: Forest, layout: str, rows: int) -> Schedule:
     return sch.reorder("b0", *inner, "b1").simdize("b1", WALKED[layout])
 
 
+def of_one_size(model: Any, turn: int = 0) -> Schedule:
+    """Return the default schedule for a size of batch, another one each turn.
+
+    It takes a sixth of the time to compile them all, for tests of what schedules do not change.
+    """
+    known = list(tvm_forest.default_schedules(model).values())
+    return known[turn % len(known)]
+
+
 def rounding_bound(forest: Forest, rows: Any) -> Any:
     """How far two orders of one sum can be apart: 2 (T + 1) u (|base| + sum of |leaf|)."""
     leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))

@@ -94,7 +94,10 @@ def test_every_layout_is_walked_once_for_all_classes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 40, 5))
+@pytest.mark.parametrize(
+    "first",
+    [*range(0, 20, 5), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 40, 5))],
+)
 def test_random_schedules_compute_what_the_model_says(first: int) -> None:
     for seed in range(first, first + 5):
         forest = with_vectors(odd_forest(seed), WIDTHS[seed % 4])
