@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -247,12 +248,14 @@ def check_results(
 ) -> None:
     """Bit-equal if the schedule keeps the order, else refused unless allowed, and close.
 
-    Leaves and values of single trees are equal under every schedule.
+    Leaves are equal under every schedule, and so are values of single trees, which one schedule in
+    three is asked for: these are read as sums are, and take as long to compile.
     """
     if not sch.keeps_order:
         with pytest.raises(ScheduleError, match="exact=False"):
             tvm_forest.build(forest, schedule=sch)
     predictor = tvm_forest.build(forest, schedule=sch, exact=sch.keeps_order)
+    each_tree = zlib.crc32(sch.to_json().encode()) % 3 == 0
     for n in sizes:
         rows = hard_rows(forest, n, seed=n)
         margin = forest.predict_reference(rows)
@@ -262,5 +265,7 @@ def check_results(
             assert np.all(np.abs(result - margin) <= bound), (n, n_jobs)
             leaves = predictor.apply(rows, n_jobs=n_jobs)
             assert np.array_equal(leaves, forest.predict_reference(rows, "apply")), (n, n_jobs)
-            values = predictor.predict_per_tree(rows, n_jobs=n_jobs)
-            assert np.array_equal(values, forest.predict_reference(rows, "per_tree")), (n, n_jobs)
+            if each_tree:
+                values = predictor.predict_per_tree(rows, n_jobs=n_jobs)
+                expected = forest.predict_reference(rows, "per_tree")
+                assert np.array_equal(values, expected), (n, n_jobs)

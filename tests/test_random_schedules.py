@@ -21,7 +21,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
 
-SEEDS, FEW, BATCH = 200, 100, 5
+SEEDS, FEW, BATCH = 200, 80, 5
 
 
 def drawn_case(seed: int) -> tuple[Forest, Schedule]:
