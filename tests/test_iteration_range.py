@@ -46,24 +46,24 @@ def some_ranges(forest: Forest) -> set[tuple[int, int]]:
     return {(0, 1), (last // 2, last)} if last else set()
 
 
-def quickly_built(trained: Any) -> tvm_forest.Predictor:
-    """Compile little of the whole model, of which these tests ask nothing."""
-    return tvm_forest.build(trained, schedule=tvm_forest.new_schedule(trained))
-
-
 def of_rounds(forest: Forest, rows: Any, span: tuple[int, int]) -> Any:
     """Return what the reference walk says of some rounds, without compiling them."""
     margin = take_rounds(plain(forest), *span).predict_reference(rows)
     return margin[:, 0] if forest.n_outputs == 1 else margin
 
 
-@pytest.mark.parametrize("name", XGBOOST)
+MORE = sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"})[::4]
+
+
+@pytest.mark.parametrize(
+    "name", [*XGBOOST, *(pytest.param(x, marks=[pytest.mark.slow, pytest.mark.long]) for x in MORE)]
+)
 def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
     trained = OF_XGBOOST[name]()
-    predictor, rows = quickly_built(trained), rows_of(name, tvm_forest.load(trained))
-    span = max(some_ranges(predictor.forest))
-    found = predictor.predict_margin(rows, iteration_range=span)
-    np.testing.assert_array_equal(found, xgboost_margin(trained, rows, span))
+    predictor, rows = tvm_forest.build(trained), rows_of(name, tvm_forest.load(trained))
+    for span in some_ranges(predictor.forest):
+        found = predictor.predict_margin(rows, iteration_range=span)
+        np.testing.assert_array_equal(found, xgboost_margin(trained, rows, span), str(span))
 
 
 @pytest.mark.slow
@@ -83,15 +83,22 @@ def lightgbm_margin(booster: Any, forest: Forest, rows: Any, span: tuple[int, in
     return wanted / (end - begin) if forest.aggregate == "average" else wanted  # not in raw scores
 
 
+SOME = sorted(LIGHTGBM)[::4]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(LIGHTGBM)[::12])
+@pytest.mark.parametrize(
+    "name",
+    [*SOME[::3], *(pytest.param(x, marks=pytest.mark.long) for x in SOME if x not in SOME[::3])],
+)
 def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
     booster = lightgbm_models.MODELS[name]()
-    predictor, forest = quickly_built(booster), tvm_forest.load(booster)
+    predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)
     rows = lightgbm_models.probe_rows(forest, 60)
-    span = max(some_ranges(forest))
-    found = predictor.predict_margin(rows, iteration_range=span)
-    np.testing.assert_array_equal(found, lightgbm_margin(booster, forest, rows, span))
+    for span in some_ranges(forest):
+        found = predictor.predict_margin(rows, iteration_range=span)
+        wanted = lightgbm_margin(booster, forest, rows, span)
+        np.testing.assert_array_equal(found, wanted, str(span))
 
 
 @pytest.mark.slow

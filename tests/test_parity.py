@@ -13,7 +13,6 @@ import xgboost
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from models import MODELS, leaves, margins, probe_rows, values
-from schedules import of_one_size
 from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import hard_rows
 
@@ -31,20 +30,12 @@ OWN_CODE = (  # of its own kind: dtypes, links, labels, classes, empty and uneve
 what `test_frontend_xgboost` holds."""
 
 
-EVERY_SIZE = ("regression", "single_leaves", "softprob", "missing_values_classes")
-"""Models that are compiled for all sizes of batch; others for one, each for the next."""
-
-
-def built(model: Any, turn: int | None) -> tvm_forest.Predictor:
-    return tvm_forest.build(model, schedule=None if turn is None else of_one_size(model, turn))
-
-
 class Subject:
     """A model, compiled, with rows for it."""
 
     def __init__(self, name: str) -> None:
         self.name, self.model = name, MODELS[name]()
-        self.predictor = built(self.model, None if name in EVERY_SIZE else list(MODELS).index(name))
+        self.predictor = tvm_forest.build(self.model)
         self.forest = tvm_forest.load(self.model)
         self.rows = probe_rows(self.model, self.forest, max(BATCHES), seed=1)
         self.finite = np.nan_to_num(self.rows, nan=np.nan)
@@ -169,7 +160,7 @@ def test_labels_of_any_kind_come_back(labels: list[Any]) -> None:
     rows, code = rng.normal(size=(200, 3)), rng.integers(0, len(labels), 200)
     model = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(rows, code)
     forest = tvm_forest.load(model)
-    assert equal_bits(built(forest, 0).predict(rows), model.predict(rows))
+    assert equal_bits(tvm_forest.build(forest).predict(rows), model.predict(rows))
 
 
 # -- forests that no library trains ---------------------------------------------------------------
@@ -238,8 +229,8 @@ def deeper(tree: Any, level: int) -> Split:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in HAND_MADE])
 def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> None:
-    forest, turn = HAND_MADE[name](), list(HAND_MADE).index(name)
-    predictor = built(forest, None if turn == 0 else turn)
+    forest = HAND_MADE[name]()
+    predictor = tvm_forest.build(forest)
     rows = np.concatenate([hard_rows(forest, 60, seed=2), np.zeros((3, forest.n_features))])
     with np.errstate(over="ignore", invalid="ignore"):
         margin = squeezed(forest.predict_reference(rows))
@@ -258,7 +249,7 @@ def test_a_link_is_computed_within_two_ulp(link: str, dtype: str) -> None:
     forest = drawn_forest(12, 4, dtype=dtype, base=[0.1, 0.2, 0.3], link=link)
     rows = hard_rows(forest, 200)
     expected = forest.predict_reference(rows, "value")
-    found = built(forest, len(link)).predict(rows)
+    found = tvm_forest.build(forest).predict(rows)
     assert found.dtype == dtype
     np.testing.assert_array_max_ulp(found, expected, maxulp=2)
 
@@ -274,4 +265,4 @@ def test_a_link_of_extreme_margins_is_that_of_the_reference(link: str) -> None:
     rows = np.arange(-1, 12, dtype=np.float32).reshape(-1, 1)
     with np.errstate(over="ignore", under="ignore"):
         expected = forest.predict_reference(rows, "value")
-    np.testing.assert_array_max_ulp(built(forest, len(link)).predict(rows), expected, maxulp=2)
+    np.testing.assert_array_max_ulp(tvm_forest.build(forest).predict(rows), expected, maxulp=2)

@@ -10,7 +10,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from schedules import check_results, of_one_size
+from schedules import check_results
 from tvm_forest.errors import ModelFormatError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
 from tvm_forest.forest_passes.plain import plain
@@ -103,8 +103,7 @@ def test_links_are_those_of_the_reference(forest: Forest, link: Any) -> None:
     scale = 2.5 if link == "sigmoid" else 1.0
     linked = replace(forest, link=link, link_scale=scale, aggregate="average")
     rows = hard_rows(linked, 200)
-    built = tvm_forest.build(linked, schedule=of_one_size(linked, len(link)))
-    value = built.predict(rows).reshape(200, -1)
+    value = tvm_forest.build(linked).predict(rows).reshape(200, -1)
     expected = linked.predict_reference(rows, "value")
     assert np.max(np.abs(value - expected) / np.spacing(np.abs(expected))) <= 4
 

@@ -17,7 +17,6 @@ import onnx_models
 import sklearn_models
 import tvm_forest
 import xgboost_models
-from schedules import of_one_size
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
@@ -51,7 +50,7 @@ def with_threshold(tree: int) -> Any:
 def compared(forest: Any, rows: Any = None, of: Any = None) -> tvm_forest.Report:
     """Compare code compiled from one forest with a model."""
     of = model() if of is None else of
-    return verify(of, load(of), tvm_forest.build(forest, schedule=of_one_size(forest)), rows, 200)
+    return verify(of, load(of), tvm_forest.build(forest), rows, 200)
 
 
 def test_neighbours_are_one_ulp_apart() -> None:

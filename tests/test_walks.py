@@ -56,10 +56,6 @@ TOGETHER = {
     "16 lanes": (lambda sch: blocks(sch, 16), lambda sch: on_leaves(sch, "simdize")),
 }
 
-WITH_IDS = ("one by one", "5 trees", "8 rows", "16 lanes")
-"""Of which walks to leaf numbers are compared too: a walk ends in the same way however many there
-are beside it."""
-
 
 @functools.cache
 def models() -> dict[str, Forest]:
@@ -77,8 +73,8 @@ def models() -> dict[str, Forest]:
     }
 
 
-def check_every_size(forest: Forest, sch: Schedule, ids: bool = True) -> None:
-    """Compare margins, and leaves if wanted, for 1 to 20 rows, bit by bit."""
+def check_every_size(forest: Forest, sch: Schedule) -> None:
+    """Compare margins and leaves for 1 to 20 rows, bit by bit."""
     assert sch.keeps_order
     predictor = tvm_forest.build(forest, schedule=sch)
     rows = hard_rows(forest, max(EVERY_SIZE), seed=1)
@@ -86,8 +82,7 @@ def check_every_size(forest: Forest, sch: Schedule, ids: bool = True) -> None:
     for n in EVERY_SIZE:
         result = predictor.predict_margin(rows[:n], n_jobs=1).reshape(n, -1)
         assert np.array_equal(result, margins[:n]), n
-        if ids:
-            assert np.array_equal(predictor.apply(rows[:n], n_jobs=1), leaves[:n]), n
+        assert np.array_equal(predictor.apply(rows[:n], n_jobs=1), leaves[:n]), n
 
 
 def schedule(forest: Forest, form: str, together: str, layout: str) -> Schedule:
@@ -105,7 +100,7 @@ def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str
     names = list(models())
     layout = LAYOUTS[at // len(names) % 2]
     forest = models()[names[at % len(names)]]
-    check_every_size(forest, schedule(forest, form, together, layout), together in WITH_IDS)
+    check_every_size(forest, schedule(forest, form, together, layout))
 
 
 @pytest.mark.slow
@@ -125,7 +120,7 @@ def test_hops_above_all_leaves_need_no_check(hops: int, together: str) -> None:
     outer, inner = TOGETHER[together]
     layout = LAYOUTS[hops % 2]
     start = tvm_forest.new_schedule(forest).represent_as(layout)
-    check_every_size(forest, inner(UNCHECKED[hops](outer(start))), together in WITH_IDS)
+    check_every_size(forest, inner(UNCHECKED[hops](outer(start))))
 
 
 @functools.cache
