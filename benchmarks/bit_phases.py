@@ -26,13 +26,13 @@ from tvm import tirx
 import models
 import tvm_forest
 from tvm_forest import Forest
-from tvm_forest.forest_passes.plain import plain
-from tvm_forest.passes.bit_walk import BitWalk
-from tvm_forest.passes.code import i64
-from tvm_forest.passes.plane_writer import PlaneWriter
-from tvm_forest.passes.row_codes import _Search
+from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search import bits
+from tvm_forest.tir_gen.builder import i64
+from tvm_forest.tir_gen.row_coding.coders import _Search
+from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
+from tvm_forest.tir_gen.walks.bits import BitWalk
 
 ROWS, BATCHES, ROUNDS = 4096, 6, 12
 BLOCK = 512

@@ -46,7 +46,7 @@ from checks import compare, verdict
 from gpu_engines import PEERS, Engine, Ours, Refused, RowsThere
 from gpu_files import PackedModel
 from tvm_forest.errors import ForestError
-from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.gpu_runtime.cuda import CudaDriver
 
 BATCHES = (512, 4096, 32_768, 262_144, 1_048_576)
 SIZES = (1, 33)

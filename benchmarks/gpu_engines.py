@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu_files import PackedModel
 from tvm_forest.errors import DeviceError, ForestError
-from tvm_forest.kernels.library import KernelLibrary, ModelArray
+from tvm_forest.gpu_runtime.library import KernelLibrary, ModelArray
 
 MOST_WALKS = 1 << 24
 """Rows x trees that the baseline in torch walks together; each takes some 60 bytes."""

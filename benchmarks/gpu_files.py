@@ -15,9 +15,9 @@ import numpy as np
 
 from tvm_forest import archive
 from tvm_forest.forest import Forest
-from tvm_forest.forest.parts import from_parts, to_parts
-from tvm_forest.kernels.cuda_compiler import compile_cuda
-from tvm_forest.kernels.library import Backend, KernelLibrary
+from tvm_forest.forest.fields import from_parts, to_parts
+from tvm_forest.gpu_runtime.cuda_compiler import compile_cuda
+from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
 
 SUFFIX = ".tvmf.gz"
 

@@ -28,8 +28,8 @@ from gpu_recipes import bound, laid_out
 from models import Model
 from tvm_forest import Forest, Schedule
 from tvm_forest.errors import ForestError, ScheduleError
-from tvm_forest.kernels import cuda_compiler
-from tvm_forest.kernels.library import Backend
+from tvm_forest.gpu_runtime import cuda_compiler
+from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.tir_gen.canonical import result_dtype, result_names

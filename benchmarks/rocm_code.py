@@ -15,7 +15,7 @@ from gpu_code import LAYOUTS, SCHEDULES
 from real_models import published
 from tvm_forest import Schedule
 from tvm_forest.errors import ForestError
-from tvm_forest.kernels import code_object
+from tvm_forest.gpu_runtime import code_object
 
 GPUS = ("gfx90a", "gfx942", "gfx1100")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "rocm_code.md"

@@ -34,7 +34,7 @@ import numpy as np
 import models
 from searches import BATCHES, RECORDS, Cell, cell_of, forest_of, path_of
 from timing import cores, cpu_name
-from tvm_forest import tuning
+from tvm_forest.search import measuring as tuning
 from tvm_forest.search.space import Point
 from tvm_forest.target import Target
 
@@ -144,7 +144,7 @@ def timed(name: str, cell: Cell, points: list[Point]) -> Rounds:
     """Build and check schedules, and time them in turns; return seconds of a call by round."""
     # The package hides the modules of these names behind functions.
     lower = importlib.import_module("tvm_forest.lower")
-    measure = importlib.import_module("tvm_forest.tuning.measure")
+    measure = importlib.import_module("tvm_forest.search.measuring.measure")
     forest, batch, schedules = forest_of(name), cell.space.batch, cell.space.points()
     bench, _ = tuning.bench_of(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
     batches = measure.cut(bench.pool, batch)

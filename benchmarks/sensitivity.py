@@ -23,8 +23,8 @@ import numpy as np
 
 import models
 from searches import BATCHES, RECORDS, Cell, cells, forest_of, path_of
-from tvm_forest import tuning
 from tvm_forest.schedule import Schedule
+from tvm_forest.search import measuring as tuning
 from tvm_forest.target import Target
 
 Matrix = dict[str, dict[str, float | None]]

@@ -29,11 +29,11 @@ import numpy as np
 from real_models import MODELS, published
 from tvm_forest import Forest
 from tvm_forest.forest import LEAF
-from tvm_forest.forest_passes.leaf_hits import mean_hops, skewed_trees
-from tvm_forest.forest_passes.padding import fill_tiles
-from tvm_forest.forest_passes.tile_table import tile_table
-from tvm_forest.forest_passes.tiling import WAYS, tile_nodes
-from tvm_forest.profile import UNKNOWN, Profile
+from tvm_forest.forest.hits import mean_hops, skewed_trees
+from tvm_forest.forest.profile import UNKNOWN, Profile
+from tvm_forest.forest.rewrites.padding import fill_tiles
+from tvm_forest.forest.rewrites.tile_table import tile_table
+from tvm_forest.forest.rewrites.tiling import WAYS, tile_nodes
 
 AT_HAND = ("airline", "epsilon", "higgs", "year")
 REBUILT = ("abalone", "airline-ohe", "covtype", "letters")

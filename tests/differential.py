@@ -39,7 +39,7 @@ import tvm_forest
 import xgboost_models
 from tvm_forest.forest.rules import ZERO
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.verify import Comparison, Report, ulps
+from tvm_forest.verification import Comparison, Report, ulps
 
 FILES = {
     f"{name} of {made}": shared_models.MODELS / name

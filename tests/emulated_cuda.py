@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tvm_forest.kernels.cuda import CudaDriver
-from tvm_forest.kernels.library import Backend, KernelLibrary, ModelArray
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.library import Backend, KernelLibrary, ModelArray
 
 HERE = Path(__file__).with_name("cuda_emulation")
 OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")

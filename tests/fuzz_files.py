@@ -37,10 +37,10 @@ from forests import Split, forest_of
 from tvm_forest import archive
 from tvm_forest.errors import BuildError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
-from tvm_forest.frontends import ubjson
+from tvm_forest.forest.profile import Profile
+from tvm_forest.frontends.xgboost import ubjson
+from tvm_forest.predictor.saving import load_predictor
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.profile import Profile
-from tvm_forest.saving import load_predictor
 from tvm_forest.schedule_prims import Schedule
 
 OLD = Path(__file__).parent / "data"

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm_forest.errors import BuildError
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.tuning.measure import Times, prepare
+from tvm_forest.search.measuring.measure import Times, prepare
 
 
 def add(first: int, second: int) -> int:
@@ -88,7 +88,7 @@ def counted() -> int:
 def prepare_emulated(bench: Any) -> None:
     """Do what a child does first, and let it run kernels for CUDA on the emulated driver."""
     from emulated_cuda import libcuda, translate
-    from tvm_forest.kernels.cuda import CudaDriver
+    from tvm_forest.gpu_runtime.cuda import CudaDriver
     from tvm_forest.targets import cuda
 
     driver = CudaDriver(library=libcuda())

@@ -22,8 +22,8 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.ordering import arrange_by_round
-from tvm_forest.forest_passes.tiling import WAYS
+from tvm_forest.forest.rewrites.ordering import arrange_by_round
+from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.memory import WALKED

@@ -40,7 +40,7 @@ from sweep_rows import drawn_rows, in_kind
 from tvm_forest.errors import BuildError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import LINK_ULPS
-from tvm_forest.verify import ulps
+from tvm_forest.verification import ulps
 
 LIBRARIES: dict[str, Any] = {
     "xgboost": sweep_xgboost,

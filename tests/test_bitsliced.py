@@ -14,13 +14,14 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.plain import plain
-from tvm_forest.forest_passes.slicing import is_listed
+from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.layouts import representation, selections
+from tvm_forest.layouts.row_codes import planes
+from tvm_forest.layouts.selection_limits import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import parse_target
 from tvm_forest.targets import cpu
-from tvm_forest.tir_gen import planes, representation, selections
 
 BLOCKS = (64, 128, 256, 512)
 COMPARISONS: tuple[Literal["<", "<="], ...] = ("<", "<=")

@@ -16,13 +16,15 @@ from forests import Split, drawn_forest, forest_of
 from schedules import check_results
 from test_bitsliced import sliced
 from test_plain import asking
-from tvm_forest import saving
 from tvm_forest.errors import BuildError
-from tvm_forest.forest import CategoryRule, Forest, prepare
-from tvm_forest.forest_passes.plain import plain
+from tvm_forest.forest import CategoryRule, Forest
+from tvm_forest.forest import memberships as prepare
+from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.layouts import representation
+from tvm_forest.layouts.row_codes import categories, unions
+from tvm_forest.predictor import saving
 from tvm_forest.search.heuristic import default_schedules
 from tvm_forest.target import parse_target
-from tvm_forest.tir_gen import categories, representation, unions
 
 TOP = 1 << 24
 SETS = ((0, 3), (1,), (2, 7, 40), (), (5, 6, 7, 8), (TOP - 1,), (TOP + 2, 1 << 31))

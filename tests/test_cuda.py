@@ -30,12 +30,12 @@ from schedules import rounding_bound
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
-from tvm_forest.kernels import cuda_compiler, dlpack
-from tvm_forest.kernels.cuda import CudaDriver
-from tvm_forest.kernels.driver import Function
-from tvm_forest.kernels.executor import DeviceArray
-from tvm_forest.kernels.library import KernelLibrary
-from tvm_forest.kernels.plan import Allocate, Launch, Loop, Plan, evaluate
+from tvm_forest.gpu_runtime import cuda_compiler, dlpack
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.driver import Function
+from tvm_forest.gpu_runtime.executor import DeviceArray
+from tvm_forest.gpu_runtime.library import KernelLibrary
+from tvm_forest.gpu_runtime.plan import Allocate, Launch, Loop, Plan, evaluate
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -335,8 +335,8 @@ WHILE_MEMORY_IS_TAKEN = """
 import gc, sys
 from types import SimpleNamespace
 import numpy as np
-from tvm_forest.kernels.cuda import CudaDriver
-from tvm_forest.kernels.executor import DeviceArray, Pool
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.executor import DeviceArray, Pool
 
 class Stream(int):
     def __hash__(self):  # at a moment when the garbage collector may run as well

@@ -11,8 +11,8 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
-from tvm_forest.kernels import cuda_compiler
-from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.gpu_runtime import cuda_compiler
+from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
 
 FOREST = drawn_forest(13, 3, seed=3)

@@ -18,7 +18,7 @@ import xgboost
 from bad_inputs import Tensor
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
-from tvm_forest.rows import to_rows
+from tvm_forest.inputs import to_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unknown data type")
 

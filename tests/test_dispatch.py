@@ -16,8 +16,8 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import rounding_bound
-from tvm_forest import saving
 from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
 from tvm_forest.search import bits, heuristic, nanoseconds

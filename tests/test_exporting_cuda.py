@@ -18,10 +18,10 @@ from forests import drawn_forest
 from recipe_cases import CASES
 from schedules import rounding_bound
 from tvm_forest.errors import DeviceError
-from tvm_forest.exporting.cuda import Names, _text
-from tvm_forest.kernels import cuda_compiler
-from tvm_forest.kernels.cuda import CudaDriver
-from tvm_forest.kernels.plan import evaluate
+from tvm_forest.gpu_runtime import cuda_compiler
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.plan import evaluate
+from tvm_forest.predictor.exporting.cuda import Names, _text
 from tvm_forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 33, 70, 7)
@@ -82,8 +82,8 @@ print(library.tvm_forest_error().decode())
 BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
-from tvm_forest.kernels.cuda import CudaDriver
-from tvm_forest.kernels.executor import DeviceArray, Pool
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.executor import DeviceArray, Pool
 assert "tvm" not in sys.modules
 class Gpu:
     driver, device = CudaDriver(library=sys.argv[2]), 0

@@ -18,7 +18,7 @@ from forests import Split, forest_of
 from onnx_models import Tree, regressor
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.frontends import load
-from tvm_forest.rows import to_rows
+from tvm_forest.inputs import to_rows
 from tvm_forest.schedule_prims import Schedule
 
 

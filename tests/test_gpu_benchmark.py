@@ -42,7 +42,7 @@ benchmarks, tests, made, cache = sys.argv[1:]
 sys.path[:0] = [benchmarks]
 sys.path.append(tests)
 import emulated_cuda, gpu_folder, models
-from tvm_forest.kernels.library import Backend
+from tvm_forest.gpu_runtime.library import Backend
 emulated_cuda.folder = lambda: SimpleNamespace(name=cache)
 backend = Backend(lambda: None, emulated_cuda.translate)
 chosen = [models.get("tiny", Path(cache))]

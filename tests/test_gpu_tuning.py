@@ -14,21 +14,22 @@ import tvm_forest
 from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
 from schedules import rounding_bound
-from tvm_forest import api, tuning
+from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
-from tvm_forest.kernels.cuda import CudaDriver
+from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import gpu
+from tvm_forest.search import measuring as tuning
 from tvm_forest.search.gpu import GpuPoint, Problem
 from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
+from tvm_forest.search.measuring.gpu import check_near
 from tvm_forest.search.records import NAMELESS, Record, context_of, read, schedules_of
 from tvm_forest.search.spaces import strategies_of
 from tvm_forest.target import cpu_name, parse_target
 from tvm_forest.targets import cuda
-from tvm_forest.tuning.gpu import check_near
 
 MODEL = drawn_forest(100, 4)
 CLASSES = drawn_forest(60, 3, base=(0.0, 0.5))

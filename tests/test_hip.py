@@ -15,9 +15,9 @@ import hip_twin
 import tvm_forest
 from test_rocm import forest, made, needs_linker
 from tvm_forest.errors import DeviceError
-from tvm_forest.kernels.executor import DeviceArray, Executor
-from tvm_forest.kernels.hip import HipDriver
-from tvm_forest.kernels.library import Backend
+from tvm_forest.gpu_runtime.executor import DeviceArray, Executor
+from tvm_forest.gpu_runtime.hip import HipDriver
+from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
 
 pytestmark = [

@@ -13,9 +13,10 @@ import models
 import sklearn_models
 import tvm_forest
 import xgboost_models
-from tvm_forest import Forest, InputError, UnsupportedModel, ranges
-from tvm_forest.forest_passes.ordering import take_rounds
-from tvm_forest.forest_passes.plain import plain
+from tvm_forest import Forest, InputError, UnsupportedModel
+from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.ordering import take_rounds
+from tvm_forest.predictor import rounds as ranges
 
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
 XGBOOST = ["logistic_with_base_score", "dart", "random_forest_classes", "vectors_of_a_forest"]

@@ -24,7 +24,7 @@ import xgboost
 import tvm_forest
 from shared_models import shared_model
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.ordering import take_trees
+from tvm_forest.forest.rewrites.ordering import take_trees
 from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import Schedule
 

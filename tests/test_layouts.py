@@ -15,12 +15,13 @@ from models import MODELS
 from schedules import check_results, in_blocks, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
-from tvm_forest.forest_passes.narrowing import narrow_thresholds
-from tvm_forest.forest_passes.ordering import depth_first
-from tvm_forest.forest_passes.tiling import tile_nodes
+from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
+from tvm_forest.forest.rewrites.ordering import depth_first
+from tvm_forest.forest.rewrites.tiling import tile_nodes
+from tvm_forest.layouts import complete_trees as complete
+from tvm_forest.layouts import representation
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.memory import WALKED
-from tvm_forest.tir_gen import complete, representation
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 SIZES = (0, 1, 7, 33)

@@ -14,13 +14,13 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks, odd_forest, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.levels import excess, widest_level
-from tvm_forest.forest_passes.plain import plain
+from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.layouts import representation
+from tvm_forest.layouts.level_limits import excess, widest_level
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target, cpu_abilities
-from tvm_forest.tir_gen import representation
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
 COMPARISONS: tuple[Literal["<", "<="], ...] = ("<", "<=")

@@ -20,7 +20,7 @@ from tvm_forest.errors import BuildError, ModelFormatError
 from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.verify import verify
+from tvm_forest.verification import verify
 
 NAMES = [name for name in MODELS if "linear" in name]
 

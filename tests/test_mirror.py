@@ -18,13 +18,13 @@ import tvm_forest
 from forests import drawn_forest
 from interpreter import amount
 from schedules import check_results, drawn_schedule
-from tvm_forest.forest_passes.ordering import arrange_by_round
+from tvm_forest.forest.rewrites.ordering import arrange_by_round
+from tvm_forest.layouts import representation
 from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
-from tvm_forest.passes.fuse_parallel import is_parallel
+from tvm_forest.passes.cpu.fuse_parallel import is_parallel
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
-from tvm_forest.tir_gen import representation
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 RANDOM_SCHEDULES = 60

@@ -15,7 +15,7 @@ from forests import Split, forest_of
 from schedules import check_results, odd_forest
 from test_layouts import SIZES, WALKS
 from tvm_forest.errors import BuildError, ScheduleError
-from tvm_forest.tir_gen.representation import REPRESENTATIONS
+from tvm_forest.layouts.representation import REPRESENTATIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "new_layout.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)

@@ -15,7 +15,7 @@ from schedules import rounding_bound
 from test_linear_trees import by_hand
 from test_rocm import atomic_schedule, forest
 from tvm_forest.errors import DeviceError, InputError
-from tvm_forest.kernels.library import Backend
+from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
 
 

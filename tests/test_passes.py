@@ -12,10 +12,9 @@ from tvm import s_tir, tirx
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
-from tvm_forest.forest_passes.ordering import arrange_by_round
+from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.passes import pipeline
-from tvm_forest.passes.code import find_walk
-from tvm_forest.passes.fuse_parallel import FuseParallel
+from tvm_forest.passes.cpu.fuse_parallel import FuseParallel
 from tvm_forest.passes.lower_atomics import LowerAtomics
 from tvm_forest.passes.lower_walks import LowerWalks
 from tvm_forest.passes.privatize_sums import PrivatizeSums
@@ -24,6 +23,7 @@ from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
 from tvm_forest.tir_gen import ops, representation
+from tvm_forest.tir_gen.builder import find_walk
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 FUNCTIONS = {"predict", "per_tree", "apply"}

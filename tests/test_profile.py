@@ -16,9 +16,9 @@ from schedules import odd_forest
 from shared_models import shared_model
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.ordering import level_order
+from tvm_forest.forest.profile import Profile
+from tvm_forest.forest.rewrites.ordering import level_order
 from tvm_forest.probe_rows import hard_rows, typical_rows
-from tvm_forest.profile import Profile
 
 FOREST = drawn_forest(9, 5, seed=2)
 REAL = {

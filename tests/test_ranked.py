@@ -16,12 +16,13 @@ from forests import Split, drawn_forest, forest_of
 from schedules import check_results, drawn_schedule, odd_forest
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
+from tvm_forest.layouts import representation
+from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
 from tvm_forest.targets import cpu
-from tvm_forest.tir_gen import ranks, representation
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 SIZES = (0, 1, 7, 33, 65)

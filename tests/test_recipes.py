@@ -18,13 +18,13 @@ from forests import drawn_forest
 from recipe_cases import CASES, GOLDEN, ON_CPU, ON_GPU, PROBLEMS, golden_text
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest_passes.ordering import arrange_by_round, take_trees
+from tvm_forest.forest.rewrites.ordering import arrange_by_round, take_trees
+from tvm_forest.layouts import representation
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.recipes import RECIPES, gpu_template
 from tvm_forest.target import Target
 from tvm_forest.targets import cpu
-from tvm_forest.tir_gen import representation
 
 BASES = ((0.5,), (0.5, -1.0, 2.0))
 BATCHES = (0, 1, 7, 64, 130)

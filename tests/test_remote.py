@@ -15,11 +15,11 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import remote
 from tvm_forest.errors import InputError, ModelFormatError
+from tvm_forest.search.measuring import remote
+from tvm_forest.search.measuring.child import Failure
 from tvm_forest.search.records import read
 from tvm_forest.target import Target, cpu_name
-from tvm_forest.tuning.child import Failure
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,8 @@ import tvm_forest
 from bad_inputs import IS_AMD, ON_X86
 from forests import drawn_forest
 from models import MODELS
-from tvm_forest import archive, saving
+from tvm_forest import archive
+from tvm_forest.compiler import compile_forest
 from tvm_forest.errors import (
     BuildError,
     ForestError,
@@ -32,11 +33,11 @@ from tvm_forest.errors import (
     UnsupportedModel,
 )
 from tvm_forest.forest import Forest
-from tvm_forest.forest.parts import from_parts, to_parts
+from tvm_forest.forest.fields import from_parts, to_parts
 from tvm_forest.forest.rules import CategoryRule
-from tvm_forest.lower import compile_more
+from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.runtime import OUTPUTS
+from tvm_forest.tir_gen.canonical import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))
@@ -163,7 +164,7 @@ def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
 
 def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> None:
     schedules, target = predictor().schedules, predictor().target
-    library, arguments = compile_more(NAMED, schedules, target, OUTPUTS)
+    library, arguments, _ = compile_forest(NAMED, schedules, target, OUTPUTS)
     about = (predictor().forest, schedules, predictor().columns, target, NAMED.signature)
     data = saving.to_bytes(tvm_forest.Predictor(library, arguments, *about))
     loaded = saving.from_bytes(changed(data, lambda manifest: manifest.pop("others")))

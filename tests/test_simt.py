@@ -22,7 +22,7 @@ from recipe_cases import CASES, ON_GPU
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, InputError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.passes.run_threads import run_threads
+from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.memory import COPIED

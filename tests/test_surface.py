@@ -33,7 +33,7 @@ assert not changed, changed
 """
 
 TRAVELS = """
-import sys, types, cloudpickle, tvm_forest, tvm_forest.profile
+import sys, types, cloudpickle, tvm_forest, tvm_forest.compiler
 from tvm_forest import Schedule
 def named():
     shown = tvm_forest.lower, tvm_forest.profile, tvm_forest.verify, Schedule

@@ -15,20 +15,14 @@ from schedules import odd_forest
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
-from tvm_forest.forest_passes.leaf_hits import (
-    mean_hops,
-    node_hits,
-    peel_depths,
-    skewed,
-    skewed_trees,
-)
-from tvm_forest.forest_passes.ordering import arrange_by_round, sort_trees, take_trees
-from tvm_forest.forest_passes.padding import fill_tiles, pad_trees
-from tvm_forest.forest_passes.tile_rules import check_tiling
-from tvm_forest.forest_passes.tile_table import TileTable, tile_table
-from tvm_forest.forest_passes.tiling import TABLE_BYTES, WAYS, tile_nodes
+from tvm_forest.forest.hits import mean_hops, node_hits, peel_depths, skewed, skewed_trees
+from tvm_forest.forest.profile import Profile
+from tvm_forest.forest.rewrites.ordering import arrange_by_round, sort_trees, take_trees
+from tvm_forest.forest.rewrites.padding import fill_tiles, pad_trees
+from tvm_forest.forest.rewrites.tile_rules import check_tiling
+from tvm_forest.forest.rewrites.tile_table import TileTable, tile_table
+from tvm_forest.forest.rewrites.tiling import TABLE_BYTES, WAYS, tile_nodes
 from tvm_forest.probe_rows import hard_rows, typical_rows
-from tvm_forest.profile import Profile
 
 SIZES = (2, 3, 4, 8)
 OPEN_GATE = (1.0, 0.0)

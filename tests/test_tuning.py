@@ -18,17 +18,17 @@ import pytest
 import planted
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import tuning
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.probe_rows import typical_rows
+from tvm_forest.search import measuring as tuning
+from tvm_forest.search.measuring import Trials, bench_of
+from tvm_forest.search.measuring.child import Child, Failure
+from tvm_forest.search.measuring.measure import Course, Times, check, compared, cut, timed
+from tvm_forest.search.measuring.progress import Watch
 from tvm_forest.search.records import Journal, Record, context_of, read
 from tvm_forest.search.strategies import StopSearch
 from tvm_forest.target import Target
-from tvm_forest.tuning import Trials, bench_of
-from tvm_forest.tuning.child import Child, Failure
-from tvm_forest.tuning.measure import Course, Times, check, compared, cut, timed
-from tvm_forest.tuning.progress import Watch
 
 MODEL = drawn_forest(6, 3)
 START = tvm_forest.new_schedule(MODEL)

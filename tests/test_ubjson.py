@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models import MODELS
-from tvm_forest.frontends import ubjson
+from tvm_forest.frontends.xgboost import ubjson
 
 
 def length(count):

@@ -13,16 +13,17 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 import tvm_forest
 from forests import drawn_forest, forest_of
 from schedules import check_results, drawn_schedule, odd_forest, refusal, with_vectors
+from tvm_forest.compiler import pack
 from tvm_forest.errors import BuildError, ScheduleError
-from tvm_forest.forest import Forest, vectors
-from tvm_forest.forest_passes.plain import plain
-from tvm_forest.lower import pack
+from tvm_forest.forest import Forest
+from tvm_forest.forest import leaf_table as vectors
+from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target
 from tvm_forest.tir_gen import leaves
-from tvm_forest.tir_gen.representation import REPRESENTATIONS
 
 ORDERS = list(permutations(("batch", "tree", "class")))
 WIDTHS = (2, 3, 7, 26)

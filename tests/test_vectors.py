@@ -10,9 +10,9 @@ import pytest
 import tvm
 from tvm import tirx
 
-from tvm_forest.passes.vectors import Vectors
 from tvm_forest.target import parse_target
 from tvm_forest.targets import cpu
+from tvm_forest.tir_gen.walks.vectors import Vectors
 
 LANES = (2, 4, 8)
 WIDTHS = (1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 90)

@@ -22,7 +22,7 @@ from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
 from tvm_forest.frontends.oracle import ask
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.verify import ulps, verify
+from tvm_forest.verification import ulps, verify
 
 
 @lru_cache

@@ -18,10 +18,10 @@ from forests import Split, drawn_forest, forest_of
 from tvm_forest import viz
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.forest import CategoryRule
-from tvm_forest.forest_passes.ordering import take_trees
-from tvm_forest.profile import Profile
-from tvm_forest.tir_gen import representation
-from tvm_forest.tir_gen.rep_sparse import SparseRepresentation
+from tvm_forest.forest.profile import Profile
+from tvm_forest.forest.rewrites.ordering import take_trees
+from tvm_forest.layouts import representation
+from tvm_forest.layouts.sparse import SparseRepresentation
 from viz_cases import GOLDEN, ONE, PAGE, THREE, TWO, golden_text, page_pictures, page_text
 
 SVG = "{http://www.w3.org/2000/svg}"

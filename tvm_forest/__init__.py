@@ -4,13 +4,11 @@
     predictor = tvm_forest.build(model)      # an XGBoost object or file
     predictor.predict(rows)
 
-`ARCHITECTURE.md` shows how a model flows through the package; `lower.py` is the compiler on one
+`ARCHITECTURE.md` shows how a model flows through the package; `compiler.py` is the compiler on one
 page. Names are imported when they are first used, so importing the package is fast.
 """
 
 import importlib as _importlib
-import sys as _sys
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,13 +37,13 @@ if TYPE_CHECKING:
     from .estimators import ForestClassifier as ForestClassifier
     from .estimators import ForestRegressor as ForestRegressor
     from .forest import Forest
+    from .forest.profile import Profile
     from .frontends import SUPPORT
-    from .profile import Profile
-    from .runtime import Predictor
+    from .predictor.predictor import Predictor
     from .schedule_prims import Schedule
+    from .search.measuring import Tuned
     from .target import Target
-    from .tuning import Tuned
-    from .verify import Report
+    from .verification import Report
 
 __version__ = "0.1.0"
 
@@ -58,13 +56,13 @@ _HOME = {
     "ForestRegressor": "estimators",
     "InputError": "errors",
     "ModelFormatError": "errors",
-    "Predictor": "runtime",
-    "Profile": "profile",
-    "Report": "verify",
+    "Predictor": "predictor.predictor",
+    "Profile": "forest.profile",
+    "Report": "verification",
     "Schedule": "schedule_prims",
     "ScheduleError": "errors",
     "Target": "target",
-    "Tuned": "tuning",
+    "Tuned": "search.measuring",
     "UnsupportedModel": "errors",
     "build": "api",
     "default_schedule": "api",
@@ -119,17 +117,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return list(__all__)
-
-
-class _Package(_ModuleType):
-    def __setattr__(self, name: str, value: object) -> None:
-        """Keep the import of a module such as `lower` from hiding the function of that name."""
-        if name not in _HOME or not isinstance(value, _ModuleType):
-            super().__setattr__(name, value)
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        """Let functions that name the package travel by cloudpickle, which knows plain modules."""
-        return _importlib.import_module, (self.__name__,)
-
-
-_sys.modules[__name__].__class__ = _Package

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from . import frontends
 from .errors import InputError
 from .forest import Forest
-from .forest_passes.leaf_hits import peel_depths
-from .forest_passes.plain import plain
-from .profile import Profile
+from .forest.hits import peel_depths
+from .forest.profile import Profile
+from .forest.rewrites.canonical_form import plain
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Schedules
@@ -27,10 +27,10 @@ from .search import heuristic
 from .target import Target, parse_target
 
 if TYPE_CHECKING:
-    from .lower import Lowered
-    from .runtime import Predictor
-    from .tuning import Tuned
-    from .verify import Report
+    from .compiler import Lowered
+    from .predictor.predictor import Predictor
+    from .search.measuring import Tuned
+    from .verification import Report
 
 TargetLike = str | dict[str, Any] | Target
 
@@ -169,7 +169,7 @@ def lower(
         ScheduleError: the schedule does not fit the model.
         InputError: the target is unknown.
     """
-    from .lower import lower as lower_forest
+    from .compiler import lower as lower_forest
 
     forest, machine = _forest(model, profile), parse_target(target)
     chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
@@ -211,7 +211,7 @@ def build(
             of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
-    from .lower import build as compile_forest
+    from .predictor.building import build as build_predictor
     from .threads import check_n_jobs
 
     check_n_jobs("build", n_jobs)
@@ -219,7 +219,7 @@ def build(
     if records is not None:
         schedule = _recorded(records, forest, machine, schedule)
     chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
-    predictor = compile_forest(forest, chosen, machine, exact)
+    predictor = build_predictor(forest, chosen, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
 
@@ -227,8 +227,8 @@ def build(
 def _recorded(
     records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
 ) -> Schedules:
+    from .search.measuring.gpu import at_hand
     from .search.records import schedules_of
-    from .tuning.gpu import at_hand
 
     if schedule is not None:
         raise InputError(
@@ -293,9 +293,9 @@ def tune(
         DeviceError: there is no GPU that the target names, or no driver or compiler for it.
         ModelFormatError, UnsupportedModel: see `load`.
     """
+    from .search.measuring import tune as search
     from .search.spaces import strategies_of
     from .threads import check_n_jobs
-    from .tuning import tune as search
 
     check_n_jobs("tune", n_jobs)
     sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
@@ -334,7 +334,7 @@ def _machine_at(address: str | None) -> Any:
     """Return what measures: None for this machine."""
     if address is None:
         return contextlib.nullcontext()
-    from .remote import Remote  # imports TVM
+    from .search.measuring.remote import Remote
 
     return Remote(address)
 
@@ -366,7 +366,7 @@ def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor
         BuildError: it was built for a CPU named by "mcpu" that this machine cannot stand in for.
         InputError: path is no path.
     """
-    from .saving import load_predictor as load_file
+    from .predictor.saving import load_predictor as load_file
 
     return load_file(path, None if model is None else load(model).signature)
 
@@ -398,7 +398,7 @@ def verify(
         InputError: rows or n_rows of the wrong kind.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
     """
-    from .verify import verify as compare
+    from .verification import verify as compare
 
     if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 0:
         raise InputError(f"verify: argument 'n_rows': expected 0 or more, got {n_rows!r}")

@@ -19,7 +19,7 @@ from .errors import ForestError, InputError
 
 if TYPE_CHECKING:
     from .forest import Array, Forest
-    from .runtime import Predictor
+    from .predictor.predictor import Predictor
 
 OUTPUT = "predict: argument '--output'"
 OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
@@ -300,7 +300,8 @@ def check_output(path: Path) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from . import api, exporting
+    from . import api
+    from .predictor import exporting
 
     exporting.check_wishes(options.library, options.prefix)  # before the model is compiled
     api.build(options.model, options.target).export_library(options.library, options.prefix)
@@ -356,7 +357,7 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    from . import remote
+    from .search.measuring import remote
 
     server = remote.serve(options.host, options.port)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or the server would stay

@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 from . import api
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, apply_link, by_target
-from .runtime import PROBABILITIES, Predictor
+from .predictor.predictor import PROBABILITIES, Predictor
 from .schedule_prims.batches import Schedules
 
 _COLUMNS = """

@@ -5,15 +5,7 @@ takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle o
 
 from .model import LEAF, Forest, node_depths
 from .reference import apply_link, by_target, labelled
-from .rules import (
-    Aggregate,
-    Array,
-    CategoryRule,
-    Comparison,
-    LabelRule,
-    Link,
-    Output,
-)
+from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
 
 __all__ = [
     "LEAF",

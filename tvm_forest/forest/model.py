@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError
-from . import prepare, reference
-from .linear import FIELDS as LINEAR_FIELDS
-from .linear import linear_problem
+from . import memberships as prepare
+from . import reference
+from .leaf_table import LeafTable, leaf_table
+from .linear_leaves import FIELDS as LINEAR_FIELDS
+from .linear_leaves import linear_problem
 from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
-from .vectors import LeafTable, leaf_table
 
 LEAF = -1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .linear import linear_values
+from .linear_leaves import linear_values
 from .rules import Array, Link, Output
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import onnx
-from .onnx_graph import read_tree_op
-from .onnx_trees import MODES
+from .onnx.graph import read_tree_op
+from .onnx.trees import MODES
 
 
 @dataclass(frozen=True)

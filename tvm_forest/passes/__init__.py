@@ -8,18 +8,18 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
+from ..layouts.representation import Representation
 from ..schedule import Schedule
 from ..schedule_prims.walks import WalkForm
-from ..tir_gen.representation import Representation
 from .cache_near import CacheNear
 from .code_rows import CodeRows
-from .fuse_parallel import FuseParallel
-from .keep_sums import KeepSums
+from .cpu.fuse_parallel import FuseParallel
+from .cpu.keep_sums import KeepSums
+from .gpu.thread_sums import ThreadSums
 from .lower_atomics import LowerAtomics
 from .lower_linear import LowerLinear
 from .lower_walks import LowerWalks
 from .privatize_sums import PrivatizeSums
-from .thread_sums import ThreadSums
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 

@@ -21,11 +21,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..layouts.representation import Representation
 from ..nest import paths
 from ..schedule import Schedule
-from ..tir_gen.representation import Representation
-from .code import Code, find_walk, i64, is_walk, tree_of
-from .statements import GPU, guarded
+from ..tir_gen.builder import Code, find_walk, i64, is_walk, tree_of
+from ..tir_gen.row_coding.coders import row_pitch
+from .ir import GPU, guarded
 from .write_nest import KIND, NAME, value_of, with_body
 
 CACHE = "tvm_forest.cache"
@@ -152,20 +153,6 @@ def in_blocks(body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx
     if isinstance(body, tirx.For) and str(body.annotations.get(GPU, "")).startswith("grid"):
         return with_body(body, in_blocks(body.body, change))
     return change(body)
-
-
-WORD = 4
-"""Bytes of a bank of shared memory."""
-
-
-def row_pitch(columns: int, dtype: str) -> int:
-    """Return the distance of rows in shared memory, in elements.
-
-    An odd number of words: so threads that read one column of neighbouring rows meet in no bank.
-    """
-    item = tvm.DataType(dtype).itemsize
-    word = max(item, WORD)
-    return (-(-columns * item // word) | 1) * word // item
 
 
 def on_gpu(sch: Schedule) -> bool:

@@ -26,16 +26,16 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..layouts.representation import Representation
 from ..schedule import Schedule
 from ..schedule_prims.devices import MOST_SHARED
-from ..tir_gen.representation import Representation
+from ..tir_gen.builder import Code, i64, tree_of
+from ..tir_gen.row_coding.coders import RowCoder, coder_of
+from ..tir_gen.walks.node_test import Decide
+from ..tir_gen.walks.vectors import Vectors
 from .cache_near import CACHE, in_blocks, on_gpu, reach, redirect_walks, walks_of
-from .code import Code, i64, tree_of
-from .decide import Decide
-from .fuse_parallel import is_parallel
+from .cpu.fuse_parallel import is_parallel
 from .lower_walks import FORM
-from .row_codes import RowCoder, coder_of
-from .vectors import Vectors
 from .write_nest import KIND, with_body
 
 

@@ -25,7 +25,7 @@ from tvm import tirx
 
 from ..forest.rules import ZERO
 from ..tir_gen import ops
-from .code import Code, i64
+from ..tir_gen.builder import Code, i64
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerLinear")

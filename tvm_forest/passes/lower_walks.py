@@ -32,18 +32,18 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..layouts.levels import ROWS, TREES
+from ..layouts.representation import Representation, TreeAccess
+from ..layouts.row_codes.planes import WORD
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen import ops
-from ..tir_gen.planes import WORD
-from ..tir_gen.rep_levels import ROWS, TREES
-from ..tir_gen.representation import Representation, TreeAccess
-from .bit_walk import BitWalk
-from .code import Code, find_walk, i64, is_walk, tree_of
-from .decide import Decide
-from .permute_walk import PermuteWalk
-from .statements import mentions
-from .vector_walk import Lanes, emit_hop, needs_holding, resting
-from .vectors import Vectors
+from ..tir_gen.builder import Code, find_walk, i64, is_walk, tree_of
+from ..tir_gen.walks.bits import BitWalk
+from ..tir_gen.walks.lanes import Lanes, emit_hop, needs_holding, resting
+from ..tir_gen.walks.node_test import Decide
+from ..tir_gen.walks.permutes import PermuteWalk
+from ..tir_gen.walks.vectors import Vectors
+from .ir import mentions
 from .write_nest import KIND, with_body
 
 INTERLEAVE = "tvm_forest.interleave"

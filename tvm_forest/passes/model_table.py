@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-from .code import i64
-from .statements import sequence
+from ..tir_gen.builder import i64
+from .ir import sequence
 
 MODEL = "tvm_forest.model"
 """Attribute of a function: how many of its parameters, behind the rows, are arrays of the model."""

@@ -33,9 +33,9 @@ from tvm import tirx
 from ..nest import paths
 from ..schedule import Schedule
 from ..tir_gen import ops
-from .code import Code, find_walk, i64
-from .fuse_parallel import is_parallel
-from .statements import GPU, replaced
+from ..tir_gen.builder import Code, find_walk, i64
+from .cpu.fuse_parallel import is_parallel
+from .ir import GPU, replaced
 from .write_nest import value_of, with_body
 
 MARK = "tvm_forest."

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from .fuse_parallel import is_parallel
+from .cpu.fuse_parallel import is_parallel
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.TightenGuards")

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from ..errors import ScheduleError
 from ..schedule import Schedule
 
+PARALLEL = "_parallel"
+"""Suffix of the functions that use threads; those without it run on the caller's thread."""
+
 Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
 

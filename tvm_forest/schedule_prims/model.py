@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..forest_passes import ordering, padding, tiling
+from ..forest.rewrites import ordering, padding, tiling
 from ..schedule import DIRECTIVES, Schedule, Step
 from .directive import directive, refuse
 from .memory import TILED

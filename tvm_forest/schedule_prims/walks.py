@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest_passes.leaf_hits import peel_depths
+from ..forest.hits import peel_depths
 from ..nest import Loop, walk_loops
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse

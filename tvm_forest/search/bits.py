@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Forest
-from ..forest_passes.slicing import is_listed, leaves_of_trees
+from ..layouts.selection_limits import is_listed, leaves_of_trees
 from ..schedule import Schedule
 from .nanoseconds import Nanoseconds, nanoseconds_of
 

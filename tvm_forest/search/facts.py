@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Forest
-from ..forest_passes.levels import excess
-from ..forest_passes.plain import plain
+from ..forest.rewrites.canonical_form import plain
+from ..layouts.level_limits import excess
 from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import bits, heuristic

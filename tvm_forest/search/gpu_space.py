@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..forest_passes.plain import plain
+from ..forest.rewrites.canonical_form import plain
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..target import Target

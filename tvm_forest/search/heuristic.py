@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Forest
-from ..forest_passes.levels import REGISTER, excess, widest_level
-from ..forest_passes.plain import plain
+from ..forest.rewrites.canonical_form import plain
+from ..layouts.level_limits import REGISTER, excess, widest_level
 from ..schedule import Schedule
 from ..schedule_prims.batches import by_batch, walked
 from ..schedule_prims.memory import LEVELS, WALKED

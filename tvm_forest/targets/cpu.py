@@ -11,8 +11,8 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
+from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
-from ..passes.share_blocks import DropTwins, ShareBlocks
 from ..target import Target
 from ..threads.pool import SET_LAUNCHER, launcher_setter
 

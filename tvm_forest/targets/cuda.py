@@ -20,11 +20,11 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..kernels import cuda_compiler
-from ..kernels.cuda import CudaDriver
-from ..kernels.library import Backend, KernelLibrary
-from ..kernels.plan import Plan
-from ..passes.launch_plan import split_kernels
+from ..gpu_runtime import cuda_compiler
+from ..gpu_runtime.cuda import CudaDriver
+from ..gpu_runtime.library import Backend, KernelLibrary
+from ..gpu_runtime.plan import Plan
+from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 
 KIND = "cuda"

@@ -19,10 +19,9 @@ from weakref import WeakKeyDictionary
 import tvm
 from tvm.support import cc
 
-from ..kernels.library import KernelLibrary
-from ..runtime import Library
+from ..gpu_runtime.library import KernelLibrary
 from ..target import Target
-from . import cpu, cuda, opencl, rocm
+from . import Library, cpu, cuda, opencl, rocm
 
 INTERFACE = 2
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.

@@ -15,9 +15,9 @@ import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
-from ..kernels.library import Backend, KernelLibrary
-from ..kernels.plan import Plan
-from ..passes.launch_plan import split_kernels
+from ..gpu_runtime.library import Backend, KernelLibrary
+from ..gpu_runtime.plan import Plan
+from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 
 KIND = "opencl"

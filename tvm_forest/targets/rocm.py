@@ -27,10 +27,10 @@ import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
-from ..kernels import code_object
-from ..kernels.hip import HipDriver
-from ..kernels.library import Backend, KernelLibrary
-from ..passes.launch_plan import split_kernels
+from ..gpu_runtime import code_object
+from ..gpu_runtime.hip import HipDriver
+from ..gpu_runtime.library import Backend, KernelLibrary
+from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from . import amdgpu
 

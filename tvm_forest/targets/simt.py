@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tvm
 
-from ..passes.run_threads import run_threads
+from ..passes.gpu.run_threads import run_threads
 from ..target import Target
 from . import cpu
 

@@ -27,12 +27,17 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
+from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_finish
-from .representation import BufferSpec, Expr, Representation
 
 Output = Literal["predict", "per_tree", "apply"]
+
+SUMS: Output = "predict"
+OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
+"""What is asked for seldom, and so compiled when it is asked for first."""
+OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 
 
 def result_names(forest: Forest) -> tuple[str, ...]:

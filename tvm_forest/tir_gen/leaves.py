@@ -22,8 +22,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.linear import linear_fields
-from .representation import BufferSpec
+from ..forest.linear_leaves import linear_fields
+from ..layouts.representation import BufferSpec
 
 MOST_IN_FLOAT32 = 1 << 24
 """Whole numbers from 0 on that float32 holds exactly."""

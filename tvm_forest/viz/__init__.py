@@ -16,16 +16,16 @@ import numpy as np
 from .. import frontends
 from ..errors import InputError
 from ..forest import Array, Forest
-from ..forest.linear import linear_fields
-from ..forest_passes.leaf_hits import node_hits
-from ..forest_passes.ordering import take_trees
-from ..forest_passes.plain import plain
-from ..profile import Profile
+from ..forest.hits import node_hits
+from ..forest.linear_leaves import linear_fields
+from ..forest.profile import Profile
+from ..forest.rewrites.canonical_form import plain
+from ..forest.rewrites.ordering import take_trees
 from ..schedule import Schedule
 from .picture import LETTER, LINE, SIZE, Picture
 
 if TYPE_CHECKING:
-    from ..lower import Packed
+    from ..compiler import Packed
 
 __all__ = ["Picture", "footprint", "layout", "tree"]
 
@@ -184,7 +184,7 @@ def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) ->
 
 
 def _pack(model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None) -> Packed:
-    from ..lower import pack
+    from ..compiler import pack
 
     forest = _load(model, profile)
     if tree is not None:

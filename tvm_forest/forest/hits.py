@@ -1,0 +1,103 @@
+"""What a leaf profile says about the trees of a forest.
+
+takes: Forest with `hits`; gives: rows of every node, skewed trees, peel depths, expected hops.
+
+Trees are skewed if few of their leaves receive most of the rows (Treebeard's draft on probability
+tiling). All numbers of rows are integers, so nothing here depends on rounding but the shares.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ScheduleError
+from . import Array, Forest
+from .edges import children, levels
+
+
+def need_hits(forest: Forest, where: str) -> Array:
+    """Return the hits of a forest.
+
+    Args:
+        where: directive, argument and value, such as "tile_nodes: argument 'how': 'optimal'".
+
+    Raises:
+        ScheduleError: the forest carries no leaf profile.
+    """
+    if forest.hits is None:
+        raise ScheduleError(f"{where} needs a leaf profile; give one with build(profile=...)")
+    return forest.hits
+
+
+def node_hits(forest: Forest, where: str = "node_hits: argument 'forest'") -> Array:
+    """Return int64 (N,), how many rows of the profile came through each node."""
+    rows = need_hits(forest, where).astype(np.int64)
+    left, right = children(forest)
+    for nodes in reversed(levels(forest)):
+        inner = nodes[left[nodes] >= 0]
+        rows[inner] = rows[left[inner]] + rows[right[inner]]
+    return rows
+
+
+def skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Array:
+    """Return bool (T,), trees in which the likeliest leaves get more than a share of the rows.
+
+    Args:
+        leaves: share of a tree's leaves, rounded down to a number of leaves, which may be 0.
+        rows: share of the rows that must be exceeded.
+
+    Raises:
+        ScheduleError: the forest carries no leaf profile.
+    """
+    hits = need_hits(forest, "skewed_trees: argument 'forest': a forest without hits")
+    leaf = np.flatnonzero(forest.is_leaf)
+    counts = np.bincount(forest.node_tree[leaf], minlength=forest.n_trees)
+    return skewed(hits[leaf], counts, leaves, rows)
+
+
+def skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
+    """Do what `skewed_trees` does for bare lists.
+
+    Args:
+        hits: int64 (L,), rows of each leaf, tree by tree.
+        counts: int (T,), leaves of each tree.
+    """
+    n_trees = len(counts)
+    tree = np.repeat(np.arange(n_trees), counts)
+    rank = np.arange(len(hits)) - np.repeat(np.cumsum(counts) - counts, counts)
+    likeliest = hits[np.lexsort((-hits, tree))]
+    top = np.where(rank < np.floor(leaves * counts)[tree], likeliest, 0)
+    return _sums(tree, top, n_trees) > rows * _sums(tree, hits, n_trees)
+
+
+def peel_depths(forest: Forest, rows: float = 0.9) -> Array:
+    """Return int32 (T,), how many hops bring at least a share of the rows to their leaves.
+
+    Hops are tiles where the forest has tiles. A tree that no row came to has its own depth.
+
+    Raises:
+        ScheduleError: the forest carries no leaf profile.
+    """
+    hits = need_hits(forest, "peel_depths: argument 'forest': a forest without hits")
+    width = int(forest.depths.max(initial=0)) + 1
+    leaf = np.flatnonzero(forest.is_leaf)
+    cell = forest.node_tree[leaf] * width + forest.hop_depth[leaf]
+    arrived = _sums(cell, hits[leaf], forest.n_trees * width).reshape(-1, width).cumsum(axis=1)
+    total = arrived[:, -1:]
+    peel = np.argmax(arrived >= rows * total, axis=1)
+    return np.where(total[:, 0] > 0, peel, forest.depths).astype(np.int32)
+
+
+def mean_hops(forest: Forest) -> float:
+    """Return the expected number of nodes, or tiles, that a row visits in a tree.
+
+    Raises:
+        ScheduleError: the forest carries no leaf profile.
+    """
+    hits = need_hits(forest, "mean_hops: argument 'forest': a forest without hits")
+    return float(hits @ forest.hop_depth.astype(np.int64)) / max(1, int(hits.sum()))
+
+
+def _sums(cell: Array, numbers: Array, n_cells: int) -> Array:
+    """Sum integers below 2**53 by cell, exactly."""
+    return np.bincount(cell, weights=numbers, minlength=n_cells).astype(np.int64)

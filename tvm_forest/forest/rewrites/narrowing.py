@@ -1,0 +1,28 @@
+"""Thresholds in the dtype of the rows.
+
+takes: Forest; gives: Forest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .. import Forest
+
+
+def narrow_thresholds(forest: Forest) -> Forest:
+    """Round float64 thresholds to float32 where rows are float32; no row goes another way.
+
+    A number of float32 is `<=` a threshold if it is `<=` the largest float32 that is not above the
+    threshold, and `<` one if it is `<` the smallest that is not below.
+    """
+    if forest.row_dtype != "float32" or forest.threshold.dtype == np.float32:
+        return forest
+    down = forest.comparison == "<="
+    with np.errstate(over="ignore", under="ignore"):
+        near = forest.threshold.astype(np.float32)
+        beyond = near > forest.threshold if down else near < forest.threshold
+        moved = np.nextafter(near, np.float32(-np.inf if down else np.inf))
+    return replace(forest, threshold=np.where(beyond, moved, near))

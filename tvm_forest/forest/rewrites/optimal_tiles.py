@@ -1,0 +1,67 @@
+"""The tiling with the least expected number of tiles, by dynamic programming.
+
+takes: Forest, rows of each node; gives: the root of each node's tile.
+
+Let C(v) be the least cost below node v if a tile begins there, in rows times tiles, and g(v, k) the
+least cost below v if exactly k >= 1 nodes of a tile that reaches v lie at and below v:
+
+    g(leaf, 0) = 0            g(v, 0) = C(v)
+    g(v, k) = min over a + b = k - 1 of g(left, a) + g(right, b)
+    C(v) = rows(v) + g(v, min(size, inner nodes at and below v))
+
+The formula of the cost is from Treebeard's draft on probability tiling. A tile as large as possible
+never costs more, so the tiles are maximal. Costs are integers. Among equal costs the most even
+split is taken, and of two such the one with more nodes on the left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import Array, Forest
+from ..edges import children, levels
+
+NEVER = 1 << 60
+"""Cost of what cannot be; the sum of two is still an int64."""
+
+
+def optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
+    """Return int64 (N,), the root of each node's tile among all nodes; a leaf is its own.
+
+    Args:
+        size: most nodes of a tile.
+        rows: int64 (N,), rows that come through each node.
+    """
+    left, right = children(forest)
+    inner = [nodes[left[nodes] >= 0] for nodes in levels(forest)]
+    below = np.zeros(forest.n_nodes, np.int64)  # inner nodes at and below, up to size
+    to_left = np.zeros((forest.n_nodes, size + 1), np.int8)
+    cost = np.full((forest.n_nodes, size + 1), NEVER)
+    cost[:, 0] = 0
+    for nodes in reversed(inner):
+        below[nodes] = np.minimum(size, 1 + below[left[nodes]] + below[right[nodes]])
+        cost[nodes, 1:], to_left[nodes, 1:] = _cheapest(cost[left[nodes]], cost[right[nodes]])
+        cost[nodes, 0] = rows[nodes] + cost[nodes, below[nodes]]
+    tile = np.arange(forest.n_nodes)
+    share = below.copy()  # nodes of its tile that lie at and below a node
+    for nodes in inner:
+        on_left = to_left[nodes, share[nodes]].astype(np.int64)
+        for child, count in ((left[nodes], on_left), (right[nodes], share[nodes] - 1 - on_left)):
+            joins = count > 0
+            share[child[joins]] = count[joins]
+            tile[child[joins]] = tile[nodes[joins]]
+    return tile
+
+
+def _cheapest(left: Array, right: Array) -> tuple[Array, Array]:
+    """Return the costs g(v, 1..size), (M, size), and how many nodes each puts on the left."""
+    size = left.shape[1] - 1
+    best = np.full((len(left), size), NEVER)
+    on_left = np.zeros((len(left), size), np.int8)
+    for rest in range(size):
+        for count in sorted(range(rest + 1), key=lambda a: (abs(2 * a - rest), -a)):
+            cost = left[:, count] + right[:, rest - count]
+            better = cost < best[:, rest]
+            best[better, rest] = cost[better]
+            on_left[better, rest] = count
+    return best, on_left

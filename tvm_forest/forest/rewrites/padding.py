@@ -1,0 +1,175 @@
+"""Add dummy nodes above leaves: to fill tiles, and to bring leaves to one depth.
+
+takes: Forest; gives: Forest with more nodes and the same predictions.
+
+A dummy takes the place of a leaf and tests feature 0; below it are two copies of the leaf, so it
+does not matter which way a row goes. The copies carry the leaf's value and number in the model; the
+left one keeps its hits. New nodes come last in their tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import BuildError, ScheduleError
+from .. import Array, Forest
+from ..edges import children
+from .tile_rules import check_tiling, tile_roots
+
+MOST_NODES = 1 << 25
+"""Nodes of the largest padded forest: padding one leaf by d hops makes (size + 1)**d of it."""
+
+
+def fill_tiles(forest: Forest) -> Forest:
+    """Give every tile of inner nodes exactly `tile_size` nodes.
+
+    Dummies are put above leaf children in level order, left ones first (Treebeard's tile padding).
+
+    Args:
+        forest: without tiles it is returned as it is.
+
+    Raises:
+        ScheduleError: the tiles are not valid (see `check_tiling`).
+    """
+    check_tiling(forest)
+    if forest.tile is None:
+        return forest
+    growth = _Growth(forest)
+    inner = ~forest.is_leaf
+    count = np.bincount(growth.tile[inner], minlength=forest.n_nodes)
+    small = np.flatnonzero((count > 0) & (count < forest.tile_size))
+    growth.fill(small, count[small])
+    return growth.forest() if small.size else forest
+
+
+def pad_trees(forest: Forest, to: str = "tree") -> Forest:
+    """Bring all leaves to the same number of hops, so that no walk needs a test for leaves.
+
+    A shallow leaf becomes a dummy node, or a dummy tile, above equal leaves, as often as needed.
+
+    Args:
+        to: "tree" for the depth of each tree, "forest" for that of the deepest.
+
+    Raises:
+        ScheduleError: `to` is unknown.
+        BuildError: the forest would have more than 2**25 nodes.
+    """
+    if to not in ("tree", "forest"):
+        raise ScheduleError(f"pad_trees: argument 'to': {to!r} is unknown; use 'tree' or 'forest'")
+    goal = (
+        forest.depths if to == "tree" else np.full_like(forest.depths, forest.depths.max(initial=0))
+    )
+    if np.all(forest.shallowest == goal):
+        return forest
+    forest = fill_tiles(forest)  # nothing may stand below a tile that is not full
+    missing = np.where(forest.is_leaf, goal[forest.node_tree] - forest.hop_depth, 0)
+    _check_growth(forest, missing)
+    growth = _Growth(forest)
+    for hops in range(int(missing.max(initial=0))):
+        short = np.flatnonzero((growth.left < 0) & (missing[growth.source] > hops))
+        growth.split(short, short)
+        growth.fill(short, np.ones(len(short), np.int64))
+    return growth.forest()
+
+
+def _check_growth(forest: Forest, missing: Array) -> None:
+    with np.errstate(over="ignore"):
+        added = 2 * ((forest.tile_size + 1.0) ** missing - 1)
+    sizes = np.bincount(forest.node_tree, weights=1 + added, minlength=forest.n_trees)
+    if sizes.sum() > MOST_NODES:
+        tree = int(np.argmax(sizes))
+        raise BuildError(
+            f"pad_trees: argument 'forest': all trees together would have {sizes.sum():.3g} nodes, "
+            f"tree {tree} alone {sizes[tree]:.3g}, at most {MOST_NODES} are allowed; use a layout "
+            "that stores its children, or smaller tiles"
+        )
+
+
+class _Growth:
+    """A forest to which dummies are added, with nodes numbered in the order of their making.
+
+    Attributes:
+        source: int64, node of the forest that each node was or was copied from.
+        left, right: int64, children, -1 at leaves.
+        tile: int64, root of each node's tile.
+        hits: int64, rows of each leaf.
+    """
+
+    def __init__(self, start: Forest) -> None:
+        self.start = start
+        self.source = np.arange(start.n_nodes)
+        self.left, self.right = children(start)
+        self.tile = tile_roots(start).copy()
+        self.hits = (
+            np.zeros(start.n_nodes, np.int64) if start.hits is None else start.hits.astype(np.int64)
+        )
+
+    def split(self, leaves: Array, tile: Array) -> None:
+        """Turn leaves into dummies of the given tiles, with two copies each below."""
+        count, begin = len(leaves), len(self.source)
+        copies = begin + np.arange(2 * count)
+        none = np.full(2 * count, -1)
+        self.left[leaves], self.right[leaves] = copies[:count], copies[count:]
+        self.tile[leaves] = tile
+        self.source = np.concatenate([self.source, np.tile(self.source[leaves], 2)])
+        self.left = np.concatenate([self.left, none])
+        self.right = np.concatenate([self.right, none])
+        self.tile = np.concatenate([self.tile, copies])
+        self.hits = np.concatenate([self.hits, self.hits[leaves], np.zeros(count, np.int64)])
+        self.hits[leaves] = 0
+
+    def fill(self, root: Array, count: Array) -> None:
+        """Add dummies to tiles of `count` nodes, breadth first, until they are full."""
+        size = self.start.tile_size
+        missing = size - count
+        queue = np.full((len(root), 2 * size + 1), -1)
+        queue[:, 0] = root
+        end = np.ones(len(root), np.int64)
+        for slot in range(size - 1):
+            node = queue[:, slot]
+            for side in ("left", "right"):
+                child = getattr(self, side)[node]
+                inside = self.tile[child] == root
+                dummy = ~inside & (missing > 0) & (self.left[child] < 0)
+                self.split(child[dummy], root[dummy])
+                missing[dummy] -= 1
+                queued = np.flatnonzero(inside | dummy)
+                queue[queued, end[queued]] = child[queued]
+                end[queued] += 1
+
+    def forest(self) -> Forest:
+        """Return the forest, with the nodes of each tree together."""
+        start, tree = self.start, self.start.node_tree[self.source]
+        order = np.argsort(tree, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        offset = np.concatenate([[0], np.cumsum(np.bincount(tree, minlength=start.n_trees))])
+        source, base = self.source[order], offset[tree[order]]
+        dummy = start.is_leaf[source] & (self.left[order] >= 0)
+
+        def taken(field: Array) -> Array:
+            new = field[source]
+            new[dummy] = 0
+            return new
+
+        def within(link: Array) -> Array:
+            return np.where(link[order] < 0, -1, place[link[order]] - base).astype(np.int32)
+
+        return replace(
+            start,
+            tree_offset=offset,
+            feature=taken(start.feature),
+            threshold=taken(start.threshold),
+            left=within(self.left),
+            right=within(self.right),
+            default_left=taken(start.default_left),
+            leaf_value=taken(start.leaf_value),
+            node_id=start.node_id[source],
+            tile=None if start.tile is None else within(self.tile),
+            hits=None if start.hits is None else self.hits[order],
+            leaf_const=None if start.leaf_const is None else taken(start.leaf_const),
+            leaf_terms=None if start.leaf_terms is None else taken(start.leaf_terms),
+            categories={int(place[node]): codes for node, codes in start.categories.items()},
+        )

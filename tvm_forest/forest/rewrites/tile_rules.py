@@ -1,0 +1,68 @@
+"""What makes a tiling valid.
+
+takes: Forest with any tile numbers; gives: a refusal, or the root of each tile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ScheduleError
+from .. import Array, Forest
+from ..edges import parents
+
+
+def check_tiling(forest: Forest) -> None:
+    """Check a tiling with any tile numbers against the six rules of Treebeard's draft.
+
+    Tiles cover all nodes; they are disjoint, as a node has one number and each tree its own tiles;
+    they have at most `tile_size` nodes; a leaf is alone; a smaller tile has no inner child outside;
+    they are connected.
+
+    Raises:
+        ScheduleError: names the first violated rule, a tree, and a node of it.
+    """
+    if forest.tile is None:
+        return
+    tile, tree = forest.tile.astype(np.int64), forest.node_tree
+    _refuse(forest, tile < 0, "1 (cover)", "a node has the tile number {tile}")
+    key = tree * (int(tile.max(initial=0)) + 1) + tile
+    _, own, counts = np.unique(key, return_inverse=True, return_counts=True)
+    size = counts[own]
+    many = f"tile {{tile}} has {{size}} nodes, at most {forest.tile_size} are allowed"
+    _refuse(forest, size > forest.tile_size, "3 (size)", many, size)
+    shared = forest.is_leaf & (size > 1)
+    _refuse(forest, shared, "4 (leaf)", "a leaf shares tile {tile}; {size} nodes are in it", size)
+    parent = parents(forest)
+    top = (parent < 0) | (key[parent] != key)
+    open_end = top & (parent >= 0) & ~forest.is_leaf & (size[parent] < forest.tile_size)
+    small = f"tile {{tile}} begins below a tile of {{size}} nodes, fewer than {forest.tile_size}"
+    _refuse(forest, open_end, "5 (maximal)", small, size[parent])
+    apart = top & (tile_roots(forest) != np.arange(len(tile)))
+    _refuse(forest, apart, "6 (connected)", "no path inside tile {tile} leads to the rest of it")
+
+
+def tile_roots(forest: Forest) -> Array:
+    """Return int64 (N,), the root of each node's tile, numbered through the whole forest."""
+    if forest.tile is None:
+        return np.arange(forest.n_nodes)
+    tile = forest.tile.astype(np.int64)
+    key = forest.node_tree * (int(tile.max(initial=0)) + 1) + tile
+    parent = parents(forest)
+    root = np.flatnonzero((parent < 0) | (key[parent] != key))
+    root = root[np.argsort(key[root], kind="stable")]
+    return root[np.searchsorted(key[root], key)]
+
+
+def _refuse(forest: Forest, wrong: Array, rule: str, what: str, size: Array | None = None) -> None:
+    if not wrong.any():
+        return
+    node = int(np.argmax(wrong))
+    tree = int(forest.node_tree[node])
+    assert forest.tile is not None, "only tilings are checked"
+    text = what.format(tile=forest.tile[node], size=0 if size is None else size[node])
+    raise ScheduleError(
+        f"check_tiling: argument 'forest': tree {tree}, node "
+        f"{node - int(forest.tree_offset[tree])} breaks rule {rule}: {text}; "
+        "let tile_nodes choose the tiles"
+    )

@@ -1,0 +1,142 @@
+"""The tiles of a forest as layouts store them.
+
+takes: Forest whose tiles are full; gives: TileTable.
+
+The shape of a tile is a number of 2 bits a node: is its left child inside, is its right child
+inside? Only shapes that occur are kept. The look-up table tells which child an outcome leads to;
+bit i of an outcome is node i of the tile in level order, 1 for left, so the table of the complete
+tile of three nodes is 3 1 3 0 2 1 2 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import ScheduleError
+from .. import Array, Forest
+from ..edges import children
+from .ordering import level_order
+from .tile_rules import tile_roots
+
+
+@dataclass(frozen=True, eq=False)
+class TileTable:
+    """M tiles of n nodes, by tree and by level order of their roots; S shapes; T trees; N nodes.
+
+    Nodes are numbered through the whole forest.
+
+    Attributes:
+        members: int64 (M, n), nodes of each tile in level order.
+        tree: int64 (M,), tree of each tile.
+        shape: int32 (M,), shape of each tile, numbered in the order of first use.
+        lut: uint8 (S, 2**n), child that an outcome leads to.
+        children: int64 (M, n + 1), leaves and roots of tiles below, numbered from left to right
+            whatever their level.
+        root: int64 (T,), first tile of each tree, -1 if the tree is a single leaf.
+        tile_of: int64 (N,), tile of each inner node, -1 at leaves.
+    """
+
+    members: Array
+    tree: Array
+    shape: Array
+    lut: Array
+    children: Array
+    root: Array
+    tile_of: Array
+
+
+def tile_table(forest: Forest) -> TileTable:
+    """List the tiles of a forest.
+
+    Args:
+        forest: its tiles have `tile_size` nodes each (see `fill_tiles`); without tiles, every inner
+            node is one.
+
+    Raises:
+        ScheduleError: a tile has too few nodes or too many.
+    """
+    members = _members(forest)
+    n_tiles, size = members.shape
+    tile_of = np.full(forest.n_nodes, -1)
+    tile_of[members.ravel()] = np.repeat(np.arange(n_tiles), size)
+    sides = np.stack(children(forest), axis=1)[members]
+    inside = tile_of[sides] == np.arange(n_tiles)[:, None, None]
+    key = inside.reshape(n_tiles, 2 * size) @ (1 << np.arange(2 * size))
+    _, first, shape = np.unique(key, return_index=True, return_inverse=True)
+    by_use = np.argsort(first)
+    rank = np.argsort(by_use)
+    step = _steps(inside[first[by_use]])
+    shape = rank[shape]
+    below = np.full((n_tiles, 2 * size + 1), -1)
+    flat = (n_tiles, 2 * size)
+    np.put_along_axis(below, step[shape].reshape(flat), sides.reshape(flat), axis=1)
+    return TileTable(
+        members=members,
+        tree=forest.node_tree[members[:, 0]],
+        shape=shape.astype(np.int32),
+        lut=_look_up(step),
+        children=below[:, size:],
+        root=tile_of[forest.tree_offset[:-1]],
+        tile_of=tile_of,
+    )
+
+
+def _members(forest: Forest) -> Array:
+    """Return int64 (M, n), the nodes of all tiles, which must be full."""
+    size = forest.tile_size
+    order, place = level_order(forest)
+    inner = order[~forest.is_leaf[order]]
+    root = tile_roots(forest)[inner]
+    inner = inner[np.argsort(place[root], kind="stable")]
+    count = np.bincount(root, minlength=forest.n_nodes)
+    wrong = (count > 0) & (count != size)
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        tree = int(forest.node_tree[node])
+        raise ScheduleError(
+            f"tile_table: argument 'forest': the tile at node {node - forest.tree_offset[tree]} of "
+            f"tree {tree} has {count[node]} nodes, expected {size}; call fill_tiles first"
+        )
+    return inner.reshape(-1, size)
+
+
+def _steps(inside: Array) -> Array:
+    """Say where each side of each node leads: below n to a node of the tile, else to child + n.
+
+    Args:
+        inside: bool (S, n, 2), whether the left and the right child are in the tile.
+
+    Returns:
+        int64 (S, n, 2).
+    """
+    n_shapes, size, _ = inside.shape
+    # Nodes are in level order, so the k-th side that stays inside leads to node k.
+    node = inside.reshape(n_shapes, 2 * size).cumsum(axis=1).reshape(inside.shape)
+    every = np.arange(n_shapes)
+    exits = np.ones((n_shapes, size, 2), np.int64)  # ways out of the tile at and below each side
+    for slot in reversed(range(size)):
+        below = exits[every[:, None], np.minimum(node[:, slot], size - 1)].sum(axis=2)
+        exits[:, slot] = np.where(inside[:, slot], below, 1)
+    first = np.zeros((n_shapes, size + 1), np.int64)  # number of the leftmost way out of a node
+    step = np.empty((n_shapes, size, 2), np.int64)
+    for slot in range(size):
+        leftmost = first[:, slot, None] + [0, 1] * exits[:, slot, :1]
+        step[:, slot] = np.where(inside[:, slot], node[:, slot], size + leftmost)
+        target = np.where(inside[:, slot], node[:, slot], size)
+        first[every[:, None], target] = leftmost
+    return step
+
+
+def _look_up(step: Array) -> Array:
+    """Walk all shapes with all outcomes at once; return uint8 (S, 2**n)."""
+    n_shapes, size, _ = step.shape
+    outcome = np.arange(1 << size)
+    shape = np.arange(n_shapes)[:, None]
+    at = np.zeros((n_shapes, 1 << size), np.int64)
+    for _ in range(size):
+        slot = np.minimum(at, size - 1)
+        right = 1 - (outcome >> slot & 1)
+        at = np.where(at < size, step[shape, slot, right], at)
+    return (at - size).astype(np.uint8)

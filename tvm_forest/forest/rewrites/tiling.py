@@ -1,0 +1,146 @@
+"""Group nodes into tiles that are evaluated together.
+
+takes: Forest; gives: Forest with `tile` and `tile_size`, the same nodes and predictions.
+
+The number of a tile is the number, within its tree, of its root; a leaf is alone in its tile.
+Uniform tiles make all paths short alike, the others those that a leaf profile calls likely.
+Definitions are those of Treebeard's drafts on tiling and on probability tiling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import ScheduleError
+from .. import Array, Forest
+from ..edges import children
+from ..hits import node_hits, skewed_trees
+from .optimal_tiles import optimal_tiles
+from .ordering import level_order
+from .padding import fill_tiles
+from .tile_table import tile_table
+
+WAYS = ("uniform", "probability", "hybrid", "optimal")
+MOST_NODES = 8
+"""Nodes of the largest tile: the look-up table of one shape of 16 nodes has 65,536 bytes."""
+
+TABLE_BYTES = 16384
+"""Look-up table that leaves room for rows and nodes in an L1 cache of 32 KB or more."""
+
+DEFAULT_GATE = (0.05, 0.9)
+LIKELY_ROOT = 5
+"""Hybrid tiling is greedy where one row of a tree in so many, or more, comes to a tile's root."""
+
+
+def tile_nodes(
+    forest: Forest, size: int, how: str = "uniform", gate: Sequence[float] | None = None
+) -> Forest:
+    """Group the inner nodes of every tree into tiles; tiles that are there are replaced.
+
+    Args:
+        forest: model; every `how` but "uniform" needs its `hits`.
+        size: most nodes of a tile, 1 to 8; 1 takes the tiles away.
+        how: "uniform", breadth first from the root of each tile; "probability", always the
+            likeliest node beside the tile, level order among equals; "hybrid", the same for tiles
+            whose root sees a fifth of the tree's rows, uniform below; "optimal", the least expected
+            number of tiles.
+        gate: (leaves, rows): trees that are not skewed in this sense (see `skewed_trees`) are
+            tiled uniformly. With None all trees are tiled as `how` says, but if their look-up table
+            would exceed 16,384 bytes the gate is (0.05, 0.9).
+
+    Raises:
+        ScheduleError: an argument is out of range or unknown, or the forest has no leaf profile.
+    """
+    wrong = problem(size, how, gate)
+    if wrong is not None:
+        raise ScheduleError(f"tile_nodes: {wrong}")
+    if size == 1:
+        return replace(forest, tile=None, tile_size=1)
+    if how == "uniform":
+        return _tiled(forest, size, _grown_tiles(forest, size, np.zeros(forest.n_nodes, np.int64)))
+    rows = node_hits(forest, f"tile_nodes: argument 'how': {how!r}")
+    if how == "optimal":
+        tile = optimal_tiles(forest, size, rows)
+    else:
+        tile = _grown_tiles(forest, size, rows, hybrid=how == "hybrid")
+    tiled = _tiled(forest, size, tile)
+    if gate is None and _fits(tiled):
+        return tiled
+    skewed = skewed_trees(forest, *(gate or DEFAULT_GATE))
+    if skewed.all():
+        return tiled
+    uniform = _grown_tiles(forest, size, np.zeros_like(rows))
+    return _tiled(forest, size, np.where(skewed[forest.node_tree], tile, uniform))
+
+
+def _fits(tiled: Forest) -> bool:
+    """Whether the look-up table is small; all shapes up to 6 nodes together are."""
+    size = tiled.tile_size
+    shapes = math.comb(2 * size, size) // (size + 1)
+    return shapes << size <= TABLE_BYTES or (
+        tile_table(fill_tiles(tiled)).lut.nbytes <= TABLE_BYTES
+    )
+
+
+def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
+    """Return what is wrong with the arguments of `tile_nodes`, or None."""
+    is_number = isinstance(size, int) and not isinstance(size, bool)
+    if not is_number or not 1 <= size <= MOST_NODES:
+        what = f"argument 'size': expected 1 to {MOST_NODES} nodes, got {size!r}"
+        return f"{what}; 8 is the widest, 1 means no tiles"
+    if how not in WAYS:
+        return f"argument 'how': {how!r} is unknown; use one of {', '.join(WAYS)}"
+    if gate is None:
+        return None
+    if how == "uniform":
+        what = f"argument 'gate': {gate!r} chooses trees for another tiling than 'uniform'"
+        return f"{what}; leave it out or use one of {', '.join(WAYS[1:])}"
+    is_pair = isinstance(gate, tuple | list) and len(gate) == 2
+    if not is_pair or not all(type(x) in (int, float) and 0 <= x <= 1 for x in gate):
+        what = f"argument 'gate': {gate!r} is no pair of shares from 0 to 1"
+        return f"{what}; give (leaves, rows) such as {DEFAULT_GATE}"
+    return None
+
+
+def _tiled(forest: Forest, size: int, root: Array) -> Forest:
+    """Return the forest with tiles, given the root of each node's tile among all nodes."""
+    tile = root - forest.tree_offset[forest.node_tree]
+    return replace(forest, tile=tile.astype(np.int32), tile_size=int(size))
+
+
+def _grown_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) -> Array:
+    """Grow the tiles of all trees together, one node a tile at a time; return int64 (N,) roots.
+
+    With rows that are all equal, the next node is the first in level order: uniform tiling.
+    """
+    _, place = level_order(forest)
+    left, right = (_inner_only(forest, child) for child in children(forest))
+    tile = np.arange(forest.n_nodes)
+    of_tree = rows[forest.tree_offset[:-1]]
+    root = _inner_only(forest, forest.tree_offset[:-1])
+    root = root[root >= 0]
+    while root.size:
+        uniform = hybrid & (LIKELY_ROOT * rows[root] < of_tree[forest.node_tree[root]])
+        beside = np.full((len(root), size + 1), -1)
+        beside[:, 0], beside[:, 1] = left[root], right[root]
+        for taken in range(1, size):
+            score = np.where(uniform[:, None], 0, rows[beside])
+            score[beside < 0] = -1
+            equals = score == score.max(axis=1, keepdims=True)
+            pick = np.argmin(np.where(equals, place[beside], forest.n_nodes), axis=1)
+            node = np.take_along_axis(beside, pick[:, None], axis=1)[:, 0]
+            grown = np.flatnonzero(node >= 0)
+            node, pick = node[grown], pick[grown]
+            tile[node] = root[grown]
+            beside[grown, pick], beside[grown, taken + 1] = left[node], right[node]
+        root = beside[beside >= 0]
+    return tile
+
+
+def _inner_only(forest: Forest, node: Array) -> Array:
+    """Replace leaves, and what is no node, by -1."""
+    return np.where((node < 0) | forest.is_leaf[node], -1, node)

@@ -1,0 +1,217 @@
+"""What an in-memory layout of the model has to say, and the table of those there are.
+
+takes: Forest; gives: a Representation (how to emit a walk) and arrays (what the walk reads).
+
+A layout is one file `rep_<name>.py`, or one outside the package, that calls `register`;
+`docs/new_layout.md` writes one. Nothing else names a layout: canonical functions take their
+parameters from its buffers, and the walk pass asks a `TreeAccess` for expressions. Emission happens
+after scheduling, so a layout sees the buffers that the schedule left in the walk operator's
+arguments, be they the originals or cached copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ..errors import ScheduleError
+from ..forest import Array, Forest
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
+    from ..layouts.row_codes.planes import PlaneCode
+    from ..layouts.row_codes.ranks import RankCode
+
+Expr = Any  # tirx expression
+Buffers = Mapping[str, "tirx.Var"]
+"""The model's buffers by name, to be read with `tirx.BufferLoad(buffers[name], [index])`."""
+Hold = Callable[[str, Expr], Expr]
+"""Stores a value in a new cell and returns the load of it.
+
+An expression is written out wherever it is used, and TVM simplifies `Not(a < b)` to `b <= a`, wrong
+for NaN. So hold what is used twice, and comparisons of floats that may be negated.
+"""
+
+Columns = dict[str, Array]
+"""What the elements of a buffer hold, for people: name to (elements,) or (elements, k).
+
+Masked entries mean nothing at that place.
+"""
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """One model buffer, a parameter of the compiled functions.
+
+    Attributes:
+        name: name in the TIR and in the arrays.
+        dtype: element type, exactly that of the array.
+        shape: constant shape, exactly that of the array.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NodeTest:
+    """The fields of one node that decide where a row goes, or those of all nodes of a tile.
+
+    Attributes:
+        threshold: expression in the forest's threshold dtype; for a tile a vector, one lane a node.
+        feature: int64 expression; for a tile an int32 vector.
+        default_left: boolean expression, for a tile int32 with bit i for node i; None if no node of
+            the model sends NaN to the left.
+    """
+
+    threshold: Expr
+    feature: Expr
+    default_left: Expr | None
+
+
+class TreeAccess(Protocol):
+    """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
+
+    What the number of a node means, an int64, is the layout's choice, and so is what a step from a
+    leaf does. A leaf may be its own child (`stays`), or no walk steps from one, for every leaf lies
+    `hops` deep (`padded`). Otherwise the walk pass holds a walk that is at its leaf. It takes the
+    step all the same and drops the result, so the loads of `test` and `child` are valid at a leaf,
+    with any feature of the model, or else at the node `rest`, where the walk looks meanwhile. Do
+    not guard a load with `Select`: both sides are evaluated, and TVM simplifies them by what the
+    condition says.
+
+    A layout of tiles sets `tile_size`; its `test` and `child` are about all nodes of a tile, and
+    `member` is the `test` of one of them.
+    """
+
+    root: Expr
+    """The node where a walk begins, int64."""
+
+    hops: Expr
+    """Number of steps after which every row is at its leaf, int32."""
+
+    tile_size: int = 1
+    """Nodes that one hop decides together."""
+
+    stays: ClassVar[bool] = False
+    """Whether a step from a leaf leads to the same leaf."""
+
+    padded: ClassVar[bool] = False
+    """Whether every leaf lies `hops` deep."""
+
+    rest: Expr | None = None
+    """A node that a walk at its leaf may test; None if it may test the leaf."""
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
+
+    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
+        """Load what decides at one node of the tile `node`; for layouts of tiles only."""
+        raise AssertionError("no layout of tiles")
+
+    def child(self, node: Expr, outcome: Expr) -> Expr:
+        """Return the next node, int64.
+
+        `outcome` is held: a boolean, true for left; for a tile an int32, bit i for node i.
+        """
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Return whether the walk may stop, a boolean."""
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Return the value of a leaf, in the forest's dtype; needs the value buffers."""
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Return the leaf's number in the source model, int32; needs the id buffers."""
+
+    def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
+        """Return all cache lines of a tree: how many there are at most, and a load in the i-th.
+
+        One pair for each buffer. Only addresses are used, as with `heads`; [] is correct too.
+        """
+        return []
+
+    def heads(self) -> list[Expr]:
+        """Return loads, plain or of another type, of what a walk reads first: some cache lines.
+
+        Only their addresses are used, to prefetch: they may lie behind the end. [] is correct too.
+        """
+
+
+class Representation(Protocol):
+    """A layout, with the facts of one model that decide the code but not the data."""
+
+    name: ClassVar[str]
+    tile_sizes: ClassVar[Sequence[int]] = (1,)
+    """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
+    walks: ClassVar[str] = "hops"
+    """How trees are walked: "hops", node by node, or as `simdize` calls it: "bits", "permute"."""
+    codes_rows: ClassVar[bool] = False
+    """Whether there is a `row_code` that knows memberships in categories, see `ranks`. Functions of
+    other layouts take these as further columns of the rows."""
+
+    @property
+    def row_code(self) -> RankCode | PlaneCode | None:
+        """How rows are coded before they are walked: what the layout calls `code`.
+
+        None if walks read the rows themselves.
+        """
+        return getattr(self, "code", None)
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+        """Lay a forest out; trees stand in the order `round * C + class`.
+
+        Args:
+            forest: at least one tree, with one value a leaf and no categories; thresholds and leaf
+                values have the same dtype. Vectors and linear leaves are numbers, see `leaves`.
+
+        Returns:
+            the layout, and the array of each buffer by name.
+
+        Raises:
+            BuildError: the layout cannot hold this forest; names the tree and the node.
+        """
+
+    def value_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return what a walk to a leaf value reads."""
+
+    def id_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return what a walk to a leaf number reads."""
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
+        """Return access to the tree number `tree`, an int64; done once for all hops of a walk."""
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Take buffers apart, by name, for pictures; those left out are shown as they are."""
+        return {}
+
+
+REPRESENTATIONS: dict[str, type[Representation]] = {}
+
+
+def register(layout: type[Representation]) -> type[Representation]:
+    """Make a layout known under its name, in place of one of that name; a class decorator."""
+    REPRESENTATIONS[layout.name] = layout
+    return layout
+
+
+def takes_memberships(name: str, forest: Forest) -> bool:
+    """Whether functions of a layout take rows with memberships in categories as columns."""
+    known = REPRESENTATIONS.get(name)  # a saved predictor may be of a layout that is not here
+    return bool(forest.derived) and not (known is not None and known.codes_rows)
+
+
+def find(name: str) -> type[Representation]:
+    """Return the layout of that name.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    if name not in REPRESENTATIONS:
+        known = ", ".join(sorted(REPRESENTATIONS))
+        raise ScheduleError(f"represent_as: argument 'name': no layout {name!r} (have: {known})")
+    return REPRESENTATIONS[name]

@@ -1,0 +1,1 @@
+"""How the values of a row are coded for layouts that compare codes: ranks, bit planes."""

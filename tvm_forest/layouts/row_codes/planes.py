@@ -1,0 +1,128 @@
+"""Planes: the answers of 64 rows to one test of the model, as the bits of a word.
+
+takes: Forest; gives: PlaneCode (how a block of rows becomes planes) and the arrays that this reads.
+
+Nodes that compare the same column (a feature and its default side, see `ranks`) with the same
+threshold ask the same, so there is one plane for each distinct pair: bit r of plane p says whether
+row r passes test p. The tests of a column stand in the order of their thresholds, so a code that is
+at most k passes all tests of its column from the k-th on:
+
+    plane[column_planes[c] + k] = code(x[c]) <= k
+
+A column of up to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
+counts with the comparison that is true for NaN where missing values go to the right. Then a NaN
+reaches all cuts, as it should, but what fills up the last 16 cuts is reached as well, by every
+value. The three numbers of `column_parts` say what is to be taken off: from h, and from l if h is
+the last.
+
+Planes of memberships in sets of categories come last, see `unions`.
+
+The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
+bytes are unpacked, see `position`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...forest import Array, Forest
+from ..representation import BufferSpec, Expr
+from .ranks import WIDTH, RankCode, rank_tests
+from .unions import UnionSizes, unions
+
+WORD = 64
+"""Rows of a word."""
+
+PARTS = ("too_high", "last", "too_low")
+"""What a column's search counts too much in the high part, the last high part, and what it counts
+too much in the low part then."""
+
+
+@dataclass(frozen=True)
+class PlaneCode:
+    """How blocks of rows become planes.
+
+    Attributes:
+        ranks: how their values are coded before.
+        tests: number of planes of tests, at least 1.
+        spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
+            to remember.
+        unions: sizes of what makes planes of sets of categories.
+    """
+
+    ranks: RankCode
+    tests: int
+    spare: int = 2
+    unions: UnionSizes = UnionSizes()
+
+    @property
+    def searched(self) -> int:
+        """Number of planes of columns that are searched; those of sets follow."""
+        return self.tests - self.unions.planes
+
+    def buffers(self) -> tuple[BufferSpec, ...]:
+        """Return those of searches and unions, each column's first plane and the end, and PARTS."""
+        columns = self.ranks.searched
+        return (
+            *self.ranks.buffers(),
+            BufferSpec("column_planes", "int32", (columns + 1,)),
+            BufferSpec("column_parts", "uint8", (max(1, columns), len(PARTS))),
+            *self.unions.buffers(),
+        )
+
+
+class Sliced(NamedTuple):
+    """The tests of a forest.
+
+    Attributes:
+        code: how rows are coded.
+        arrays: what its buffers hold.
+        plane: int64 (N,), the test of each node, 0 at leaves.
+    """
+
+    code: PlaneCode
+    arrays: dict[str, Array]
+    plane: Array
+
+
+def number_tests(forest: Forest, layout: str) -> Sliced:
+    """Number the distinct tests of a forest.
+
+    Raises:
+        BuildError: see `rank_tests`.
+    """
+    ranked = rank_tests(forest, layout)
+    inner = ~forest.is_leaf
+    place = ranked.rank - (forest.comparison == "<")
+    count = np.zeros(ranked.code.columns, np.int64)
+    np.maximum.at(count, ranked.column[inner], place[inner] + 1)
+    first = np.append(0, np.cumsum(count))
+    plane = np.where(inner, first[ranked.column] + place, 0)
+    tests, searched = max(1, int(first[-1])), ranked.code.searched
+    sizes, lists = unions(ranked.asked, count[searched:])
+    count, first = count[:searched], first[: searched + 1]
+    groups = [x for x in ranked.code.groups if not x.asked]
+    left = np.zeros(searched, bool)
+    for start, group in zip((0, *(x.stop for x in groups)), groups, strict=False):
+        left[start : group.stop] = group.missing_left
+    pivots = count // WIDTH
+    parts = np.stack([WIDTH - pivots, pivots, WIDTH - count % WIDTH], axis=1)
+    parts[:, ::2] *= ~left[:, None]
+    parts = np.where(count[:, None] < WIDTH**2, parts, 0).astype(np.uint8)
+    arrays = {
+        "column_planes": first.astype(np.int32),
+        "column_parts": parts if searched else np.zeros((1, len(PARTS)), np.uint8),
+    }
+    code = PlaneCode(ranked.code, tests, unions=sizes)
+    return Sliced(code, ranked.arrays | arrays | lists, plane)
+
+
+def position(row: Expr) -> Expr:
+    """Return the place of a row among the bits of its block: 64 q + 16 k + 4 l + e -> 16 l + 4 k.
+
+    The same map leads back. Takes and gives an int or an int64 expression.
+    """
+    return (row & ~60) + ((row & 12) << 2) + ((row >> 2) & 12)

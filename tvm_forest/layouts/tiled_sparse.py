@@ -1,0 +1,300 @@
+"""The sparse layouts of tiles: the tiles that there are, and the leaves by themselves.
+
+takes: Forest with tiles; gives: TiledSparseRepresentation and its arrays.
+
+A record says where the children of its tile are: n_t + 1 neighbours, all of them tiles or all
+of them leaves. Numbers count through all trees; those from the number of tiles on are leaves:
+
+    node < tiles      record of a tile, child = its word + number from the look-up table
+    node >= tiles     leaves[node - tiles]
+
+A leaf beside a tile becomes a tile itself, whose children are copies of it: one hop more, never
+below the deepest leaf. In the peeled layout, such leaves down to the depth that nine rows of ten
+reach stay where they are: a record with the value in the place of a threshold. A second word of
+the record above says which of its children are such, and a walk adds OWN_RECORD to their numbers.
+
+From "Treebeard" (MICRO 2022), sparse representation, and its draft on probability-based tiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from tvm import tirx
+
+from ..errors import BuildError
+from ..forest import Array, Forest
+from ..forest.hits import peel_depths
+from ..forest.rewrites.narrowing import narrow_thresholds
+from ..forest.rewrites.padding import fill_tiles
+from ..forest.rewrites.tile_table import TileTable, tile_table
+from .representation import (
+    Buffers,
+    BufferSpec,
+    Columns,
+    Expr,
+    Hold,
+    NodeTest,
+    Representation,
+    TreeAccess,
+)
+from .tile_records import TILE_SIZES, Record, lut_array
+
+MOST_NODES = (1 << 31) - 1
+
+OWN_RECORD = 1 << 40
+"""Added to the number of a leaf that is a record, which makes it a leaf like those outside."""
+
+CHILD, OWN = 0, 1
+"""Words of a record: where the children are, and as bits which of them are leaves."""
+
+
+@dataclass(frozen=True)
+class TiledSparseRepresentation(Representation):
+    """The tiles of all trees, one tree after the other, and their leaves.
+
+    Attributes:
+        record: fields of a tile.
+        trees: T.
+        tiles: records of all trees together.
+        leaves: leaf values of all trees together.
+        shapes: bytes of the look-up table.
+        peeled: whether some leaves are records.
+    """
+
+    name: ClassVar[str] = "sparse"
+    tile_sizes: ClassVar[tuple[int, ...]] = TILE_SIZES
+    record: Record
+    trees: int
+    tiles: int
+    leaves: int
+    shapes: int
+    peeled: bool
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: there are too many tiles to be numbered.
+        """
+        return cls._pack(forest, np.zeros(forest.n_trees, np.int64), peeled=False)
+
+    @classmethod
+    def pack_peeled(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+        """Lay the forest out with likely leaves as records.
+
+        Raises:
+            BuildError: the forest has no leaf profile, or there are too many tiles.
+        """
+        if forest.hits is None:
+            raise BuildError(
+                "represent_as: layout 'sparse_peeled' needs a leaf profile to know which leaves "
+                "are likely; give one with build(profile=...), or use represent_as('sparse')"
+            )
+        return cls._pack(forest, peel_depths(forest), peeled=True)
+
+    @classmethod
+    def _pack(
+        cls, forest: Forest, peel: Array, peeled: bool
+    ) -> tuple[Representation, dict[str, Array]]:
+        depth = forest.depths.astype(np.int32)
+        forest = fill_tiles(forest if peeled else narrow_thresholds(forest))
+        table = tile_table(forest)
+        record = Record.of(forest, links=2 if peeled else 1)
+        plan = _plan(forest, table, peel)
+        arrays: dict[str, Array] = {
+            "tiles": _records(forest, table, record, plan),
+            "lut": lut_array(table),
+            "root": plan.root,
+            "depth": depth,
+            "leaves": forest.leaf_value[plan.leaf, 0],
+            "leaf_id": forest.node_id[plan.leaf],
+            "tile_id": forest.node_id[plan.node] if plan.node.size else np.zeros(1, np.int32),
+        }
+        trees, tiles, leaves, shapes = (len(arrays[x]) for x in ("root", "tiles", "leaves", "lut"))
+        return cls(record, trees, tiles, leaves, shapes, peeled), arrays
+
+    def value_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return the records, the look-up table, where trees begin, and the leaf values."""
+        return (
+            BufferSpec("tiles", self.record.word, (self.tiles, self.record.width)),
+            BufferSpec("lut", "uint8", (self.shapes,)),
+            BufferSpec("root", "int64", (self.trees,)),
+            BufferSpec("depth", "int32", (self.trees,)),
+            BufferSpec("leaves", self.record.leaf_dtype, (self.leaves,)),
+        )
+
+    def id_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return the same with source numbers in place of leaf values."""
+        return (
+            *self.value_buffers()[:-1],
+            BufferSpec("leaf_id", "int32", (self.leaves,)),
+            BufferSpec("tile_id", "int32", (self.tiles,)),
+        )
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
+        """Load the number of the root and how deep the tree is."""
+        root, hops = (hold(x, tirx.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
+        return TiledSparseTree(self, buffers, root, hops, tile_size=self.record.size)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show records and the look-up table."""
+        shown = self.record.describe(arrays)
+        names = {"link 0": "child", "link 1": "children that are leaves"}
+        tiles = {names.get(name, name): column for name, column in shown["tiles"].items()}
+        return {**shown, "tiles": tiles}
+
+
+@dataclass(frozen=True)
+class TiledSparseTree(TreeAccess):
+    """A walk through the numbers of tiles and leaves."""
+
+    rep: TiledSparseRepresentation
+    buffers: Buffers
+    root: Expr
+    hops: Expr
+    tile_size: int = 1
+    rest: Expr | None = tirx.IntImm("int64", 0)
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load a tile."""
+        return self.rep.record.test(self.buffers, node)
+
+    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
+        """Load one node of a tile."""
+        return self.rep.record.member(self.buffers, node, place)
+
+    def child(self, node: Expr, outcome: Expr) -> Expr:
+        """The child whose number the look-up table gives."""
+        record = self.rep.record
+        number = record.child_number(self.buffers, node, outcome)
+        child = record.link(self.buffers, node, CHILD) + number
+        if not self.rep.peeled:
+            return child
+        own = tirx.shift_right(record.link(self.buffers, node, OWN), number)
+        return child + (own & 1) * tirx.IntImm("int64", OWN_RECORD)
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Leaves come after all tiles."""
+        return node >= tirx.IntImm("int64", self.rep.tiles)
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Leaf values have an array of their own, but for likely ones."""
+        outside = tirx.BufferLoad(self.buffers["leaves"], [node - self.rep.tiles])
+        own = tirx.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
+        return self._end(node, outside, own, self.rep.record.leaf_dtype)
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        outside = tirx.BufferLoad(self.buffers["leaf_id"], [node - self.rep.tiles])
+        own = tirx.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
+        return self._end(node, outside, own, "int32")
+
+    def _end(self, node: Expr, outside: Expr, own: Expr, dtype: str) -> Expr:
+        if not self.rep.peeled:
+            return outside
+        own = tirx.reinterpret(dtype, own)
+        return tirx.if_then_else(node >= tirx.IntImm("int64", OWN_RECORD), own, outside)
+
+    def heads(self) -> list[Expr]:
+        """The records of the root and its first children."""
+        first = tirx.min(self.root, tirx.IntImm("int64", self.rep.tiles))
+        nodes = (first + tirx.IntImm("int64", k) for k in range(4))
+        return [tirx.BufferLoad(self.buffers["tiles"], [node, 0]) for node in nodes]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What stands where.
+
+    Attributes:
+        node: node of the forest that each record stands for, the root of a tile or a leaf.
+        child: word of the child of each record.
+        stays: whether a record is a leaf.
+        leaf: node of each leaf value.
+        root: number where each tree begins.
+    """
+
+    node: Array
+    child: Array
+    stays: Array
+    leaf: Array
+    root: Array
+
+
+def _plan(forest: Forest, table: TileTable, peel: Array) -> _Plan:
+    """Number records and leaves of each tree, level by level, children side by side."""
+    ways = forest.tile_size + 1
+    inner = table.root >= 0
+    tiles, ends = inner.astype(np.int64), (~inner).astype(np.int64)  # so far, of each tree
+    root = forest.tree_offset[:-1]
+    node, tree = root[inner], np.flatnonzero(inner)
+    rank = np.zeros(len(node), np.int64)
+    single = np.flatnonzero(~inner)
+    records, leaves = [], [(single, np.zeros(len(single), np.int64), root[single])]
+    while node.size:
+        tile = table.tile_of[node]
+        stays = (tile < 0) & (forest.hop_depth[node] <= peel[tree])
+        children = np.where((tile < 0)[:, None], node[:, None], table.children[tile])
+        is_end = np.all(table.tile_of[children] < 0, axis=1) & ~stays
+        deeper = ~is_end & ~stays
+        first = np.where(stays, rank, 0)
+        first[is_end], ends = _next(tree[is_end], ends, ways)
+        first[deeper], tiles = _next(tree[deeper], tiles, ways)
+        records.append((tree, rank, node, first, is_end, stays))
+        each = np.arange(ways)
+        leaves.append(_spread(tree[is_end], first[is_end], children[is_end], each))
+        tree, rank, node = _spread(tree[deeper], first[deeper], children[deeper], each)
+    return _collect(records, leaves, tiles, ends, inner)
+
+
+def _next(tree: Array, filled: Array, ways: int) -> tuple[Array, Array]:
+    """Take `ways` numbers for each entry of a tree; entries are in the order of their trees."""
+    turn = np.arange(len(tree)) - np.searchsorted(tree, tree)
+    return filled[tree] + ways * turn, filled + ways * np.bincount(tree, minlength=len(filled))
+
+
+def _spread(tree: Array, first: Array, children: Array, each: Array) -> tuple[Array, Array, Array]:
+    """One entry for each child: tree, number in the tree, node."""
+    return np.repeat(tree, len(each)), (first[:, None] + each).ravel(), children.ravel()
+
+
+def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Array) -> _Plan:
+    """Turn numbers within trees into numbers of all."""
+    tile_first, end_first = np.cumsum(tiles) - tiles, np.cumsum(ends) - ends
+    end_first = end_first + max(1, int(tiles.sum()))
+    if int(tiles.sum() + ends.sum()) > MOST_NODES:
+        raise BuildError(
+            f"represent_as: layout 'sparse': {tiles.sum()} tiles and {ends.sum()} leaves are more "
+            f"than {MOST_NODES}; split the model"
+        )
+    empty = [np.zeros(0, np.int64)] * 4 + [np.zeros(0, bool)] * 2
+    tree, rank, node, first, is_end, stays = map(np.concatenate, zip(empty, *records, strict=True))
+    order = np.argsort(tile_first[tree] + rank)
+    child = first + np.where(is_end, end_first[tree], tile_first[tree])
+    of_tree, place, leaf = map(np.concatenate, zip(*leaves, strict=True))
+    root = np.where(inner, tile_first, end_first)
+    return _Plan(
+        node[order], child[order], stays[order], leaf[np.argsort(end_first[of_tree] + place)], root
+    )
+
+
+def _records(forest: Forest, table: TileTable, record: Record, plan: _Plan) -> Array:
+    """Write the records; a leaf beside a tile tests nothing, for all its children are equal."""
+    records = np.zeros((max(1, len(plan.node)), record.width), record.word)
+    tile = table.tile_of[plan.node]
+    here = np.flatnonzero(tile >= 0)
+    records[here] = record.write(forest, table)[tile[here]]
+    records[: len(plan.node), record.link_at(CHILD)] = plan.child
+    stays = np.flatnonzero(plan.stays)
+    if stays.size:
+        records[stays, 0] = forest.leaf_value[plan.node[stays], 0].view(record.word)
+        above = np.flatnonzero(~plan.stays & (plan.child < len(plan.node)))
+        ways = np.arange(forest.tile_size + 1)
+        own = plan.stays[plan.child[above, None] + ways]
+        records[above, record.link_at(OWN)] = own @ (1 << ways)
+    return records

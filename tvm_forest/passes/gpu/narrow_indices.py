@@ -1,0 +1,174 @@
+"""Count in 32 bits what cannot be more, in the kernels of a GPU.
+
+takes: a function with kernels, the arrays of the model; gives: the same with smaller integers.
+
+    for tx in thread_binding(int64(64)):            for tx in thread_binding(int32(64)):
+        node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1
+        x = rows[bx * 64 + tx, feature]                 x = rows[bx * 64 + int64(tx), feature]
+
+GPUs compute with 64 bits in several steps. Threads, loops of a known length, and indices into
+buffers of a constant size below 2**27 take 32 bits, and so do cells that hold nothing but such
+numbers; a walk that is held at its leaf may count on to nine times the size. What depends on the
+number of rows keeps 64 bits, so a batch may have 2**31 values and more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import sym, tirx
+
+from ...forest import Array
+from ..ir import buffers_of, loops_of, map_kernels, most_of, replaced, stores_of
+
+MOST = 2**27
+"""Elements of a buffer whose indices are 32 bits."""
+
+ALIKE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
+SHIFTS = (tirx.LShift, tirx.RShift)
+COMPARED = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+FITTING = ("bool", "int8", "int16", "int32", "uint8", "uint16")
+
+
+def narrow_indices(func: tirx.PrimFunc, arrays: dict[str, Array]) -> tirx.PrimFunc:
+    """Return a function whose kernels compute with 32 bits where these are enough.
+
+    Args:
+        func: kernels are nests of loops bound to blockIdx and threadIdx.
+        arrays: the model, asked for the greatest numbers in it.
+    """
+    model = {x for x in func.params if _is_counted(arrays.get(str(x.name)))}
+
+    body = map_kernels(func.body, lambda kernel: _narrowed(kernel, model))
+    return func.with_body(body)
+
+
+def _is_counted(array: Array | None) -> bool:
+    """Whether all numbers of an array of integers can be indices."""
+    return array is not None and array.dtype == "int64" and bool(array.max(initial=0) < MOST)
+
+
+def _narrowed(kernel: tirx.For, model: set[Any]) -> tirx.For:
+    kernel = _with_short_loops(kernel)
+    cells = {x for x in buffers_of(kernel) if x.dtype == "int64" and x.scope() == "local"}
+    while True:
+        narrow = _Narrow(model, {x: _short_cell(x) for x in cells})
+        stores = [store for store in stores_of(kernel) if store.buffer in cells]
+        wide = {store.buffer for store in stores if narrow.short(store.value) is None}
+        if not wide:
+            return narrow.rewritten(kernel)
+        cells -= wide
+
+
+def _short_cell(cell: Any) -> Any:
+    return tirx.decl_buffer(list(cell.shape), "int32", cell.name, scope="local")
+
+
+def _with_short_loops(kernel: tirx.For) -> tirx.For:
+    """Count loops of a known length, threads among them, with 32 bits."""
+    analyzer, short = sym.Analyzer(), dict[Any, tirx.Var]()
+    for loop in loops_of(kernel):
+        most = most_of(loop.extent, analyzer)
+        if str(loop.loop_var.ty.dtype) == "int64" and most is not None and int(most) < MOST:
+            analyzer.bind(loop.loop_var, tvm.ir.Range(loop.min, most))
+            short[loop.loop_var] = tirx.Var(loop.loop_var.name, "int32")
+
+    def narrow(loop: tirx.For) -> tirx.For:
+        var, axis = short.get(loop.loop_var), loop.thread_binding
+        if var is None:
+            return loop
+        if axis is not None:
+            axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, axis.thread_tag)
+        body = replaced(loop.body, {loop.loop_var: var.astype("int64")})
+        start, extent = (x.astype("int32") for x in (loop.min, loop.extent))
+        return tirx.For(var, start, extent, loop.kind, body, axis, loop.annotations)
+
+    return tvm_ffi.structural_map(kernel, (tirx.For, narrow))
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    """What is known while expressions are narrowed.
+
+    Attributes:
+        model: arrays of 64 bits whose numbers take 32.
+        cells: cells of a thread, and those of 32 bits that replace them.
+    """
+
+    model: set[Any]
+    cells: dict[Any, Any]
+
+    def short(self, x: Any) -> Any | None:
+        """Return an index in 32 bits, or None if it may not fit."""
+        if isinstance(x, tirx.IntImm):
+            return tirx.IntImm("int32", int(x)) if abs(int(x)) < MOST else None
+        if isinstance(x, tirx.Cast):
+            inner, kind = x.value, str(x.value.ty.dtype)
+            fits = kind in FITTING or (kind == "uint32" and most_of(inner) is not None)
+            return inner.astype("int32") if fits else None
+        if isinstance(x, tvm.ir.expr.TensorLoad):
+            if x.source in self.cells:
+                return tirx.BufferLoad(self.cells[x.source], list(x.indices))
+            return x.astype("int32") if x.source in self.model else None
+        by_little = isinstance(x, SHIFTS) and not (isinstance(x.b, tirx.IntImm) and int(x.b) > 30)
+        if isinstance(x, ALIKE) or by_little:
+            return self._joined(type(x), x.a, x.b)
+        if isinstance(x, tirx.Select):
+            then, other = self.short(x.true_value), self.short(x.false_value)
+            fits = then is not None and other is not None
+            return tirx.Select(x.condition, then, other) if fits else None
+        return self._masked(x) if isinstance(x, tirx.BitwiseAnd) else None
+
+    def _joined(self, make: Any, *parts: Any) -> Any | None:
+        short = [self.short(x) for x in parts]
+        return None if any(x is None for x in short) else make(*short)
+
+    def _masked(self, x: Any) -> Any | None:
+        """What is above a mask goes away, so it need not fit."""
+        mask = int(x.b) if isinstance(x.b, tirx.IntImm) else -1
+        short = x.a.astype("int32") & tirx.IntImm("int32", mask)
+        return short if 0 <= mask < 2**31 else None
+
+    def rewritten(self, kernel: tirx.For) -> tirx.For:
+        """Return a kernel with short cells, indices and comparisons."""
+        kinds = [
+            (tvm.ir.expr.TensorLoad, self._load),
+            (tirx.BufferStore, self._store),
+            (tirx.AllocBuffer, lambda x: tirx.AllocBuffer(self.cells.get(x.buffer, x.buffer))),
+            *((kind, self._compared) for kind in COMPARED),
+        ]
+        return tvm_ffi.structural_map(kernel, kinds)
+
+    def _load(self, x: Any) -> Any:
+        if x.source in self.cells:
+            load = tirx.BufferLoad(self.cells[x.source], list(x.indices))
+            return load.astype("int64")
+        return tirx.BufferLoad(x.source, self._indices(x.source, x.indices))
+
+    def _store(self, x: tirx.BufferStore) -> tirx.BufferStore:
+        if x.buffer in self.cells:
+            return tirx.BufferStore(self.cells[x.buffer], self.short(x.value), list(x.indices))
+        return tirx.BufferStore(x.buffer, x.value, self._indices(x.buffer, x.indices))
+
+    def _indices(self, buffer: Any, indices: Any) -> list[Any]:
+        """Indices of a small buffer fit, whatever they are computed from."""
+        if not _is_small(buffer):
+            return list(indices)
+        short = [self.short(x) if str(x.ty.dtype) == "int64" else x for x in indices]
+        pairs = zip(short, indices, strict=True)
+        return [x.astype("int32") if y is None else y for y, x in pairs]
+
+    def _compared(self, x: Any) -> Any:
+        if str(x.a.ty.dtype) != "int64":
+            return x
+        short = self._joined(type(x), x.a, x.b)
+        return x if short is None else short
+
+
+def _is_small(buffer: Any) -> bool:
+    sizes = [int(x) if isinstance(x, tirx.IntImm) else MOST for x in buffer.shape]
+    return prod(sizes) < MOST

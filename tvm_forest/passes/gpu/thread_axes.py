@@ -1,0 +1,91 @@
+"""The dimensions of a grid and its blocks, and how iterations are dealt out to them.
+
+takes: nests of independent iterations; gives: nests of thread bindings.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from ...schedule_prims.replay import FINISH
+from ...tir_gen.builder import SPREAD, i64
+from ..ir import guarded, mentions, most_of, replaced, rescoped, simplified
+from ..write_nest import KIND
+
+AXES = {
+    f"{level}.{axis}": f"{tag}Idx.{axis}"
+    for level, tag in (("grid", "block"), ("block", "thread"))
+    for axis in "zyx"
+}
+"""TVM's names of the dimensions, the slowest first."""
+
+Dimension = tuple[tirx.Var, Any]
+"""The variable of a dimension of grid or block, and its extent."""
+
+
+def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
+    """Return a nest of thread bindings, the slowest dimension outermost."""
+    for dimension, (var, extent) in reversed(dimensions.items()):
+        axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, AXES[dimension])
+        extent = i64(extent) if isinstance(extent, int) else extent
+        body = tirx.For(var, i64(0), extent, tirx.ForKind.THREAD_BINDING, body, axis, {})
+    return body
+
+
+def dimension_var(dimension: str) -> tirx.Var:
+    """Declare the variable of a dimension, such as threadx."""
+    return tirx.Var(AXES[dimension].replace("Idx.", ""), "int64")
+
+
+def numbered(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
+    """Return the values of nested loops at an iteration of all of them, counted from 0."""
+    swaps = dict[Any, Any]()
+    for loop in reversed(chain):
+        extent = loop.extent.astype("int64")
+        here = number if loop is chain[0] else tirx.floormod(number, extent)
+        swaps[loop.loop_var] = loop.min + here
+        number = tirx.floordiv(number, extent)
+    return swaps
+
+
+FLAT = 256
+"""Threads of a block of a kernel that no loop of the schedule asks for."""
+
+
+def flat_kernel(nest: tirx.Stmt) -> tirx.Stmt:
+    """Return a nest of independent iterations as a kernel with a thread for each.
+
+    Args:
+        nest: loops over rows and outputs, and inside what a thread does. A loop whose length
+            depends on another one gets the greatest length, and a condition. What is no such loop
+            is done by one thread.
+    """
+    chain, conditions, body = list[tirx.For](), list[Any](), nest
+    while isinstance(body, tirx.For) and _is_independent(body):
+        extent = body.extent
+        if mentions(extent, {loop.loop_var for loop in chain}):
+            most = most_of(extent)
+            if most is None:
+                break
+            conditions.append(body.loop_var < extent)
+            extent = most
+        chain.append(tirx.For(body.loop_var, body.min, extent, body.kind, body.body))
+        body = body.body
+    total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+    blocks, threads = dimension_var("grid.x"), dimension_var("block.x")
+    number = blocks * FLAT + threads
+    swaps = numbered(chain, number)
+    body = guarded(replaced(body, swaps), [replaced(x, swaps) for x in conditions])
+    body = rescoped(guarded(body, [number < total]), "global", "local")
+    size = simplified(tirx.ceildiv(total, i64(FLAT)))
+    return bind(body, {"grid.x": (blocks, size), "block.x": (threads, FLAT)})
+
+
+def _is_independent(loop: tirx.For) -> bool:
+    """Whether the iterations of a loop of no kernel may run at the same time."""
+    kind, name = str(loop.annotations.get(KIND, "")), str(loop.loop_var.name)
+    marked = SPREAD in loop.annotations or FINISH in loop.annotations
+    return marked or kind in ("batch", "class") or name.endswith("_init")

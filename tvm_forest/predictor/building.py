@@ -1,0 +1,51 @@
+"""From a forest to a predictor.
+
+takes: Forest, Schedule, Target; gives: Predictor.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..compiler import compile_forest
+from ..forest import Forest
+from ..forest.rewrites.canonical_form import plain
+from ..gpu_runtime.library import KernelLibrary
+from ..schedule_prims.batches import Schedules, by_batch
+from ..target import Target
+from ..targets import Library
+from .device import DevicePredictor
+from .predictor import Predictor
+
+
+def build(
+    forest: Forest,
+    schedule: Schedules,
+    target: Target,
+    exact: bool = True,
+    signature: str | None = None,
+) -> Predictor:
+    """Compile a forest into a predictor.
+
+    Args:
+        forest: the model.
+        schedule: how to evaluate it, see `by_batch`; made for `plain(forest)`.
+        target: the machine.
+        exact: refuse a schedule that adds leaves in another order than the model.
+        signature: of the model if `forest` is what became of it, see `Predictor.forest`.
+
+    Raises:
+        ScheduleError: a schedule does not fit the model, or is not exact.
+        BuildError: a layout cannot hold the model, or TVM fails.
+        InputError: the target is unknown.
+    """
+    schedules = by_batch(schedule)
+    library, arguments, columns = compile_forest(forest, schedules, target, exact=exact)
+    about = (plain(forest), schedules, columns, target, signature or forest.signature)
+    later = partial(compile_forest, forest, schedules, target)  # keeps the model, not its layouts
+    return predictor_class(library)(library, arguments, *about, later=later)
+
+
+def predictor_class(library: Library) -> type[Predictor]:
+    """Return what serves the functions of a library."""
+    return DevicePredictor if isinstance(library, KernelLibrary) else Predictor

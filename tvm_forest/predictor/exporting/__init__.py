@@ -1,0 +1,185 @@
+"""A predictor as a shared library that needs neither Python nor TVM.
+
+takes: Predictor; gives: `<name>.so` and its header.
+
+The library holds the compiled functions, the arrays of the model, and `library.c` around them. For
+a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C program calls
+`tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main":
+
+    tvm_ffi.load_module("model.so")["main"](rows, margin)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+from ... import archive
+from ...errors import BuildError, InputError, UnsupportedModel
+from ...forest import Forest
+from ...layouts.representation import takes_memberships
+from ...tir_gen.canonical import result_dtype, result_names
+from ..predictor import Predictor
+from . import cpu, cuda
+from .data import Data
+
+WHERE = "export_library"
+AT_PATH = f"{WHERE}: argument 'path'"
+C_TYPES = {"float32": "float", "float64": "double"}
+TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11", "-Wl,-Bsymbolic")
+PREFIX = "tvm_forest_"
+"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
+`strerror`."""
+
+SEEN = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
+"""Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
+the same names for each model, defines or looks up."""
+
+THERE = """\
+/* The same for rows and results in the memory of the GPU; waits for them. */
+int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value);
+"""
+
+
+def export_library(
+    predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX
+) -> None:
+    """See `Predictor.export_library`."""
+    file, compiler = check_wishes(path, prefix)
+    _check(predictor)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _link(compiler, folder, _write_parts(predictor, folder, prefix))
+        archive.write_file(file, (folder / "model.so").read_bytes(), AT_PATH)
+    text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
+    archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
+
+
+def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
+    """Return the path of a library and the C compiler, before anything is compiled.
+
+    Raises:
+        InputError, BuildError: see `Predictor.export_library`.
+    """
+    if not isinstance(prefix, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*_", prefix):
+        raise InputError(
+            f"{WHERE}: argument 'prefix': {archive.shown(prefix)} cannot begin the names of C "
+            "functions; give a letter, then letters, digits and underscores, an underscore at the "
+            "end, such as 'airline_'"
+        )
+    file = archive.to_path(path, AT_PATH)
+    if file.suffix != ".so":
+        raise InputError(
+            f"{AT_PATH}: {archive.shown(str(file))} does not end with '.so'; only shared libraries "
+            "of Linux are written, so give a name such as 'model.so'"
+        )
+    for place in (file, file.with_suffix(".h")):
+        archive.check_place(place, AT_PATH)
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None or not sys.platform.startswith("linux"):
+        raise BuildError(
+            f"{WHERE}: no C compiler that can link a library was found; install gcc, or use "
+            "Predictor.save"
+        )
+    return file, compiler
+
+
+def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:
+    """Return the C header of a library of a model, for a CPU or a GPU."""
+    names = dict(
+        zip(("row", "margin", "value"), (C_TYPES[x] for x in _dtypes(forest)), strict=True)
+    )
+    names |= {"prefix": prefix, "trees": str(forest.n_trees)}
+    names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
+    names["there"] = Template(THERE).substitute(names) if on_gpu else ""
+    text = Path(__file__).with_name("header.h").read_text(encoding="utf-8")
+    return Template(text).substitute(names)
+
+
+def _check(predictor: Predictor) -> None:
+    forest = predictor.forest
+    if predictor.target.kind not in ("llvm", "cuda"):
+        raise UnsupportedModel(
+            f"{WHERE}: target {predictor.target.kind!r}: only code for CPUs and for GPUs of NVIDIA "
+            "is exported; build the model with target 'llvm' or 'cuda'"
+        )
+    layouts = {sch.representation for sch in predictor.schedules.values()}
+    refused = {
+        "missing": forest.missing,
+        "zero_missing": forest.zero_missing or None,
+        "known_categories": forest.compared_categories or None,
+        "derived": forest.derived if any(takes_memberships(x, forest) for x in layouts) else None,
+        "refuses": "category" if "category" in forest.refuses else None,
+    }
+    field = next((name for name, value in refused.items() if value is not None), None)
+    if field is not None:
+        raise UnsupportedModel(
+            f"{WHERE}: field '{field}': {refused[field]!r} asks for rows to be prepared in Python, "
+            "which a library does not; use Predictor.save"
+        )
+
+
+def _dtypes(forest: Forest) -> tuple[str, str, str]:
+    margin = result_dtype(forest, "margin")
+    valued = "value" in result_names(forest)
+    return forest.row_dtype, margin, result_dtype(forest, "value") if valued else margin
+
+
+def _write_parts(predictor: Predictor, folder: Path, prefix: str) -> list[str]:
+    """Write the data of the model and the macros of `library.c`; return what is to be linked."""
+    (folder / "seen.map").write_text(SEEN.format(prefix=prefix), encoding="utf-8")
+    data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
+    macros, linked = part.write(predictor, data, folder)
+    (folder / "data.bin").write_bytes(data.to_bytes())
+    data_file = f'"{folder / "data.bin"}"'
+    macros = {**_macros(predictor.forest), "PREFIX": prefix, "DATA": data_file, **macros}
+    text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    (folder / "model.h").write_text(text, encoding="utf-8")
+    return linked
+
+
+def _macros(forest: Forest) -> dict[str, Any]:
+    row, margin, value = _dtypes(forest)
+    names, shape = result_names(forest), f"(n, {forest.n_outputs})"
+    tests = [TESTS[word] for word in forest.refuses] or ["0"]
+    return {
+        "ROW": C_TYPES[row],
+        "RESULT": C_TYPES[margin],
+        "VALUE": C_TYPES[value],
+        "ROW_TYPE": f"(DLDataType){{kDLFloat, {8 * np.dtype(row).itemsize}, 1}}",
+        "IS_VALUED": int("value" in names),
+        "RESULTS": len(names),
+        "FEATURES": forest.row_width,
+        "OUTPUTS": forest.n_outputs,
+        "REFUSED(x)": f"({' || '.join(tests)})",
+        "REFUSES": int(bool(forest.refuses)),
+        "WHAT_IS_REFUSED": f'"{" or ".join(forest.refuses)}"',
+        "ROWS_TEXT": f'"{row} (n, {forest.row_width})"',
+        "MARGIN_TEXT": f'"{margin} {shape}"',
+        "VALUE_TEXT": f'"{value} {shape}"',
+    }
+
+
+def _link(compiler: str, folder: Path, linked: list[str]) -> None:
+    paths = dict.fromkeys(
+        (tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path())
+    )
+    source = Path(__file__).with_name("library.c")
+    command = [compiler, *FLAGS, f"-I{folder}", *(f"-I{path}" for path in paths), str(source)]
+    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={folder / 'seen.map'}"]
+    command += ["-o", str(folder / "model.so")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")

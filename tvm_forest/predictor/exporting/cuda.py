@@ -1,0 +1,145 @@
+"""Kernels for a GPU of NVIDIA, for `cuda.c`.
+
+takes: DevicePredictor; gives: code of the kernels, and the plans of launches as C.
+
+    allocate part: (n + 7) // 8 * 416 bytes        static room r0;
+                                                   if (enlarge(&r0, ...)) return -1;
+    predict_kernel<<<...>>>(base, part, n)         { pointer a0 = at[1]; ... launch(0, ...) }
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...gpu_runtime import cuda_compiler
+from ...gpu_runtime.plan import Allocate, Expr, Launch, Loop, Plan, Step
+from ...schedule_prims.batches import function_names
+from ..predictor import Predictor
+from .data import Data
+
+OPERATORS = {"and": "&&", "or": "||"}
+FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most", "not": "!"}
+
+
+class Names(NamedTuple):
+    """How C calls what a plan names.
+
+    Attributes:
+        pointers: arrays on the GPU.
+        arrays: arrays of the model on the host.
+        numbers: "n" and the variables of loops.
+        kernels: numbers of kernels.
+    """
+
+    pointers: Mapping[str, str]
+    arrays: Mapping[str, str]
+    numbers: Mapping[str, str]
+    kernels: Mapping[str, int]
+
+
+def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Write the plans; return macros, and what is to be linked.
+
+    Args:
+        predictor: of target "cuda"; its kernels are compiled for all GPUs unless it names one.
+        data: takes the arrays of the model and the code of the kernels.
+        folder: for "plans.h".
+
+    Raises:
+        DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
+    """
+    library = predictor.library
+    image = data.place(library.image(library.architecture or cuda_compiler.ANY))
+    starts = function_names(predictor.schedules)
+    plans = {name: library.plans[name] for name in starts.values()}
+    launched = [step.kernel for plan in plans.values() for step in plan.launches]
+    kernels = {name: number for number, name in enumerate(dict.fromkeys(launched))}
+    numbers = {
+        name: [data.number(x, x.numpy()) for x in predictor.arguments[name]] for name in plans
+    }
+    texts = []
+    for number, (name, plan) in enumerate(plans.items()):
+        names = _names(plan, numbers[name], data, kernels)
+        texts.append(f"static int run_{number}(const pointer *at, int64_t n) {{\n")
+        texts += [*_steps(plan.steps, names, itertools.count()), "return 0;\n}\n\n"]
+    table = ", ".join(f"{{{smallest}, run_{k}}}" for k, smallest in enumerate(starts))
+    kind = "struct { int64_t smallest; int (*run)(const pointer *, int64_t); }"
+    texts.append(f"static const {kind} plans[] = {{{table}}};\n")
+    (folder / "plans.h").write_text("".join(texts), encoding="utf-8")
+    sizes = zip(data.places, data.arrays, strict=True)
+    macros = {
+        "CALLS": '"cuda.c"',
+        "DEVICE": str(dict(predictor.target.options).get("device", 0)),
+        "IMAGE": str(image),
+        "KERNELS(K)": " ".join(f"K({name})" for name in kernels),
+        "ARRAYS(A)": " ".join(f"A({place}, {array.nbytes})" for place, array in sizes),
+    }
+    return macros, ["-lpthread"]
+
+
+def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int]) -> Names:
+    rows, *others = plan.parameters
+    model, results = others[: len(numbers)], others[len(numbers) :]
+    pointers = {rows: "at[0]"}
+    pointers |= {name: f"at[{1 + k}]" for name, k in zip(model, numbers, strict=True)}
+    pointers |= {name: f"at[1 + ARRAY_COUNT + {k}]" for k, name in enumerate(results)}
+    arrays = {
+        name: f"((const {data.arrays[k].dtype}_t *)(tvm_forest_data + {data.places[k]}))"
+        for name, k in zip(model, numbers, strict=True)
+    }
+    return Names(pointers, arrays, {"n": "n"}, kernels)
+
+
+def _steps(steps: tuple[Step, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
+    """Write steps; pieces of memory and variables get the next numbers."""
+    for step in steps:
+        if isinstance(step, Allocate):
+            room = f"r{next(count)}"
+            yield f"static room {room};\n"
+            yield f"if (enlarge(&{room}, {_text(step.size, names)})) return -1;\n"
+            names = names._replace(pointers={**names.pointers, step.name: f"{room}.at"})
+        elif isinstance(step, Loop):
+            k = next(count)
+            inside = names._replace(numbers={**names.numbers, step.variable: f"v{k}"})
+            end = _text(step.count, names)
+            yield f"for (int64_t v{k} = 0, e{k} = {end}; v{k} < e{k}; ++v{k}) {{\n"
+            yield from _steps(step.steps, inside, count)
+            yield "}\n"
+        else:
+            yield _launch(step, names)
+
+
+def _launch(step: Launch, names: Names) -> str:
+    given = ""
+    for k, (kind, expr) in enumerate(step.arguments):
+        value = names.pointers[expr] if kind == "pointer" else _text(expr, names)
+        given += f"{'pointer' if kind == 'pointer' else f'{kind}_t'} a{k} = {value};\n"
+    grid, block = (
+        f"(int64_t[]){{{', '.join(_text(x, names) for x in sizes)}}}"
+        for sizes in (step.grid, step.block)
+    )
+    places = ", ".join([*(f"&a{k}" for k in range(len(step.arguments))), "NULL"])
+    kernel, shared = names.kernels[step.kernel], _text(step.shared, names)
+    asked = f"launch({kernel}, {grid}, {block}, {shared}, (void *[]){{{places}}})"
+    return f"{{\n{given}if ({asked}) return -1;\n}}\n"
+
+
+def _text(expr: Expr, names: Names) -> str:
+    """Write a number as C."""
+    if isinstance(expr, str):
+        return names.numbers[expr]
+    if isinstance(expr, int):
+        return f"INT64_C({int(expr)})"
+    name, *operands = expr
+    if name == "[]":
+        array, index = operands
+        return f"{names.arrays[array]}[{_text(index, names)}]"
+    texts: list[Any] = [_text(x, names) for x in operands]
+    if name == "if":
+        return "({} ? {} : {})".format(*texts)
+    if name in FUNCTIONS:
+        return f"{FUNCTIONS[name]}({', '.join(texts)})"
+    return f"({f' {OPERATORS.get(name, name)} '.join(texts)})"

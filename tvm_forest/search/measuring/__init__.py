@@ -1,0 +1,249 @@
+"""Searching for the fastest schedule of a model, by measuring in a process of its own.
+
+takes: Forest, Target, sizes of batches, rows; gives: `Tuned`: schedules, and all records.
+
+`search` says which schedules to try, and `child` and `measure` what to do with each; this module
+puts them together. The parent never imports TVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import InputError
+from ...forest import Array, Forest
+from ...inputs import to_rows
+from ...probe_rows import hard_rows, typical_rows
+from ...schedule import Schedule
+from ...target import Target, cpu_name
+from ..records import Journal, Record, context_of, from_one_on
+from ..spaces import Walk, spaces_of, strategies_of
+from ..strategies import StopSearch
+from . import gpu
+from .child import Child, Failure
+from .measure import COMPILER, Bench, measure, prepare
+from .progress import Watch
+
+POOL = 2048
+"""Least number of distinct rows that are predicted, and 4 batches, as far as `POOL_BYTES` go."""
+
+POOL_BYTES = 1 << 25
+CHECKS = 97
+"""Rows that are compared: no multiple of a block."""
+
+Ask = Callable[[str, int, float, float], Any]
+"""Takes schedule, batch, seconds of the best and a time limit; gives Times or a Failure."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search has found.
+
+    Attributes:
+        schedules: the fastest by the smallest batch that each serves, for `build(schedule=...)`;
+            the default where none has a time.
+        records: everything that was measured or refused, also by earlier searches of the file.
+        defaults: the default schedule of each size of batch.
+        finished: whether the strategy came to its end; otherwise time was up, or Ctrl-C came.
+    """
+
+    schedules: dict[int, Schedule]
+    records: tuple[Record, ...]
+    defaults: dict[int, Schedule]
+    finished: bool
+
+    def __str__(self) -> str:
+        return "\n".join(
+            ["   batch  default us     best us  tried  failed", *map(self._line, self.defaults)]
+        )
+
+    def _line(self, batch: int) -> str:
+        records = [r for r in self.records if r.batch == batch]
+        times = [r.seconds for r in records if r.seconds is not None]
+        default = next((r.seconds for r in records if r.schedule == self.defaults[batch]), None)
+        shown = (
+            f"{1e6 * x:12.2f}" if x is not None else f"{'-':>12}"
+            for x in (default, min(times, default=None))
+        )
+        return f"{batch:8}{''.join(shown)}{len(records):7}{len(records) - len(times):8}"
+
+
+@dataclass
+class Trials:
+    """The `measure` of a strategy: one size of batch, a journal, and an end.
+
+    Attributes:
+        journal: what is known, and where new records go.
+        batch: rows of a call.
+        ask: measures in a child.
+        end: when time is up, on the clock.
+        left: trials that are left; None for any number.
+        limit: seconds for one candidate.
+        clock: seconds from any moment on.
+        seen: is told of every record.
+    """
+
+    journal: Journal
+    batch: int
+    ask: Ask
+    end: float = math.inf
+    left: int | None = None
+    limit: float = 30.0
+    clock: Callable[[], float] = time.monotonic
+    seen: Callable[[Record], None] = lambda record: None
+
+    def __call__(self, schedule: Schedule) -> float:
+        """Return seconds of a schedule, from the journal if it is there.
+
+        Raises:
+            StopSearch: trials or time are used up.
+        """
+        record = self.journal.find(self.batch, schedule) or self._measured(schedule)
+        return math.inf if record.seconds is None else record.seconds
+
+    def _measured(self, schedule: Schedule) -> Record:
+        begin = self.clock()
+        time_left = self.end - begin
+        if self.left == 0 or time_left <= 0:
+            raise StopSearch
+        best = self.journal.best(self.batch)
+        fastest = math.inf if best is None or best.seconds is None else best.seconds
+        seconds = min(self.limit, time_left)
+        found = self.ask(schedule.to_json(), self.batch, fastest, seconds)
+        spent = round(self.clock() - begin, 3)
+        record = Record(self.journal.context, self.batch, schedule, spent=spent)
+        if isinstance(found, Failure):
+            if found.timed_out and seconds < self.limit:
+                raise StopSearch  # cut short: it may be a good one
+            record = replace(record, problem=found.reason)
+        else:
+            record = replace(record, seconds=found.best, median=found.median, rounds=found.rounds)
+        self.left = None if self.left is None else self.left - 1
+        self.journal.add(record)
+        self.seen(record)
+        return record
+
+
+class Machine(Protocol):
+    """Where schedules are measured.
+
+    Attributes:
+        cpu: its processor.
+    """
+
+    cpu: str
+
+    def child(self, *ahead: str, megabytes: float) -> Any:
+        """Return a `Child`, or what does its work there."""
+
+
+class Here:
+    """This machine."""
+
+    def __init__(self) -> None:
+        """Look at its processor."""
+        self.cpu = cpu_name()
+
+    def child(self, *ahead: str, megabytes: float) -> Child:
+        """Return a process of this machine."""
+        return Child(*ahead, megabytes=megabytes)
+
+
+def tune(
+    forest: Forest,
+    target: Target,
+    batches: Sequence[int],
+    rows: Any = None,
+    strategy: Walk | str = "heuristic",
+    *,
+    budget_s: float = 60.0,
+    trials: int | None = None,
+    seed: int = 0,
+    records: Path | None = None,
+    n_jobs: int | None = None,
+    limit_s: float = 30.0,
+    limit_mb: float = 8192.0,
+    progress: bool | None = None,
+    exact: bool = True,
+    machine: Machine | None = None,
+) -> Tuned:
+    """Search on a machine, this one by default; see `api.tune`."""
+    machine = machine or Here()
+    walk = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
+    ask_for = gpu.measure if target.on_gpu else measure
+    # The process imports the compiler while this one prepares what it is to measure.
+    child = machine.child(COMPILER, megabytes=limit_mb)
+    with child, Watch(budget_s, progress) as watch:
+        bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
+        child.prepare(prepare, bench)
+        spaces = spaces_of(forest, target, batches, n_jobs, exact)
+        left, finished = budget_s, True
+        name += "" if exact else ", in any order"
+        ran_on = gpu.name_of(child, target) or machine.cpu
+        journal = Journal(context_of(forest, target, n_jobs, name, ran_on), records)
+
+        def ask(text: str, batch: int, best: float, seconds: float) -> Any:
+            return child.call(ask_for, text, batch, best, seconds=seconds)
+
+        try:
+            if budget_s > 0:
+                child.ready()
+            for place, (batch, space) in enumerate(spaces.items()):
+                begin, share = time.monotonic(), left / (len(batches) - place)
+                known = Trials(journal, batch, ask, begin + share, trials, limit_s, seen=watch.saw)
+                try:
+                    walk(space, known, random.Random(seed))
+                except StopSearch:
+                    finished = False
+                left -= min(share, time.monotonic() - begin)  # what a last one takes is on top
+        except KeyboardInterrupt:
+            finished = False
+    defaults = {batch: space.default for batch, space in spaces.items()}
+    ours = tuple(record for record in journal.records if record.batch in spaces)
+    best = {batch: journal.best(batch) for batch in batches}
+    found = {k: record.schedule if record else defaults[k] for k, record in best.items()}
+    return Tuned(from_one_on(found), ours, defaults, finished)
+
+
+def bench_of(
+    forest: Forest, target: Target, largest: int, rows: Any, seed: int, n_jobs: int | None
+) -> tuple[Bench, str]:
+    """Return what all candidates share, and a name of the rows.
+
+    Raises:
+        InputError: rows of the wrong kind, or none.
+    """
+    width = max(1, forest.row_width * np.dtype(forest.row_dtype).itemsize)
+    size = max(2 * largest, min(max(POOL, 4 * largest), POOL_BYTES // width))
+    pool = typical_rows(forest, size, seed) if rows is None else _drawn(forest, rows, size, seed)
+    checks = _accepted(forest, hard_rows(forest, CHECKS, seed))
+    margins = forest.predict_reference(checks)
+    name = f"typical {seed}" if rows is None else hashlib.sha256(pool.tobytes()).hexdigest()
+    return Bench(forest, target, pool, checks, margins, n_jobs), name
+
+
+def _accepted(forest: Forest, rows: Array) -> Array:
+    """Put zeros in the place of what the model refuses."""
+    for word, find in (("nan", np.isnan), ("inf", np.isinf)):
+        if word in forest.refuses:
+            rows[find(rows)] = 0
+    return rows
+
+
+def _drawn(forest: Forest, rows: Any, size: int, seed: int) -> Array:
+    """Draw rows that were given, each once as long as there are any."""
+    given = to_rows(rows, forest)
+    if not len(given):
+        raise InputError("tune: argument 'rows': no rows; give some like those to be predicted")
+    rng = np.random.default_rng(seed)
+    order = [rng.permutation(len(given)) for _ in range(-(-size // len(given)))]
+    return given[np.concatenate(order)[:size]]

@@ -1,0 +1,247 @@
+"""A process that works for this one, and may crash, hang or outgrow its memory without harm to it.
+
+takes: functions with arguments; gives: what they return, or why they did not.
+
+The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. Functions travel
+by name and arguments by pickle, through pipes. One child answers many calls; after a crash, or when
+time or memory is up, the next call starts another one, and prepares it anew.
+
+The time of a call is that of the clock, less what its threads wait for cores that others have: so a
+busy machine ends no call that an idle one lets finish, and an endless loop is ended as well as a
+wait for what never comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from ...errors import BuildError, ForestError
+
+START = "import sys; from tvm_forest.tuning.child import serve; serve(*sys.argv[1:])"
+PATIENCE = 300.0
+"""Seconds in which a child must have prepared itself."""
+
+LOOK = 0.05
+"""Seconds between two looks at a child."""
+
+ORPHANED = 600.0
+"""Seconds, beside ten times its limit, after which a call ends by itself: its parent is gone."""
+
+
+class Failure(NamedTuple):
+    """Why a call has no result.
+
+    Attributes:
+        reason: in words.
+        timed_out: whether its time was up.
+    """
+
+    reason: str
+    timed_out: bool = False
+
+
+class Child:
+    """The process; it starts at once, after its end with the next call, and ends with `close`."""
+
+    def __init__(self, *ahead: str, megabytes: float = math.inf) -> None:
+        """Start it.
+
+        Args:
+            ahead: modules that it imports while nothing is asked of it yet.
+            megabytes: of memory that end it.
+        """
+        self._ahead, self._megabytes = ahead, megabytes
+        self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: Any = None
+        self._start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Say what the process, and any that takes its place, does before its next call."""
+        self._prepare, self._ready = (function, arguments), False
+
+    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """Return the result of a function of a module, or a `Failure`.
+
+        Args:
+            function: the child imports it by its name.
+            arguments: what pickle can carry.
+            seconds: after which the child is ended, see above; to start it does not count.
+
+        Raises:
+            BuildError: a child cannot be prepared.
+        """
+        self.ready()
+        return self._ask(function, arguments, seconds)
+
+    def ready(self) -> None:
+        """Wait until the process is prepared; start one if there is none.
+
+        Raises:
+            BuildError: it cannot be prepared.
+        """
+        if self._process is None:
+            self._start()
+        if not self._ready:
+            started = self._ask(*self._prepare, PATIENCE)
+            self._ready = not isinstance(started, Failure)
+            if isinstance(started, Failure):
+                self.close()
+                raise BuildError(
+                    f"tune: the process that measures cannot be prepared: {started.reason}; see "
+                    "that tvm_forest.build works"
+                )
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._said.close()
+            self._process = None
+
+    def _start(self) -> None:
+        # What a candidate prints, and the words of a crash, are read back if it fails.
+        self._said = tempfile.TemporaryFile()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said}
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        command = [sys.executable, "-c", START, *self._ahead]
+        self._ready = False
+        self._process = subprocess.Popen(command, env=environment, **pipes)
+
+    def _ask(self, function: Any, arguments: tuple[Any, ...], seconds: float) -> Any:
+        process, answered = self._process, threading.Event()
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        ended: list[Failure] = []
+
+        def guard() -> None:
+            """End the process when its time is up, or when it has outgrown its memory."""
+            begin, waits = time.monotonic(), Waits(process.pid)
+            while not answered.wait(min(LOOK, seconds)):
+                if time.monotonic() - begin - waits.look() >= seconds:
+                    ended.append(Failure(f"over {seconds:.3g} s", timed_out=True))
+                elif megabytes_of(process.pid) > self._megabytes:
+                    ended.append(Failure(f"over {self._megabytes:.0f} MB of memory"))
+                if ended:
+                    return process.kill()
+
+        watch = threading.Thread(target=guard, daemon=True)
+        watch.start()
+        try:
+            pickle.dump((function, arguments, seconds), process.stdin)
+            process.stdin.flush()
+            return pickle.load(process.stdout)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            reason = self._reason_of_end(process)
+            self.close()
+            return ended[0] if ended else Failure(reason)
+        except KeyboardInterrupt:
+            self.close()
+            raise
+        finally:
+            answered.set()
+            watch.join()
+
+    def _reason_of_end(self, process: subprocess.Popen[bytes]) -> str:
+        code = process.wait()
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"crashed: {signal.Signals(-code).name}"
+        return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
+
+
+class Waits:
+    """How long a process has waited for cores that others have, since this was made.
+
+    The thread that waited longest counts; processes that it starts come one after the other.
+    """
+
+    def __init__(self, process: int) -> None:
+        """Begin now."""
+        self._process, self._first = process, waits_of(process)
+        self._known = dict(self._first)
+
+    def look(self) -> float:
+        """Return the seconds so far; what was never looked at while it ran is not seen."""
+        self._known |= waits_of(self._process)
+        most: dict[int, float] = {}
+        for (process, thread), wait in self._known.items():
+            since = wait - self._first.get((process, thread), 0.0)
+            most[process] = max(since, most.get(process, 0.0))
+        return sum(most.values())
+
+
+def waits_of(process: int) -> dict[tuple[int, str], float]:
+    """Return what each thread of a process, and of those it started, has waited for cores.
+
+    In seconds, as far as Linux tells; elsewhere there are none.
+    """
+    found: dict[tuple[int, str], float] = {}
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError, IndexError):
+                wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
+                found[process, task.name] = int(wait) / 1e9
+                for started in (task / "children").read_text(encoding="ascii").split():
+                    found |= waits_of(int(started))
+    return found
+
+
+def megabytes_of(process: int) -> float:
+    """Return the memory that a process holds, as far as Linux tells; elsewhere 0."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0.0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def serve(*ahead: str) -> None:
+    """Import modules, and answer calls until the pipe is closed; this is what the child runs.
+
+    Errors of the package are answers; any other ends the child, and its last words are the reason.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed is no answer
+    for name in ahead:
+        importlib.import_module(name)
+    with contextlib.suppress(EOFError):
+        while True:
+            _answer(sys.stdin.buffer, answers)
+
+
+def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
+    function, arguments, seconds = pickle.load(questions)
+    # If the parent is gone, nobody else ends an endless call.
+    faulthandler.dump_traceback_later(10 * seconds + ORPHANED, exit=True)
+    try:
+        result = function(*arguments)
+    except ForestError as error:
+        result = Failure(f"refused: {str(error).splitlines()[0]}")
+    faulthandler.cancel_dump_traceback_later()
+    pickle.dump(result, answers)
+    answers.flush()

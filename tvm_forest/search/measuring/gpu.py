@@ -1,0 +1,152 @@
+"""What a child does for a GPU, and for the threads of one that run on the CPU ("simt").
+
+takes: a schedule as text; gives: `Times`, those of the GPU by its own events.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ...errors import BuildError, DeviceError, InputError
+from ...forest import Array
+from ...schedule_prims import Schedule
+from ...target import Target
+from ..records import REAL_GPUS
+from .child import Child, Failure
+from .measure import Course, Times, bench_at_hand, check, compared, cut
+
+PATIENCE = 60.0
+"""Seconds to open a GPU."""
+
+
+def name_of(child: Child, target: Target) -> str:
+    """Return what times depend on beside the target, see `at_hand`; "" for "simt".
+
+    Raises:
+        DeviceError: no GPU, no driver, or no compiler.
+        InputError: kernels of the target are not run by this package.
+    """
+    if target.kind == "opencl":
+        raise InputError(
+            "tune: argument 'target': kernels for 'opencl' are text that is not run here; use "
+            "'cuda', 'rocm' or 'simt'"
+        )
+    if target.kind not in REAL_GPUS:
+        return ""
+    found = child.call(open_gpu, target, seconds=PATIENCE)
+    if isinstance(found, Failure):
+        raise DeviceError(f"tune: {found.reason.removeprefix('refused: ')}")
+    return str(found)
+
+
+def open_gpu(target: Target) -> str:
+    """Return the `identity` of a GPU, once it is found and can be compiled for.
+
+    Raises:
+        DeviceError: no GPU, no driver, or no compiler.
+    """
+    backend = _backend(target)
+    driver = backend.open()
+    if target.kind == "cuda":
+        backend.translate("", driver.architecture)
+    return str(driver.identity)
+
+
+def at_hand(target: Target) -> str:
+    """Return the `identity` of the GPU of a target; "" if it has none, or none is here."""
+    with suppress(DeviceError):
+        return str(_backend(target).open().identity) if target.kind in REAL_GPUS else ""
+    return ""
+
+
+def _backend(target: Target) -> Any:
+    from ...targets import cuda, rocm
+
+    return (cuda if target.kind == cuda.KIND else rocm).backend(target)
+
+
+def measure(schedule: str, batch: int, best: float) -> Times:
+    """Build a schedule, compare it with the reference walk, and time it.
+
+    Margins must be equal to the bit, or as near as another order of additions leaves them. Rows lie
+    in the memory of the GPU already, and the time is what its events say. A call of the driver that
+    fails may spoil all later ones of the process, so it ends this one.
+
+    Args: those of `measure.measure`.
+
+    Raises:
+        ScheduleError, BuildError: it cannot be built, or its margins are wrong.
+        RuntimeError: it cannot be run.
+    """
+    try:
+        return _measured(Schedule.from_json(schedule), batch, best)
+    except DeviceError as error:
+        raise RuntimeError(str(error)) from None
+
+
+def _measured(sch: Schedule, batch: int, best: float) -> Times:
+    from ...predictor.building import build
+    from ...predictor.device import DevicePredictor
+
+    bench = bench_at_hand()
+    predictor: Any = build(bench.forest, sch, bench.target, exact=sch.keeps_order)
+    if sch.keeps_order:
+        check(bench, predictor.predict_margin, batch, parallel=False)
+    else:
+        check_near(predictor.predict_margin(bench.checks), bench.margins, _bound())
+    batches = cut(bench.pool, batch)
+    if not isinstance(predictor, DevicePredictor):
+        return compared(Course(predictor.predict_margin, batches), batch, best)
+    there = [predictor.put(rows) for rows in batches]
+    clock = Clock(predictor.library.executor.driver)
+    return compared(Course(predictor.start, there, clock), batch, best)
+
+
+class Clock:
+    """Seconds of a GPU since the clock was made, on its default stream, for which it waits."""
+
+    def __init__(self, driver: Any) -> None:
+        """Begin now."""
+        self._driver, self._last, self._spent = driver, driver.mark(0), 0.0
+
+    def __call__(self) -> float:
+        """Return the time behind all work so far."""
+        self._spent += self._driver.seconds(self._last, self._driver.mark(0))
+        self._last = self._driver.mark(0)
+        return self._spent
+
+
+@functools.cache
+def _bound() -> Array:
+    """Return how far two orders of one sum can be apart: 2 (T + 1) u (|base| + sum of |leaf|)."""
+    forest, rows = bench_at_hand().forest, bench_at_hand().checks
+    leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))
+    sums = np.zeros((len(rows), forest.n_outputs)) + np.abs(forest.base_score)
+    if forest.has_vectors:
+        sums += leaves.sum(axis=1)
+    else:
+        np.add.at(sums.T, forest.tree_class, leaves.T)
+    return 2 * (forest.n_trees + 1) * np.finfo(forest.sum_dtype).eps / 2 * sums
+
+
+def check_near(found: Array, margins: Array, bound: Array) -> None:
+    """Compare margins (R, C) with those of the reference, which may differ by `bound`.
+
+    Raises:
+        BuildError: they differ by more; names the row.
+    """
+    found = found.reshape(margins.shape)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(found.astype(np.float64) - margins) <= bound
+    same = (found == margins) | (np.isnan(found) & np.isnan(margins))
+    wrong = ~(near | same).all(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise BuildError(
+            f"tune: row {row} of {len(found)}: margin {found[row]} is further from the reference "
+            f"{margins[row]} than another order of additions explains; please report this schedule"
+        )

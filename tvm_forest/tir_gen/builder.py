@@ -1,0 +1,128 @@
+"""A list of statements that grows as a walk is emitted.
+
+takes: expressions; gives: one TIR statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..layouts.representation import Representation
+from . import ops
+
+WALK_OPS = (ops.WALK, ops.WALK_ID)
+SPREAD = "tvm_forest.spread"
+"""Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
+
+
+class Code:
+    """Statements in order. Small cells stand for variables.
+
+    A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
+    stack and LLVM into a register. A `Bind` would be inlined again by the simplifier wherever it is
+    used, which doubles the code with every level of a walk.
+    """
+
+    def __init__(self) -> None:
+        self.statements: list[tirx.Stmt] = []
+
+    def hold(self, name: str, value: Any) -> Any:
+        """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
+        element, _, lanes = str(value.ty.dtype).partition("x")
+        cell = tirx.decl_buffer((int(lanes or 1),), element, name, scope="global")
+        self.statements.append(tirx.AllocBuffer(cell))
+        at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
+        load = tirx.BufferLoad(cell, [at])
+        self.put(load, value)
+        return load
+
+    def put(self, cell: Any, value: Any) -> None:
+        """Overwrite a cell that `hold` made."""
+        self.statements.append(tirx.BufferStore(cell.source, value, list(cell.indices)))
+
+    def add(self, statement: tirx.Stmt) -> None:
+        """Append a finished statement."""
+        self.statements.append(statement)
+
+    @contextmanager
+    def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
+        """Open a serial loop, written out if `unrolled`; what is emitted inside is its body."""
+        kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
+        with self._loop(name, count, kind) as var:
+            yield var
+
+    @contextmanager
+    def lanes(self, name: str, count: int) -> Iterator[Any]:
+        """Open a vector loop; with one lane there is none."""
+        if count == 1:
+            yield i64(0)
+        else:
+            with self._loop(name, i64(count), tirx.ForKind.VECTORIZED) as var:
+                yield var
+
+    @contextmanager
+    def nest(self, name: str, counts: Sequence[Any], spread: bool = False) -> Iterator[list[Any]]:
+        """Open one serial loop inside the other; `spread` if their iterations are independent."""
+        notes, serial = {SPREAD: 1} if spread else {}, tirx.ForKind.SERIAL
+        with ExitStack() as stack:
+            yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
+
+    def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
+        """Return width, begin and number of full groups of `count` things, then of single ones."""
+        if width == 1:
+            return [(1, i64(0), count)]
+        full = tirx.floordiv(count, i64(width))
+        return [(width, i64(0), full), (1, full * width, count - full * width)]
+
+    @contextmanager
+    def block(self, wrap: Any) -> Iterator[None]:
+        """Collect what is emitted inside and append `wrap(statement)`."""
+        outer, self.statements = self.statements, []
+        yield
+        self.statements = [*outer, wrap(self.finish())]
+
+    @contextmanager
+    def _loop(
+        self, name: str, count: Any, kind: Any, notes: dict[str, Any] | None = None
+    ) -> Iterator[Any]:
+        var = tirx.Var(name, count.ty.dtype)
+        zero = tirx.const(0, count.ty.dtype)
+        with self.block(lambda body: tirx.For(var, zero, count, kind, body, None, notes or {})):
+            yield var
+
+    def finish(self) -> tirx.Stmt:
+        """Return everything emitted so far as one statement."""
+        if len(self.statements) == 1:
+            return self.statements[0]
+        return tirx.SeqStmt(self.statements)
+
+
+def i64(value: int) -> tirx.IntImm:
+    """Return a constant of the index type."""
+    return tirx.IntImm("int64", value)
+
+
+def find_walk(expr: Any) -> Any | None:
+    """Return the walk call inside an expression, or None."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if is_walk(c) else None))
+    return found[0] if found else None
+
+
+def is_walk(call: tvm.ir.Call) -> bool:
+    """Return whether a call is a walk operator."""
+    return getattr(call.op, "name", "") in WALK_OPS
+
+
+def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
+    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
+    _, tree, *anchors = call.args
+    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
+    names = [spec.name for spec in specs]
+    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}

@@ -1,0 +1,1 @@
+"""The code that turns rows into codes or bit planes before they are walked."""

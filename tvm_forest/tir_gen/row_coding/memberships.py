@@ -1,0 +1,123 @@
+"""From numbers of categories to what walks read of all sets that a feature is asked for.
+
+takes: numbers of rows, see `tir_gen.categories`; gives: statements that write codes, or planes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ...layouts.row_codes.planes import WORD, position
+from ..builder import Code, i64
+
+
+def copy_answers(
+    code: Code, buffers: dict[str, Any], feature: Any, number: Any, row: Any, is_llvm: bool
+) -> None:
+    """Write the codes of a row in the columns of a feature, which stand beside each other.
+
+    Args:
+        code, buffers: where statements go, and the layout's buffers.
+        feature: the how-manieth that is asked for categories.
+        number: of its value, int64.
+        row: load of the row's code in the first column of memberships.
+        is_llvm: whether the compiler has `memcpy`; LLVM takes 0.06 s to make vectors of a loop.
+    """
+    asked, answers = buffers["asked"], buffers["answers"]
+    first, count, at = (tirx.BufferLoad(asked, [feature, i64(k)]) for k in (1, 2, 3))
+    count = code.hold("count", count)
+    begin = code.hold("begin", at + number * count)
+    head, place = row.indices
+    if is_llvm:
+        load = tirx.BufferLoad(row.source, [head, place + first])
+        ends = (tirx.address_of(x) for x in (load, tirx.BufferLoad(answers, [begin])))
+        size = count * tvm.DataType(answers.dtype).itemsize
+        code.add(tirx.Evaluate(tirx.call_extern("handle", "memcpy", *ends, size)))
+        return
+    with code.repeat("set", count) as k:
+        answer = tirx.BufferLoad(answers, [begin + k])
+        code.add(tirx.BufferStore(row.source, answer, [head, place + first + k]))
+
+
+@dataclass(frozen=True)
+class SetWriter:
+    """Writes planes of sets, see `tir_gen.unions`.
+
+    Attributes:
+        code: where statements go.
+        buffers: those of the layout.
+        numbers: buffer (features, rows) of numbers.
+        planes: buffer (planes, words) to be written.
+        first: the first plane of sets.
+        hot: buffer (numbers, words) for the planes of a feature's numbers.
+    """
+
+    code: Code
+    buffers: dict[str, Any]
+    numbers: Any
+    planes: Any
+    first: int
+    hot: Any
+
+    @property
+    def words(self) -> int:
+        """Words of a plane."""
+        return int(self.planes.shape[1])
+
+    def write(self, feature: Any, here: Any) -> None:
+        """Write all planes of one feature for `here` rows; no other bit is of any use."""
+        hold = self.code.hold
+        self._spread(feature, here)
+        begin, count = (hold("planes", self._of(feature, k)) for k in (1, 2))
+        total = tirx.decl_buffer((i64(self.words),), "uint64", "union", scope="global")
+        self.code.add(tirx.AllocBuffer(total))
+        with self.code.repeat("plane", count) as place:
+            plane = begin + place
+            first, last = (hold("union", self._load("union_at", plane + k)) for k in (0, 1))
+            flip = hold("flip", -(first & 1)).astype("uint64")
+            first, last = (tirx.shift_right(x, i64(1)) for x in (first, last))
+            self.code.add(tirx.BufferStore(total, self._all(0), [self._lanes()]))
+            with self.code.repeat("word", last - first) as word:
+                self._unite(total, hold("numbers", self._load("unions", first + word)))
+            value = tirx.BufferLoad(total, [self._lanes()]) ^ self._spread_word(flip)
+            self.code.add(tirx.BufferStore(self.planes, value, [self.first + plane, self._lanes()]))
+
+    def _spread(self, feature: Any, here: Any) -> None:
+        """Set the bit of each row in the plane of its number."""
+        count = self.code.hold("count", self._of(feature, 3))
+        with self.code.repeat("number", count) as number:
+            self.code.add(tirx.BufferStore(self.hot, self._all(0), [number, self._lanes()]))
+        with self.code.repeat("row", here) as row:
+            number = tirx.BufferLoad(self.numbers, [feature, row]).astype("int64")
+            at = [self.code.hold("number", number), tirx.floordiv(row, i64(WORD))]
+            place = position(tirx.floormod(row, i64(WORD)))
+            bit = tirx.shift_left(tirx.const(1, "uint64"), place.astype("uint64"))
+            self.code.add(tirx.BufferStore(self.hot, tirx.BufferLoad(self.hot, at) | bit, at))
+
+    def _unite(self, total: Any, numbers: Any) -> None:
+        """Add the rows of four numbers."""
+        value = tirx.BufferLoad(total, [self._lanes()])
+        for k in range(4):
+            number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
+            number = (number & tirx.const(0xFFFF, "uint64")).astype("int64")
+            value = value | tirx.BufferLoad(self.hot, [number, self._lanes()])
+        self.code.add(tirx.BufferStore(total, value, [self._lanes()]))
+
+    def _of(self, feature: Any, field: int) -> Any:
+        return tirx.BufferLoad(self.buffers["asked"], [feature, i64(field)])
+
+    def _load(self, name: str, at: Any) -> Any:
+        return tirx.BufferLoad(self.buffers[name], [at])
+
+    def _all(self, value: int) -> Any:
+        return self._spread_word(tirx.const(value, "uint64"))
+
+    def _spread_word(self, value: Any) -> Any:
+        return value if self.words == 1 else tirx.Broadcast(value, self.words)
+
+    def _lanes(self) -> Any:
+        return i64(0) if self.words == 1 else tirx.Ramp(i64(0), i64(1), self.words)

@@ -1,0 +1,178 @@
+"""From the codes of a column to the planes of its tests.
+
+takes: codes of up to 512 rows; gives: statements that write planes.
+
+Test c of a column is passed by codes of at most c. A code is cut into a high and a low part of four
+bits each, and so is c:
+
+    code <= 16 h + l   =   high < h  or  (high = h and low <= l)
+
+So 16 planes of "low <= l" and 16 of "high <= h" are made once a column, from the planes of the
+code's bits, and a test costs one instruction for up to 512 rows, where comparing codes costs one
+for 64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests,
+which lie beside each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ...layouts.row_codes.planes import PARTS, WORD
+from ..builder import Code, i64
+from ..walks.vectors import Vectors
+
+LANES = 8
+"""Words of a vector."""
+
+PART = 16
+"""Values of a part of a code."""
+
+
+@dataclass(frozen=True)
+class PlaneWriter:
+    """Writes the planes of columns.
+
+    Attributes:
+        code: where statements go.
+        vectors: operations on vectors.
+        buffers: those of the layout.
+        found: buffers (columns, rows): "high" and "low" parts as they were counted, and "codes" of
+            columns with more than 255 cuts.
+        planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
+            column may be overwritten, so columns come in order.
+        below: buffer (17, 8): planes of "high < h".
+    """
+
+    code: Code
+    vectors: Vectors
+    buffers: dict[str, Any]
+    found: dict[str, Any]
+    planes: Any
+    below: Any
+
+    @property
+    def words(self) -> int:
+        """Words of a plane."""
+        return int(self.planes.shape[1])
+
+    def write(self, steps: int, column: Any) -> None:
+        """Write the planes of a column whose cuts are searched in so many steps."""
+        hold = self.code.hold
+        begin, end = (
+            hold("plane", tirx.BufferLoad(self.buffers["column_planes"], [column + k]))
+            for k in (0, 1)
+        )
+        first, count = begin.astype("int64"), (end - begin).astype("int64")
+        if steps > 2:
+            self._by_comparing(column, first, count)
+            return
+        low, high = self._bits(column, steps == 2)
+        planes = self._low_planes(low)
+        if not high:
+            for j, plane in enumerate(planes):
+                self._store(first, j, plane)
+            return
+        self._write_high(high)
+        with self.code.repeat("high", tirx.ceildiv(count, i64(PART))) as h:
+            below, at_most = (
+                hold("high", tirx.BufferLoad(self.below, [h + k, _lanes(LANES)])) for k in (0, 1)
+            )
+            equal = hold("equal", at_most & tirx.bitwise_not(below))
+            for j, plane in enumerate(planes):
+                self._store(first + h * PART, j, below | (equal & plane))
+
+    def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
+        """Compare codes of 64 rows with each place of a cut."""
+        held = []
+        for word in range(self.words):
+            load = self._rows("codes", column, word)
+            held.append(self.code.hold("code", self.vectors.arranged(load)))
+        with self.code.repeat("cut", count) as cut:
+            for word, codes in enumerate(held):
+                bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
+                self.code.add(tirx.BufferStore(self.planes, bits, [first + cut, i64(word)]))
+
+    def _bits(self, column: Any, is_long: bool) -> tuple[list[Any], list[Any]]:
+        """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
+        parts = self.buffers["column_parts"]
+        too_high, last, too_low = (
+            self.code.hold(name, tirx.BufferLoad(parts, [column, i64(k)]))
+            for k, name in enumerate(PARTS)
+        )
+        count = 8 if is_long else 4
+        shape = (i64(count), i64(LANES))
+        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
+        self.code.add(tirx.AllocBuffer(bits))
+        for word in range(self.words):
+            low, high = self._rows("low", column, word), None
+            if is_long:
+                high = self.code.hold("high", self._rows("high", column, word) - _all(too_high))
+                low = self.vectors.less_where(low, high, last, too_low)
+            else:
+                low = low - _all(too_low)
+            for part, codes in enumerate([low, high][: count // 4]):
+                codes = self.code.hold("code", self.vectors.arranged(codes))
+                for bit in range(4):
+                    value = self.code.hold("bit", self.vectors.bit(codes, bit))
+                    for lane in range(word, LANES, self.words):
+                        at = [i64(4 * part + bit), i64(lane)]
+                        self.code.add(tirx.BufferStore(bits, value, at))
+        loads = (tirx.BufferLoad(bits, [i64(bit), _lanes(LANES)]) for bit in range(count))
+        held = [self.code.hold("bits", load) for load in loads]
+        return held[:4], held[4:]
+
+    def _rows(self, name: str, column: Any, word: int) -> Any:
+        return tirx.BufferLoad(self.found[name], [column, _lanes(WORD, i64(word * WORD))])
+
+    def _low_planes(self, bits: list[Any]) -> list[Any]:
+        """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
+        planes = [self.code.hold("low", plane) for plane in _at_most(bits)]
+        if self.words == LANES:
+            return planes
+        flat = tirx.decl_buffer((i64(PART * self.words),), "uint64", "flat", scope="global")
+        self.code.add(tirx.AllocBuffer(flat))
+        for place, plane in enumerate(planes):
+            some = tirx.BufferLoad(plane.source, [_lanes(self.words)])
+            at = _lanes(self.words, i64(place * self.words))
+            self.code.add(tirx.BufferStore(flat, some, [at]))
+        starts = range(0, PART * self.words, LANES)
+        loads = (tirx.BufferLoad(flat, [_lanes(LANES, i64(start))]) for start in starts)
+        return [self.code.hold("low", load) for load in loads]
+
+    def _write_high(self, bits: list[Any]) -> None:
+        none = tirx.Broadcast(tirx.const(0, "uint64"), LANES)
+        for place, plane in enumerate([none, *_at_most(bits)]):
+            self.code.add(tirx.BufferStore(self.below, plane, [i64(place), _lanes(LANES)]))
+
+    def _store(self, first: Any, place: int, value: Any) -> None:
+        """Store eight words, the `place`-th such from the plane `first` on."""
+        plane, word = divmod(place * LANES, self.words)
+        at = [first + plane, _lanes(LANES, i64(word))]
+        self.code.add(tirx.BufferStore(self.planes, value, at))
+
+
+def _at_most(bits: list[Any]) -> list[Any]:
+    """The 16 planes of "number <= k", given its four bits, lowest first."""
+    ones = tirx.Broadcast(tirx.const(2**64 - 1, "uint64"), LANES)
+    inv = tirx.bitwise_not
+    b0, b1, b2, b3 = bits
+    low = [inv(b0 | b1), inv(b1), inv(b0 & b1), ones]
+    less = [None, inv(b2 | b3), inv(b3), inv(b2 & b3)]
+    same = [inv(b2 | b3), inv(b3) & b2, b3 & inv(b2), b3 & b2]
+    return [
+        same[h] & low[k] if h == 0 else less[h] | (same[h] & low[k])
+        for h in range(4)
+        for k in range(4)
+    ]
+
+
+def _all(value: Any) -> Any:
+    return tirx.Broadcast(value, WORD)
+
+
+def _lanes(count: int, first: Any = None) -> Any:
+    first = i64(0) if first is None else first
+    return first if count == 1 else tirx.Ramp(first, i64(1), count)

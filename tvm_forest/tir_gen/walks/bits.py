@@ -1,0 +1,127 @@
+"""A walk of up to 512 rows at once, by selections among planes of bits.
+
+takes: a BitTree, planes of rows; gives: statements in a Code.
+
+    answer 0 = plane[test 0]
+    answer 1 = answer 0 ? plane[test 1] : plane[test 2]
+    answer 2 = answer 0 ? (answer 1 ? plane[test 3] : plane[test 4]) : (answer 1 ? ...)
+
+Every line is one expression on vectors of words, which LLVM keeps in registers; the answers are
+held, for later lines use them again and again. There is one such text for each depth of trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ...layouts.bitsliced import BitTree
+from ...layouts.row_codes.planes import WORD, position
+from ..builder import Code, i64
+from .vectors import Vectors
+
+VBMI = "avx512vbmi"
+
+
+@dataclass(frozen=True)
+class BitWalk:
+    """Rows on their way through a tree.
+
+    Attributes:
+        code: where statements go.
+        tree: the tree.
+        near: load of the first row's word of plane 0.
+        words: words of the rows, 1 to 8.
+        vectors: operations on vectors.
+    """
+
+    code: Code
+    tree: BitTree
+    near: Any
+    words: int
+    vectors: Vectors
+
+    @classmethod
+    def begun(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+        """Begin with the rows that `row`, a load of planes, names the first of."""
+        word = code.hold("word", row.indices[1])
+        return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
+
+    def numbers(self) -> Any:
+        """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
+        rep, depths = self.tree.rep, self.tree.rep.depths
+        shape = (i64(rep.bits), i64(self.words))
+        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
+        self.code.add(tirx.AllocBuffer(bits))
+        forms = [-1] if rep.sizes[1] > 1 or not depths else []
+        for form in (*depths, *forms):
+            emit = self._listed if form < 0 else self._tournament
+            if len(depths) + len(forms) == 1:
+                emit(bits, form)
+            else:
+                reached = tirx.EQ(self.tree.depth, tirx.IntImm("int32", form))
+                with self.code.block(lambda body, c=reached: tirx.IfThenElse(c, body, None)):
+                    emit(bits, form)
+        return bits
+
+    def _tournament(self, bits: Any, depth: int) -> None:
+        """A complete tree: the answers of its levels are the bits, the first one the highest."""
+        answers: list[Any] = []
+        for level in range(depth):
+            answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
+        zero = tirx.const(0, "uint64")
+        zeros = zero if self.words == 1 else tirx.Broadcast(zero, self.words)
+        for bit in range(self.tree.rep.bits):
+            answer = answers[depth - 1 - bit] if bit < depth else zeros
+            self.code.add(tirx.BufferStore(bits, answer, [i64(bit), self._lanes(i64(0))]))
+
+    def _listed(self, bits: Any, form: int) -> None:
+        """A list of selections, which write the bits to planes behind those of tests."""
+        with self.code.repeat("step", self.tree.count) as step:
+            word = self.code.hold("selection", self.tree.selection(step))
+            mask = tirx.const(0xFFFF, "uint64")
+            shifts = [tirx.const(16 * k, "uint64") for k in range(4)]
+            fields = [tirx.shift_right(word, shift) & mask for shift in shifts]
+            test, true, false, into = (field.astype("int64") for field in fields)
+            test = self.code.hold("test", self._plane(test))
+            value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
+            into = [into, self._lanes(self.near.indices[1])]
+            self.code.add(tirx.BufferStore(self.near.source, value, into))
+        for bit in range(self.tree.rep.bits):
+            found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
+            self.code.add(tirx.BufferStore(bits, found, [i64(bit), self._lanes(i64(0))]))
+
+    def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
+        """The answer of a node's descendant on a level; `node` counts nodes of its level `at`."""
+        if at == level:
+            return self._plane(self.tree.plane((1 << level) - 1 + node))
+        left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))
+        return (answers[at] & left) | (tirx.bitwise_not(answers[at]) & right)
+
+    def _plane(self, plane: Any) -> Any:
+        first, word = self.near.indices
+        return tirx.BufferLoad(self.near.source, [first + plane, self._lanes(word)])
+
+    def _lanes(self, first: Any) -> Any:
+        return first if self.words == 1 else tirx.Ramp(first, i64(1), self.words)
+
+    def leaves(self, bits: Any, word: Any, is_id: bool) -> Any:
+        """Emit the look-up of the leaves of 64 rows; returns a buffer of them."""
+        count = int(bits.shape[0])
+        words = [tirx.BufferLoad(bits, [i64(bit), word]) for bit in range(count)]
+        numbers = self.vectors.numbers(words)
+        size = self.tree.rep.table
+        if size and not is_id and VBMI in self.vectors.abilities:
+            found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
+            return self.code.hold("leaf", found).source
+        held = self.code.hold("number", numbers).source
+        leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
+        dtype = "int32" if is_id else self.tree.rep.dtype
+        found = tirx.decl_buffer((WORD,), dtype, "leaf", scope="global")
+        self.code.add(tirx.AllocBuffer(found))
+        with self.code.repeat("row", i64(WORD)) as row:
+            number = tirx.BufferLoad(held, [position(row)]).astype("int64")
+            self.code.add(tirx.BufferStore(found, leaf(number), [row]))
+        return found

@@ -1,0 +1,92 @@
+"""Where a row goes at a node, or at all nodes of a tile.
+
+takes: a TreeAccess, a node, a row; gives: expressions.
+
+A tile is decided in one of two forms. With vectors, for LLVM:
+
+    x       = pick(row, features of the tile)
+    outcome = bits(x < thresholds of the tile)
+
+Without, for vectors whose lanes are rows and for other compilers, node by node:
+
+    outcome = (x0 < threshold 0) << 0 | (x1 < threshold 1) << 1 | ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ...layouts.representation import NodeTest, TreeAccess
+from .vectors import Vectors
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a walk looked up at a node: tests, and the values that they are about."""
+
+    tests: list[NodeTest]
+    values: list[Any]
+    is_vector: bool = False
+
+
+@dataclass(frozen=True)
+class Decide:
+    """How rows are compared with nodes.
+
+    Attributes:
+        comparison: "<" or "<=".
+        vectors: vector operations that tiles may be decided with, or None.
+    """
+
+    comparison: str
+    vectors: Vectors | None
+
+    def look(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> Seen:
+        """Load what decides at `node`, and the values of the row; `row` is a load of the row."""
+        if access.tile_size == 1:
+            tests = [access.test(node, hold)]
+        elif self.vectors is not None:
+            test = access.test(node, hold)
+            return Seen([test], [hold("x", self.vectors.pick(row, test.feature))], is_vector=True)
+        else:
+            tests = [access.member(node, place, hold) for place in range(access.tile_size)]
+        head = list(row.indices)[:-1]
+        values = [
+            hold("x", tirx.BufferLoad(row.source, [*head, hold("feature", test.feature)]))
+            for test in tests
+        ]
+        return Seen(tests, values)
+
+    def outcome(self, access: TreeAccess, seen: Seen) -> Any:
+        """Return truth for left, or the bits of a tile."""
+        if access.tile_size == 1:
+            return self.goes_left(seen.values[0], seen.tests[0])
+        if seen.is_vector:
+            assert self.vectors is not None
+            return self._bits(self.vectors, seen.values[0], seen.tests[0])
+        total: Any = tirx.IntImm("int32", 0)
+        for place, (value, test) in enumerate(zip(seen.values, seen.tests, strict=True)):
+            bit = tirx.IntImm("int32", 1 << place)
+            total = total | tirx.Select(self.goes_left(value, test), bit, tirx.IntImm("int32", 0))
+        return total
+
+    def goes_left(self, value: Any, test: NodeTest) -> Any:
+        """An ordered comparison is false for NaN, so NaN goes right unless the node says left."""
+        less = value < test.threshold if self.comparison == "<" else value <= test.threshold
+        if test.default_left is None:
+            return less
+        return tirx.Or(less, tirx.And(test.default_left, tirx.isnan(value)))
+
+    def _bits(self, vectors: Vectors, value: Any, test: NodeTest) -> Any:
+        threshold = test.threshold
+        if value.ty.dtype != threshold.ty.dtype:  # TIR would make them alike by itself
+            wide = f"float64x{tvm.DataType(value.ty.dtype).lanes}"
+            value, threshold = value.astype(wide), threshold.astype(wide)
+        left = vectors.bits("olt" if self.comparison == "<" else "ole", value, threshold)
+        if test.default_left is None:
+            return left
+        return left | (vectors.bits("uno", value, value) & test.default_left)
