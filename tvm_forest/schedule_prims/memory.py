@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from .. import layouts
 from ..schedule import Schedule
 from .directive import directive, find_loop, refuse
 
@@ -16,21 +17,21 @@ HOW = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
-LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
-"""What a search tries without tiles; there may be more, see `tir_gen`."""
-COPIED = ("array", "packed", "ranked", "sparse")
+LAYOUTS = layouts.BY_HOPS
+"""What a search tries without tiles; there may be more, see `tir_gen.representation`."""
+COPIED = layouts.COPIED
 """Layouts whose trees a GPU can copy into shared memory, without tiles."""
-TILED = ("array", "sparse")
+TILED = layouts.TILED
 """What a search tries with tiles."""
-SLICED, LEVELS = "bitsliced", "levels"
-WALKED = {SLICED: "bits", LEVELS: "permute"}
+SLICED, LEVELS = layouts.BIT_PLANES, layouts.PERMUTED
+WALKED = layouts.SIMDIZED
 """What a search tries with blocks of rows and `simdize(how=...)`, and in no other way."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
-    layouts = TILED if tiled else LAYOUTS
-    yield from ({"name": name} for name in layouts if name != sch.representation)
+    names = TILED if tiled else LAYOUTS
+    yield from ({"name": name} for name in names if name != sch.representation)
 
 
 @directive(choices=_represent_as_choices)

@@ -55,7 +55,7 @@ class BitWalk:
         shape = (i64(rep.bits), i64(self.words))
         bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
         self.code.add(tirx.AllocBuffer(bits))
-        forms = [-1] if rep.sizes[1] > 1 or not depths else []
+        forms = [-1] if rep.lists or not depths else []
         for form in (*depths, *forms):
             emit = self._listed if form < 0 else self._tournament
             if len(depths) + len(forms) == 1:
