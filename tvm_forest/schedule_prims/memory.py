@@ -39,7 +39,7 @@ def represent_as(sch: Schedule, name: str) -> Schedule:
     """Choose how the model lies in memory.
 
     Args:
-        name: a layout, such as "array" or "sparse"; `build` knows which there are.
+        name: a layout, see `docs/layouts.md`; `build` knows which there are.
 
     Raises:
         ScheduleError: no name.
@@ -63,10 +63,10 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
     asks for the rows or the first nodes of the tree of the next iteration; "stream" asks for all of
-    that tree in the layout "packed", which pays for blocks of rows that touch most of it; "shared"
-    copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
+    that tree, in layouts that can (`TreeAccess.lines`), which pays for blocks of rows that touch most
+    of it; "shared" copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
     "shared" on a GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows
-    ("ranked") does so with or without "pack", and always near, so "pack" only says where. For trees
+    does so with or without "pack", and always near, so "pack" only says where. For trees
     of a GPU `build` refuses layouts other than `COPIED`, and tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
