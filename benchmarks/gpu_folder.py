@@ -36,7 +36,7 @@ from tvm_forest.tir_gen.canonical import result_dtype, result_names
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "checks.py")
-PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "kernels")
+PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "gpu_runtime")
 NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22

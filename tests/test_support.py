@@ -44,7 +44,10 @@ def names(library: str, part: str) -> set[str]:
 def fields_refused(library: str) -> set[str]:
     """Fields that the calls of `unsupported` in a frontend name outright."""
     found = set()
-    for path in FRONTENDS.glob(f"{FILES[library]}*.py"):
+    for path in [
+        *FRONTENDS.glob(f"{FILES[library]}.py"),
+        *FRONTENDS.glob(f"{FILES[library]}/*.py"),
+    ]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "unsupported":
                 found |= {node.args[1].value} if isinstance(node.args[1], ast.Constant) else set()
