@@ -63,6 +63,7 @@ def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout:
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "cache_trees"), [(1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("rows_thread", [1, 2])
+@pytest.mark.cases(2)
 def test_the_template_computes_what_the_model_says(
     rows_thread: int, factor: int, cache_trees: bool
 ) -> None:

@@ -94,6 +94,7 @@ def schedule(forest: Forest, form: str, together: str, layout: str) -> Schedule:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.cases(16)
 def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str) -> None:
     """Each form with each number of walks at a time, on a model that changes from case to case."""
     at = list(product(FORMS, TOGETHER)).index((form, together))
@@ -115,6 +116,7 @@ def test_stumps_are_walked_in_lanes(form: str, together: str, layout: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("hops", UNCHECKED)
+@pytest.mark.cases(6)
 def test_hops_above_all_leaves_need_no_check(hops: int, together: str) -> None:
     forest = models()["deep enough"]
     outer, inner = TOGETHER[together]
