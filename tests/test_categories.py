@@ -170,6 +170,7 @@ def compiled(rule: str, comparison: Any, dtype: str, name: str) -> tuple[Forest,
         pytest.param("scikit-learn", "<=", "float64", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.cases(12)
 def test_every_corner_of_a_rule_is_compiled(
     rule: str, comparison: Any, dtype: str, name: str
 ) -> None:

@@ -75,6 +75,7 @@ KERNELS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+@pytest.mark.cases(6)
 def test_the_text_of_a_recipe_computes_what_the_model_says(
     name: str, layout: str, classes: int
 ) -> None:
@@ -141,6 +142,7 @@ def test_values_are_those_of_the_link(classes: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "needed"), [("E5b", 2), ("E6", 2), ("E13", 3)])
+@pytest.mark.cases(1)
 def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> None:
     model = forest(3)
     made = tvm_forest.build(model, "cuda", schedule(name, "array", model), exact=False)

@@ -126,6 +126,7 @@ assert load({str(tmp_path / "model.bin")!r}).n_outputs == 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS)[::12])
+@pytest.mark.cases(3)
 def test_compiled_models_equal_gtil(name: str) -> None:
     report = tvm_forest.verify(MODELS[name](), n_rows=200)
     assert report.ok, str(report)

@@ -211,6 +211,7 @@ NESTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.cases(4)
 def test_rows_are_coded_once_and_near(name: str) -> None:
     arrange, rows = NESTS[name]
     trees: list[Any] = [Split(0, 0.5, Split(2, -1.0, i, 2.0), 3.0) for i in range(7)]
@@ -228,6 +229,7 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     "seed",
     [*range(1000, 1008), *(pytest.param(n, marks=pytest.mark.long) for n in range(1008, 1015))],
 )
+@pytest.mark.cases(4)
 def test_random_schedules_compute_what_the_model_says(seed: int) -> None:
     forest = replace(odd_forest(seed), comparison=COMPARISONS[seed % 2])
     start = tvm_forest.new_schedule(forest)

@@ -27,7 +27,7 @@ def test_every_block_and_tail_is_exact(layout: str, rows: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", DRAWN)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_drawn_forests_are_exact(seed: int, layout: str) -> None:
     forest, rows = odd_forest(seed), DRAWN[layout][seed % len(DRAWN[layout])]
     sch = in_blocks(forest, layout, rows).parallel("b0")

@@ -78,6 +78,7 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
 @pytest.mark.parametrize("batch", [1, 8, 12, 64, 256, 4096])
 @pytest.mark.parametrize("n_jobs", [1, None])
 @pytest.mark.parametrize("target", [TWO, VBMI, XEON], ids=["two cores", "permutes", "Xeon"])
+@pytest.mark.cases(40)
 def test_the_default_schedule_is_a_point(
     batch: int, forest: Any, n_jobs: int | None, target: Target
 ) -> None:

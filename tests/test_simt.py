@@ -54,6 +54,7 @@ SERVED = [x for x in product(ON_GPU, LAYOUTS) if x[1] in COPIED or x[0] not in N
     ("name", "layout"),
     [*SERVED[::2], *(pytest.param(*x, marks=pytest.mark.long) for x in SERVED[1::2])],
 )
+@pytest.mark.cases(8)
 def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout: str) -> None:
     model = forest(3)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
@@ -116,6 +117,7 @@ SLICE = list(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout"), SLICE)
+@pytest.mark.cases(3)
 def test_a_slice_of_the_matrix_of_recipes_and_layouts(
     name: str, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
