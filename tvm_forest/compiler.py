@@ -12,8 +12,6 @@ IRModules that they are made of (`lower`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -25,21 +23,21 @@ from .forest import Array, Forest
 from .forest.rewrites.canonical_form import plain
 from .forest.rewrites.ordering import take_trees
 from .layouts import representation
-from .nest import Loop
 from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, on_one_thread
 from .passes.gpu import make_kernels
 from .passes.model_table import MODEL
+from .passes.nest_facts import NestFacts
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
 from .schedule_prims.batches import PARALLEL, Schedules, by_batch, function_names, walked
-from .schedule_prims.memory import WALKED
 from .schedule_prims.model import check_fit
-from .schedule_prims.walks import LANES, WalkForm, walk_forms
+from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import Library, cpu, cuda, opencl, rocm, simt
 from .tir_gen.canonical import OF_LEAVES, OUTPUTS, SUMS, Output, emit_canonical, model_buffers
 from .tir_gen.leaves import leaf_arrays, numbered
+from .tir_gen.walks import check_walks
 
 
 class Lowered(NamedTuple):
@@ -153,7 +151,7 @@ def _pack_each(
     packed = {}
     for sch in schedules.values():
         _check_schedule(forest, sch, exact)
-        _check_walks(sch)
+        check_walks(sch)
         asked = (sch.representation, *(str(step) for step in sch.rewrites))
         if asked not in shared:
             shared[asked] = pack(forest, sch, exact)
@@ -221,10 +219,10 @@ def _lower_function(
     functions = {}
     for suffix, variant in _variants(sch).items():
         # 3. how it is to be computed
-        scheduled = _schedule(canonical, variant, forms)
+        scheduled, facts = _schedule(canonical, variant, forms)
         # 4. what the machine has to do
         mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, variant, forms, abilities)(mod)
+        mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
         function = mod["main"]
         if target.on_gpu:
             function = make_kernels(function, variant, packed.arrays)
@@ -248,67 +246,6 @@ def _layout(forest: Forest, sch: Schedule) -> type[representation.Representation
     return layout
 
 
-def _check_walks(sch: Schedule) -> None:
-    """Refuse a nest that does not walk as the layout must be walked."""
-    layout = representation.find(sch.representation)
-    how = layout.walks
-    other = next((loop for loop in sch.leaves() if loop.simdize != how), None)
-    if how != "hops" and other is not None:
-        counts = ", ".join(map(str, LANES[how]))
-        raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
-            f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "
-            f"loop, and use simdize('{other.name}', '{how}')\n{sch.render(other.name)}"
-        )
-    marked = [loop for loop in sch.leaves() if loop.simdize in set(WALKED.values())]
-    if how == "hops" and marked:
-        said = marked[0].simdize
-        layout_of = next(name for name, word in WALKED.items() if word == said)
-        raise ScheduleError(
-            f"simdize: argument 'how': {said!r} is for layout '{layout_of}', not for "
-            f"{sch.representation!r}; use represent_as('{layout_of}')\n"
-            f"{sch.render(marked[0].name)}"
-        )
-    if how == "permute" and sch.vectors:
-        raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
-            "leaf, but the leaves of this model hold vectors; choose another layout\n"
-            f"{sch.render(marked[0].name)}"
-        )
-    endless = next((loop for loop in marked if not _in_blocks(sch.path(loop.name))), None)
-    if endless is not None:
-        raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} codes rows in blocks of a "
-            f"known size, but no loop around the trees of '{endless.name}' has one; tile 'batch', "
-            f"and put the loop over blocks outermost\n{sch.render(endless.name)}"
-        )
-    least = LANES.get(how, (1,))[0]
-    odd = next((x for loop in marked for x in _in_block(sch.path(loop.name)) if x[1] % least), None)
-    if odd is not None:
-        raise ScheduleError(
-            f"simdize: argument 'how': {how!r} takes groups of {least} rows, but '{odd[0]}' begins "
-            f"at multiples of {odd[1]} in a block; tile by multiples of {least}\n"
-            f"{sch.render(odd[0])}"
-        )
-
-
-def _in_block(path: tuple[Loop, ...]) -> Iterator[tuple[str, int]]:
-    """Yield the starts and steps, in rows, of the loops inside a block of a known size."""
-    rows = [loop for loop in path if loop.kind == "batch"]
-    block = next(k for k in range(len(rows)) if all(x.count is not None for x in rows[k + 1 :]))
-    for loop in rows[block + 1 :]:
-        yield loop.name, loop.start
-        if loop is not rows[-1] and isinstance(loop.step, int):
-            yield loop.name, loop.step
-
-
-def _in_blocks(path: tuple[Loop, ...]) -> bool:
-    """Whether a loop over rows stands around all others and reaches a known number of rows."""
-    outer = list(takewhile(lambda loop: loop.kind == "batch", path))
-    inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
-    return bool(outer) and all(loop.count is not None for loop in inside)
-
-
 def _variants(sch: Schedule) -> dict[str, Schedule]:
     """A schedule with parallel loops has a twin without, for small batches and one thread.
 
@@ -323,14 +260,16 @@ def _variants(sch: Schedule) -> dict[str, Schedule]:
     return {"": alone, PARALLEL: sch}
 
 
-def _schedule(mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]) -> tvm.IRModule:
+def _schedule(
+    mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]
+) -> tuple[tvm.IRModule, NestFacts]:
     """Replay the directives on TVM's schedule of one function."""
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
-        replay(tir, sch, forms)
+        origins = replay(tir, sch)
     except s_tir.ScheduleError as error:
         raise BuildError(f"build: TVM refuses a step of the schedule: {error}\n{sch}") from error
-    return tir.mod
+    return tir.mod, NestFacts(sch, forms, origins)
 
 
 def _check_forest(forest: Forest) -> None:

@@ -9,7 +9,6 @@ of LLVM lowers in its own way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -38,20 +37,18 @@ class LowerAtomics:
         self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
     ) -> tirx.PrimFunc:
         """Import the function only where it is called."""
-        found: list[Any] = []
 
         def lower(store: tirx.BufferStore) -> tirx.Stmt:
             call = store.value
-            if getattr(getattr(call, "op", None), "name", "") != ops.ATOMIC_ADD:
+            if not ops.is_call(call, ops.ATOMIC_ADD):
                 return store
-            found.append(call)
             dtype, (_, value) = call.ty.dtype, call.args
             place = tirx.address_of(tirx.BufferLoad(store.buffer, list(store.indices)))
             name = f"tvmf_atomic_add_{dtype}"
             return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
 
         body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lower))
-        if found:
+        if ops.calls_of(func.body, ops.ATOMIC_ADD):
             zero = tirx.const(0, "int32")
             body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-from ..tir_gen.builder import i64
-from .ir import sequence
+from ..tir_gen.ir import i64, sequence
 
 MODEL = "tvm_forest.model"
 """Attribute of a function: how many of its parameters, behind the rows, are arrays of the model."""

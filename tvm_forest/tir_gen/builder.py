@@ -9,14 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ..layouts.representation import Representation
-from . import ops
+from .ir import i64, sequence
 
-WALK_OPS = (ops.WALK, ops.WALK_ID)
 SPREAD = "tvm_forest.spread"
 """Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
 
@@ -98,31 +94,4 @@ class Code:
 
     def finish(self) -> tirx.Stmt:
         """Return everything emitted so far as one statement."""
-        if len(self.statements) == 1:
-            return self.statements[0]
-        return tirx.SeqStmt(self.statements)
-
-
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)
-
-
-def find_walk(expr: Any) -> Any | None:
-    """Return the walk call inside an expression, or None."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if is_walk(c) else None))
-    return found[0] if found else None
-
-
-def is_walk(call: tvm.ir.Call) -> bool:
-    """Return whether a call is a walk operator."""
-    return getattr(call.op, "name", "") in WALK_OPS
-
-
-def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
-    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
-    _, tree, *anchors = call.args
-    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
-    names = [spec.name for spec in specs]
-    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}
+        return sequence(self.statements)

@@ -29,6 +29,7 @@ from tvm.tirx.script import builder as tb
 from ..forest import Forest
 from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
+from .ir import i64
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_finish
 
@@ -203,8 +204,3 @@ def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
     """Declare a buffer argument that may start at any multiple of its item size."""
     return tb.arg(name, tb.buffer(tuple(shape), dtype, align=tvm.DataType(dtype).itemsize))
-
-
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)

@@ -12,7 +12,8 @@ import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code, i64
+from ..builder import Code
+from ..ir import i64
 
 
 def copy_answers(

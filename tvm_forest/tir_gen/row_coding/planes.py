@@ -21,7 +21,8 @@ from typing import Any
 from tvm import tirx
 
 from ...layouts.row_codes.planes import PARTS, WORD
-from ..builder import Code, i64
+from ..builder import Code
+from ..ir import i64
 from ..walks.vectors import Vectors
 
 LANES = 8

@@ -13,16 +13,54 @@ held, for later lines use them again and again. There is one such text for each 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
-from ...layouts.bitsliced import BitTree
 from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code, i64
+from ...nest import Loop
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, i64
 from .vectors import Vectors
+from .walker import BlockWalker
+
+if TYPE_CHECKING:
+    from ...layouts.bitsliced import BitTree
 
 VBMI = "avx512vbmi"
+
+
+@dataclass(frozen=True)
+class BitWalker(BlockWalker):
+    """Rows are bits of words, 64 to 512 of them, and go through a tree together."""
+
+    how: ClassVar[str] = "bits"
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """All rows that planes have bits for, be they there or not."""
+        return i64(count)
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """All rows through a tree at once, then their stores, 64 rows after the other."""
+        code, count = Code(), fact.count or 0
+        call: Any = ops.find_walk(at_iteration(loop, loop.min))
+        (tree,) = self.open_trees(code, [call])
+        assert self.comparer.vectors is not None, "checked by CodeRows"
+        walk = BitWalk.begin(code, tree, call.args[0], count // WORD, self.comparer.vectors)
+        bits = walk.numbers()
+        full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
+        full = full and isinstance(loop.body, tirx.BufferStore)
+        with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
+            leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
+            begin = word * WORD
+            some = tirx.min(loop.extent - begin, i64(WORD))
+            with code.lanes("row", WORD) if full else code.repeat("row", some) as row:
+                each = at_iteration(loop, loop.min + begin + row)
+                self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+        return code.finish()
 
 
 @dataclass(frozen=True)
@@ -44,7 +82,7 @@ class BitWalk:
     vectors: Vectors
 
     @classmethod
-    def begun(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+    def begin(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
         """Begin with the rows that `row`, a load of planes, names the first of."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)

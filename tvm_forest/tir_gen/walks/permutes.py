@@ -19,20 +19,112 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvm import tirx
+from tvm import sym, tirx
 
-from ...layouts.levels import FIELDS, ROWS, LevelTree
-from ..builder import Code, i64
-from .byte_vectors import LANES, Permutes
+from ...errors import ScheduleError
+from ...nest import Loop
+from ...schedule import Schedule
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, guarded, i64
+from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
+from .walker import BlockWalker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...layouts.levels import LevelTree
 
 VBMI = "avx512vbmi"
-ALL = 2**64 - 1
+ALL_DONE = 2**64 - 1
 ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
+FIELDS = ("rank", "column", "left", "right")
+"""Fields of a node, by their numbers in `LevelTree.byte`."""
 WIDE = 48
 """Bit of a level's word that says that it is wide."""
+GROUPS_ABREAST = 2
+"""Groups of rows that walk side by side, for each hop of a group waits for the one before it."""
+
+
+@dataclass(frozen=True)
+class PermuteWalker(BlockWalker):
+    """Rows walk 16 by 16, through up to 4 trees at once."""
+
+    how: ClassVar[str] = "permute"
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse vectors in leaves too: there is one number for a leaf."""
+        if sch.vectors:
+            raise ScheduleError(
+                f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
+                "leaf, but the leaves of this model hold vectors; choose another layout\n"
+                f"{sch.render(loops[0].name)}"
+            )
+        super().check(sch, loops)
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """Whole groups of 16 rows."""
+        return tirx.ceildiv(extent, i64(ROWS)) * ROWS
+
+    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
+        """Take the trees of a loop four by four; the last ones may be fewer."""
+        code = Code()
+        with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:
+            inside = [four * TREES + k < trees.extent for k in range(TREES)]
+            each = [tirx.min(four * TREES + k, trees.extent - 1) for k in range(TREES)]
+            leaves = [at_iteration(trees, trees.min + tree) for tree in each]
+            self._emit(code, leaves, inside)
+        return code.finish()
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Take one tree, where the loop around is not over trees."""
+        code = Code()
+        self._emit(code, [loop], [tirx.const(True, "bool")])
+        return code.finish()
+
+    def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
+        """Rows through up to 4 trees at once, then the stores, tree by tree.
+
+        Args:
+            code: where statements go.
+            leaves: a leaf loop for each tree.
+            inside: for each, whether it is one of the forest, and not only there to fill lanes.
+        """
+        calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
+        trees: list[Any] = self.open_trees(code, calls)
+        vectors = self.comparer.vectors
+        assert vectors is not None, "checked by CodeRows"
+        right = "uge" if self.comparer.comparison == "<" else "ugt"
+        is_id, groups = (
+            ops.is_call(calls[0], ops.WALK_ID),
+            tirx.ceildiv(leaves[0].extent, i64(ROWS)),
+        )
+        for width, begin, count in code.groups(groups, GROUPS_ABREAST):
+            with code.repeat("group", count) as group:
+                firsts = [(begin + group * width + k) * ROWS for k in range(width)]
+                stores = [at_iteration(leaves[0], leaves[0].min + first) for first in firsts]
+                walks: list[Any] = [ops.find_walk(store.value) for store in stores]
+                codes = [walk.args[0] for walk in walks]
+                walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, vectors)
+                for first, number in zip(firsts, walk.emit(), strict=True):
+                    for k, leaf in enumerate(leaves):
+                        with code.block(lambda body, k=k: guarded(body, [inside[k]])):
+                            self._store(code, leaf, first, walk.leaves(number, k, is_id))
+
+    def _store(self, code: Code, leaf: tirx.For, first: Any, values: Any) -> None:
+        """The stores of 16 rows from `first` on, or of those that there are."""
+        full = sym.Analyzer().can_prove(tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)))
+        some = tirx.min(leaf.extent - first, i64(ROWS))
+        with code.lanes("row", ROWS) if full else code.repeat("row", some) as row:
+            each = at_iteration(leaf, leaf.min + first + row)
+            value = ops.replace_call(each.value, ops.WALKS, tirx.BufferLoad(values, [row]))
+            code.add(tirx.BufferStore(each.buffer, value, list(each.indices)))
 
 
 @dataclass(frozen=True)
@@ -65,7 +157,7 @@ class PermuteWalk:
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
         done = [hold("done", tirx.const(0, "uint64")) for _ in self.codes]
         hop, hops = hold("hop", i64(0)), hold("hops", self._hops())
-        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL, "uint64"))
+        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL_DONE, "uint64"))
         with self.code.block(lambda body: tirx.While(more, body)):
             words = [hold("word", tree.level(hop)) for tree in self.trees]
             fields = self._fields(permutes, words, nodes)
