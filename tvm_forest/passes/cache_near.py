@@ -34,6 +34,7 @@ from ..tir_gen.ir import (
     sequence,
 )
 from ..tir_gen.row_coding.coders import row_pitch
+from .function_pass import function_pass
 from .nest_facts import NestFacts
 
 LINE_BYTES = 64
@@ -43,7 +44,7 @@ Around = tuple[tirx.For, ...]
 """Loops of which one iteration is meant, outermost first."""
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.CacheNear")
+@function_pass
 @dataclass(frozen=True)
 class CacheNear:
     """Act on every loop with a cache, innermost first.
@@ -56,9 +57,7 @@ class CacheNear:
     rep: Representation
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
         rows = func.params[0]
 
@@ -85,9 +84,8 @@ class CacheNear:
         shared = spread or self.facts.cache(loop) == "shared"
         pitch = i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
-        near = tirx.decl_buffer((most, pitch), rows.dtype, "near", scope=scope)
         code = Code()
-        code.add(tirx.AllocBuffer(near))
+        near = code.buffer("near", (most, pitch), rows.dtype, scope)
         spans = [i64(most) if spread else here, features.astype("int64")]
         with code.nest("copy", spans, spread) as (r, f):
             copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])

@@ -22,7 +22,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from ..layouts.representation import Representation
@@ -33,10 +32,11 @@ from ..tir_gen.ir import change_loop, i64, loops_of, rewrite_nest
 from ..tir_gen.row_coding.coders import RowCoder, coder_of
 from ..tir_gen.walks.node_test import Comparer
 from .cache_near import Around, change_in_blocks, redirect_walks, walks_of
+from .function_pass import function_pass
 from .nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.CodeRows")
+@function_pass
 @dataclass(frozen=True)
 class CodeRows:
     """Code the rows of all walks of a function.
@@ -53,9 +53,7 @@ class CodeRows:
     abilities: frozenset[str] | None
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Code rows where loops allow it, and ahead of everything for the walks that are left."""
         if self.rep.row_code is None:
             return func

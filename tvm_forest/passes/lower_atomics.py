@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ..tir_gen import ops
+from .function_pass import function_pass
 
 FUNCTIONS = """
 define float @tvmf_atomic_add_float32(ptr %p, float %v) alwaysinline nounwind {
@@ -28,14 +29,12 @@ define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind 
 """
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerAtomics")
+@function_pass
 @dataclass(frozen=True)
 class LowerAtomics:
     """Rewrite every store whose value is an atomic sum."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Import the function only where it is called."""
 
         def lower(store: tirx.BufferStore) -> tirx.Stmt:

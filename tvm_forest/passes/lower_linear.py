@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -27,16 +26,15 @@ from ..forest.rules import ZERO
 from ..tir_gen import ops
 from ..tir_gen.builder import Code
 from ..tir_gen.ir import change_loop, i64, rewrite_loops
+from .function_pass import function_pass
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerLinear")
+@function_pass
 @dataclass(frozen=True)
 class LowerLinear:
     """Lower every store that holds the value of a linear leaf."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Make vector loops around such stores serial, then write the stores out."""
         body = rewrite_loops(func.body, _serial)
         return func.with_body(tvm_ffi.structural_map(body, (tirx.BufferStore, _lower)))
@@ -54,7 +52,7 @@ def _lower(store: tirx.BufferStore) -> tirx.Stmt:
         return store
     code = Code()
     value = ops.replace_call(store.value, (ops.LINEAR,), _emit(code, *calls[0].args))
-    code.add(tirx.BufferStore(store.buffer, value, list(store.indices)))
+    code.store(store.buffer, value, list(store.indices))
     return code.finish()
 
 

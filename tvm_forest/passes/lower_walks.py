@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import tirx
 
 from ..layouts.representation import Representation
@@ -24,10 +23,11 @@ from ..tir_gen.walks import WALKERS
 from ..tir_gen.walks.hops import HopWalker
 from ..tir_gen.walks.node_test import Comparer
 from ..tir_gen.walks.walker import is_one_walk
+from .function_pass import function_pass
 from .nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerWalks")
+@function_pass
 @dataclass(frozen=True)
 class LowerWalks:
     """Lower every walk of a function.
@@ -44,9 +44,7 @@ class LowerWalks:
     abilities: frozenset[str] | None
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Lower leaf loops, first those whose walker takes the loop over trees around them too."""
         leaves = _LeafLoops(self.rep, Comparer.on(self.comparison, self.abilities), self.facts)
         body = rewrite_loops(func.body, leaves.lower_trees)

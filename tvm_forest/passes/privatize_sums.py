@@ -26,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -43,10 +42,11 @@ from ..tir_gen.ir import (
     stores_of,
 )
 from .annotations import REDUCE
+from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.PrivatizeSums")
+@function_pass
 @dataclass(frozen=True)
 class PrivatizeSums:
     """Rewrite the accumulations inside parallel loops over trees.
@@ -57,9 +57,7 @@ class PrivatizeSums:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
         facts, n = self.facts, func.params[0].shape[0]
 
@@ -200,7 +198,7 @@ class _Region:
         if spread:  # constant lengths are cheap to divide by
             rows, classes = _known(rows, most_rows), _known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
-            code.add(tirx.BufferStore(part, tirx.const(0.0, dtype), list(indices)))
+            code.store(part, tirx.const(0.0, dtype), list(indices))
         work = self._redirected(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
         code.add(_closed(work, [x.loop_var for x in self._levels]))
         for level in reversed(range(len(counts))):
@@ -286,7 +284,7 @@ class _Dimension:
         """Add an element to its sum."""
         source = tirx.BufferLoad(self.part, self._at(places, element + self._first, c, r))
         target, at = self._sum(places, c, r)
-        code.add(tirx.BufferStore(target, tirx.BufferLoad(target, at) + source, at))
+        code.store(target, tirx.BufferLoad(target, at) + source, at)
 
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
         """Where the sum of all elements is."""
@@ -317,7 +315,7 @@ class _Dimension:
                 with code.nest("halve", halves, spread=True) as (*places, i, c, r):
                     into, source = (self._at(places, i + x, c, r) for x in (0, half))
                     total = tirx.BufferLoad(self.part, into) + tirx.BufferLoad(self.part, source)
-                    code.add(tirx.BufferStore(self.part, total, into))
+                    code.store(self.part, total, into)
                 count = half
             count = i64(count)
         with code.nest("add", [*self._outer, *spans], spread=True) as (*places, c, r):

@@ -15,14 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import sym, tirx
 
 from ..tir_gen.ir import change_loop, conjuncts, guarded, mentions, rewrite_loops
+from .function_pass import function_pass
 from .nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.TightenGuards")
+@function_pass
 @dataclass(frozen=True)
 class TightenGuards:
     """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
@@ -34,9 +34,7 @@ class TightenGuards:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""
         return func.with_body(rewrite_loops(func.body, self._tighten))
 

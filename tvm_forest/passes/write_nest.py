@@ -18,16 +18,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from ..nest import Loop
 from ..schedule_prims.replay import notes_of
 from ..tir_gen.ir import guarded, replaced, rewrite_nest, sequence
+from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.WriteNest")
+@function_pass
 @dataclass(frozen=True)
 class WriteNest:
     """Replace the loops that directives have put copies in the place of.
@@ -38,9 +38,7 @@ class WriteNest:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Find the outermost replaced loop and write its successors in its place."""
         n, facts = func.params[0].shape[0], self.facts
 

@@ -28,11 +28,20 @@ class Code:
     def __init__(self) -> None:
         self.statements: list[tirx.Stmt] = []
 
+    def buffer(self, name: str, shape: Sequence[Any], dtype: str, scope: str = "global") -> Any:
+        """Declare a buffer and return it."""
+        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:
+        """Append a store to a buffer."""
+        self.add(tirx.BufferStore(buffer, value, indices))
+
     def hold(self, name: str, value: Any) -> Any:
         """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
         element, _, lanes = str(value.ty.dtype).partition("x")
-        cell = tirx.decl_buffer((int(lanes or 1),), element, name, scope="global")
-        self.statements.append(tirx.AllocBuffer(cell))
+        cell = self.buffer(name, (int(lanes or 1),), element)
         at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
         load = tirx.BufferLoad(cell, [at])
         self.put(load, value)
@@ -40,7 +49,7 @@ class Code:
 
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a cell that `hold` made."""
-        self.statements.append(tirx.BufferStore(cell.source, value, list(cell.indices)))
+        self.store(cell.source, value, list(cell.indices))
 
     def add(self, statement: tirx.Stmt) -> None:
         """Append a finished statement."""

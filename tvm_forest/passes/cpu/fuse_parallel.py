@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import tirx
 
 from ...tir_gen.ir import change_loop, replaced, rewrite_loops
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.FuseParallel")
+@function_pass
 @dataclass(frozen=True)
 class FuseParallel:
     """Fuse chains of parallel loops; the fused loop has the name of the innermost one.
@@ -31,9 +31,7 @@ class FuseParallel:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""
         return func.with_body(rewrite_loops(func.body, self._fuse))
 

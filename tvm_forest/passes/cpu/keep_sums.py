@@ -25,10 +25,11 @@ from ...tir_gen import ops
 from ...tir_gen.builder import Code
 from ...tir_gen.ir import at_iteration, change_loop, i64, mentions, rewrite_loops
 from ...tir_gen.walks import WALKERS
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.KeepSums")
+@function_pass
 @dataclass(frozen=True)
 class KeepSums:
     """Rewrite loops over trees that hold nothing but a walk of a block of rows.
@@ -39,9 +40,7 @@ class KeepSums:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit all loops."""
         return func.with_body(rewrite_loops(func.body, self._keep))
 
@@ -59,17 +58,15 @@ class KeepSums:
             store, ops.LINEAR
         ):  # reads the row: those behind the last one are not there
             return trees
-        dtype = store.buffer.dtype
-        sums = tirx.decl_buffer((i64(fact.count),), dtype, "sums", scope="global")
         code = Code()
-        code.add(tirx.AllocBuffer(sums))
+        sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.add(tirx.BufferStore(sums, tirx.BufferLoad(store.buffer, at), [row]))
+            code.store(sums, tirx.BufferLoad(store.buffer, at), [row])
         code.add(change_loop(trees, body=_inside(leaf, store, sums, computed)))
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.add(tirx.BufferStore(store.buffer, tirx.BufferLoad(sums, [row]), at))
+            code.store(store.buffer, tirx.BufferLoad(sums, [row]), at)
         return code.finish()
 
 

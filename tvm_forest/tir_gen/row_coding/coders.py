@@ -177,13 +177,11 @@ class Planes:
         names = {"high": "uint8", "low": "uint8"}
         if any(x.steps > 2 and not x.asked for x in self.ranks.groups):
             names["codes"] = self.ranks.dtype
-        found = {x: tirx.decl_buffer(size, t, x, scope="global") for x, t in names.items()}
+        found = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
         if self.ranks.asked:
             size = (i64(self.ranks.asked), i64(words * WORD))
-            found["numbers"] = tirx.decl_buffer(size, "uint16", "numbers", scope="global")
-        parts = tirx.decl_buffer((i64(PART + 1), i64(LANES)), "uint64", "parts", scope="global")
-        for buffer in (*found.values(), parts):
-            code.add(tirx.AllocBuffer(buffer))
+            found["numbers"] = code.buffer("numbers", size, "uint16")
+        parts = code.buffer("parts", (i64(PART + 1), i64(LANES)), "uint64")
         _emit_ranks(self, code, buffers, (first, here), found)
         writer = PlaneWriter(code, self.comparer.vectors, buffers, found, near, parts)
         start = 0
@@ -197,15 +195,14 @@ class Planes:
         for plane, value in ((0, 0), (1, 2**64 - 1)):
             for word in range(words):
                 at = [i64(self.planes.tests + plane), i64(word)]
-                code.add(tirx.BufferStore(near, tirx.const(value, "uint64"), at))
+                code.store(near, tirx.const(value, "uint64"), at)
 
     def _emit_sets(
         self, code: Code, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
     ) -> None:
         """Unite planes of numbers, feature by feature."""
         size = (i64(self.planes.unions.numbers), near.shape[1])
-        hot = tirx.decl_buffer(size, "uint64", "hot", scope="global")
-        code.add(tirx.AllocBuffer(hot))
+        hot = code.buffer("hot", size, "uint64")
         writer = SetWriter(code, buffers, numbers, near, self.planes.searched, hot)
         with code.repeat("feature", i64(self.ranks.asked)) as feature:
             writer.write(feature, here)
@@ -267,7 +264,7 @@ class _Search:
         place = self._ranked(xs)[0]
         number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
         if isinstance(self.coder, Planes):
-            self.code.add(tirx.BufferStore(self.found["numbers"], number, [feature, row]))
+            self.code.store(self.found["numbers"], number, [feature, row])
             return
         codes = tirx.BufferLoad(self.found["codes"], [row, i64(self.coder.ranks.searched)])
         is_llvm = self.coder.comparer.vectors is not None
@@ -276,7 +273,7 @@ class _Search:
     def _store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
         near = self.found[name]
         for place, value in zip(places, values, strict=True):
-            self.code.add(tirx.BufferStore(near, value.astype(near.dtype), place))
+            self.code.store(near, value.astype(near.dtype), place)
 
     def _values(self, rows: list[Any]) -> list[Any]:
         feature = self._held("column_feature").astype("int64")

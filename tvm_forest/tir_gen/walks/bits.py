@@ -91,8 +91,7 @@ class BitWalk:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
         rep, depths = self.tree.rep, self.tree.rep.depths
         shape = (i64(rep.bits), i64(self.words))
-        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
-        self.code.add(tirx.AllocBuffer(bits))
+        bits = self.code.buffer("bits", shape, "uint64")
         forms = [-1] if rep.sizes[1] > 1 or not depths else []
         for form in (*depths, *forms):
             emit = self._listed if form < 0 else self._tournament
@@ -113,7 +112,7 @@ class BitWalk:
         zeros = zero if self.words == 1 else tirx.Broadcast(zero, self.words)
         for bit in range(self.tree.rep.bits):
             answer = answers[depth - 1 - bit] if bit < depth else zeros
-            self.code.add(tirx.BufferStore(bits, answer, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, answer, [i64(bit), self._lanes(i64(0))])
 
     def _listed(self, bits: Any, form: int) -> None:
         """A list of selections, which write the bits to planes behind those of tests."""
@@ -126,10 +125,10 @@ class BitWalk:
             test = self.code.hold("test", self._plane(test))
             value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
             into = [into, self._lanes(self.near.indices[1])]
-            self.code.add(tirx.BufferStore(self.near.source, value, into))
+            self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
             found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
-            self.code.add(tirx.BufferStore(bits, found, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, found, [i64(bit), self._lanes(i64(0))])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
         """The answer of a node's descendant on a level; `node` counts nodes of its level `at`."""
@@ -157,9 +156,8 @@ class BitWalk:
         held = self.code.hold("number", numbers).source
         leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
         dtype = "int32" if is_id else self.tree.rep.dtype
-        found = tirx.decl_buffer((WORD,), dtype, "leaf", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
+        found = self.code.buffer("leaf", (WORD,), dtype)
         with self.code.repeat("row", i64(WORD)) as row:
             number = tirx.BufferLoad(held, [position(row)]).astype("int64")
-            self.code.add(tirx.BufferStore(found, leaf(number), [row]))
+            self.code.store(found, leaf(number), [row])
         return found

@@ -92,8 +92,7 @@ class Lanes:
 
     def hold(self, name: str, value: Any) -> Any:
         """Store a value of every lane in a new buffer; returns the load of one lane."""
-        buffer = tirx.decl_buffer((self.count,), value.ty.dtype, name, scope="global")
-        self.code.add(tirx.AllocBuffer(buffer))
+        buffer = self.code.buffer(name, (self.count,), value.ty.dtype)
         self.store(buffer, value, [self.lane])
         return tirx.BufferLoad(buffer, [self.lane])
 

@@ -124,7 +124,7 @@ class PermuteWalker(BlockWalker):
         with code.lanes("row", ROWS) if full else code.repeat("row", some) as row:
             each = at_iteration(leaf, leaf.min + first + row)
             value = ops.replace_call(each.value, ops.WALKS, tirx.BufferLoad(values, [row]))
-            code.add(tirx.BufferStore(each.buffer, value, list(each.indices)))
+            code.store(each.buffer, value, list(each.indices))
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class PermuteWalk:
             with self.code.repeat("row", i64(ROWS)) as row:
                 lane = i64(tree * ROWS) + row
                 at = begin + tirx.BufferLoad(node.source, [lane]).astype("int64")
-                self.code.add(tirx.BufferStore(cell.source, self.trees[0].byte(field, at), [lane]))
+                self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
         """The codes that lanes ask for; `load` is of the first row of their group."""
@@ -220,7 +220,7 @@ class PermuteWalk:
         with self.code.repeat("lane", i64(LANES)) as lane:
             at = tirx.BufferLoad(column.source, [lane]).astype("int64")
             at = [group, at, tirx.floormod(lane, i64(ROWS))]
-            self.code.add(tirx.BufferStore(cell.source, tirx.BufferLoad(codes, at), [lane]))
+            self.code.store(cell.source, tirx.BufferLoad(codes, at), [lane])
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
@@ -232,9 +232,8 @@ class PermuteWalk:
             return self.code.hold("value", found).source
         look = tree.leaf_id if is_id else tree.leaf_value
         dtype = "int32" if is_id else tree.rep.dtype
-        found = tirx.decl_buffer((ROWS,), dtype, "value", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
+        found = self.code.buffer("value", (ROWS,), dtype)
         with self.code.repeat("row", i64(ROWS)) as row:
             at = tirx.BufferLoad(number.source, [i64(place * ROWS) + row]).astype("int64")
-            self.code.add(tirx.BufferStore(found, look(at), [row]))
+            self.code.store(found, look(at), [row])
         return found
