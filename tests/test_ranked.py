@@ -19,6 +19,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
@@ -155,12 +156,11 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     forest = replace(stumps(np.arange(20) / 4), comparison=comparison)
     rep, arrays = pack(forest)
     sch = schedule(forest)
-    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
-    replay(tir, sch, forms)
+    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
-    mod = pipeline(rep, comparison, sch, forms, None)(mod)
+    mod = pipeline(rep, comparison, facts, None)(mod)
     library = cpu.compile_module(mod, machine)
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)

@@ -1,21 +1,19 @@
-"""Questions about statements, and statements in which something is replaced.
+"""What the passes for GPUs ask of TIR and do with it, beside the words of `tir_gen.ir`.
 
-takes: TIR of a nest; gives: loops, answers, TIR.
+takes: TIR of kernels; gives: answers, TIR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ..tir_gen.builder import i64
-from .write_nest import with_body
+from ..tir_gen.ir import find_all, i64, loops_of, rewrite_nest
 
-GPU = "tvm_forest.gpu"
 SYNC = "tirx.tvm_storage_sync"
 SHUFFLE = "tirx.tvm_warp_shuffle_down"
 
@@ -23,69 +21,14 @@ Place = tuple[Any, list[Any]]
 """A buffer, and the indices before those of the buffer that it replaces."""
 
 
-def loops_of(statement: Any, key: str = "") -> list[tirx.For]:
-    """Return all loops inside that carry an annotation, outermost first."""
-    found: list[tirx.For] = []
-
-    def look(loop: tirx.For) -> None:
-        if not key or key in loop.annotations:
-            found.append(loop)
-
-    tvm_ffi.structural_walk(statement, (tirx.For, look), order="pre")
-    return found
-
-
 def has(statement: tirx.Stmt, key: str, value: str = "") -> bool:
     """Return whether a loop inside carries an annotation that begins so."""
     return any(str(loop.annotations[key]).startswith(value) for loop in loops_of(statement, key))
 
 
-def calls_of(node: Any, *names: str) -> list[Any]:
-    """Return the calls of some operators."""
-    found: list[Any] = []
-
-    def look(call: Any) -> None:
-        if getattr(call.op, "name", "") in names:
-            found.append(call)
-
-    tvm_ffi.structural_walk(node, (tvm.ir.Call, look))
-    return found
-
-
-def mentions(node: Any, variables: Iterable[Any]) -> bool:
-    """Return whether one of some variables or buffers occurs."""
-    wanted, found = set(variables), list[Any]()
-    if not wanted:
-        return False
-    look = (tirx.Var, lambda var: found.append(var) if var in wanted else None)
-    tvm_ffi.structural_walk(node, look)
-    return bool(found)
-
-
-def stores_of(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
-    """Return the stores to a buffer, or all."""
-    found: list[tirx.BufferStore] = []
-
-    def look(store: tirx.BufferStore) -> None:
-        if buffer is None or store.buffer.same_as(buffer):
-            found.append(store)
-
-    tvm_ffi.structural_walk(statement, (tirx.BufferStore, look))
-    return found
-
-
 def buffers_of(statement: Any) -> list[Any]:
     """Return the buffers that are declared inside."""
-    found: list[Any] = []
-    look = (tirx.AllocBuffer, lambda alloc: found.append(alloc.buffer))
-    tvm_ffi.structural_walk(statement, look)
-    return found
-
-
-def replaced(node: Any, swaps: dict[Any, Any]) -> Any:
-    """Return code with variables replaced by expressions."""
-    swap = (tirx.Var, lambda var: swaps.get(var, var))
-    return tvm_ffi.structural_map(node, swap) if swaps else node
+    return [alloc.buffer for alloc in find_all(statement, tirx.AllocBuffer)]
 
 
 def moved(statement: Any, places: dict[Any, Place]) -> Any:
@@ -127,31 +70,12 @@ def rescoped(statement: Any, old: str, new: str) -> Any:
 
 def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
     """Change the outermost loops that are bound to blocks or threads."""
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([map_kernels(part, change) for part in statement.seq])
-    if isinstance(statement, tirx.IfThenElse):
-        inside = map_kernels(statement.then_case, change)
-        other = statement.else_case
-        other = None if other is None else map_kernels(other, change)
-        return tirx.IfThenElse(statement.condition, inside, other)
-    if isinstance(statement, tirx.AttrStmt):
-        body = map_kernels(statement.body, change)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    if not isinstance(statement, tirx.For):
-        return statement
-    if statement.thread_binding is not None:
-        return change(statement)
-    return with_body(statement, map_kernels(statement.body, change))
-
-
-def guarded(statement: tirx.Stmt, conditions: list[Any]) -> tirx.Stmt:
-    """Return a statement that is done when all of that holds."""
-    return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
-
-
-def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    """Return statements as one."""
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+    return rewrite_nest(
+        statement,
+        lambda s, around: (
+            change(s) if isinstance(s, tirx.For) and s.thread_binding is not None else None
+        ),
+    )
 
 
 def simplified(expr: Any) -> Any:

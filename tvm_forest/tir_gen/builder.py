@@ -9,14 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ..layouts.representation import Representation
-from . import ops
+from .ir import i64, sequence
 
-WALK_OPS = (ops.WALK, ops.WALK_ID)
 SPREAD = "tvm_forest.spread"
 """Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
 
@@ -32,11 +28,20 @@ class Code:
     def __init__(self) -> None:
         self.statements: list[tirx.Stmt] = []
 
+    def buffer(self, name: str, shape: Sequence[Any], dtype: str, scope: str = "global") -> Any:
+        """Declare a buffer and return it."""
+        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:
+        """Append a store to a buffer."""
+        self.add(tirx.BufferStore(buffer, value, indices))
+
     def hold(self, name: str, value: Any) -> Any:
         """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
         element, _, lanes = str(value.ty.dtype).partition("x")
-        cell = tirx.decl_buffer((int(lanes or 1),), element, name, scope="global")
-        self.statements.append(tirx.AllocBuffer(cell))
+        cell = self.buffer(name, (int(lanes or 1),), element)
         at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
         load = tirx.BufferLoad(cell, [at])
         self.put(load, value)
@@ -44,7 +49,7 @@ class Code:
 
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a cell that `hold` made."""
-        self.statements.append(tirx.BufferStore(cell.source, value, list(cell.indices)))
+        self.store(cell.source, value, list(cell.indices))
 
     def add(self, statement: tirx.Stmt) -> None:
         """Append a finished statement."""
@@ -98,31 +103,4 @@ class Code:
 
     def finish(self) -> tirx.Stmt:
         """Return everything emitted so far as one statement."""
-        if len(self.statements) == 1:
-            return self.statements[0]
-        return tirx.SeqStmt(self.statements)
-
-
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)
-
-
-def find_walk(expr: Any) -> Any | None:
-    """Return the walk call inside an expression, or None."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if is_walk(c) else None))
-    return found[0] if found else None
-
-
-def is_walk(call: tvm.ir.Call) -> bool:
-    """Return whether a call is a walk operator."""
-    return getattr(call.op, "name", "") in WALK_OPS
-
-
-def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
-    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
-    _, tree, *anchors = call.args
-    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
-    names = [spec.name for spec in specs]
-    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}
+        return sequence(self.statements)

@@ -21,14 +21,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
-from ..forest import Forest
+from ..errors import UnsupportedModel
+from ..forest import Array, Forest
 from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
+from .ir import i64
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_finish
 
@@ -61,6 +64,26 @@ def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[
     if output == "apply":
         return rep.id_buffers()
     return (*rep.value_buffers(), *leaf_buffers(forest))
+
+
+def check_forest(forest: Forest) -> None:
+    """Refuse by name what a Forest can say and this package cannot compile yet.
+
+    Raises:
+        UnsupportedModel: as said.
+    """
+    refused = {
+        "n_features": forest.n_features == 0,
+        "threshold": forest.threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors,
+    }
+    field = next((name for name, fires in refused.items() if fires), None)
+    if field is not None:
+        value = getattr(forest, field)
+        shown = f"{value.dtype} {value.shape}" if hasattr(value, "shape") else repr(value)
+        raise UnsupportedModel(
+            f"build: argument 'model': field '{field}': {shown} cannot be compiled yet; "
+            "predict with Forest.predict_reference or the source library"
+        )
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -205,6 +228,15 @@ def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
     return tb.arg(name, tb.buffer(tuple(shape), dtype, align=tvm.DataType(dtype).itemsize))
 
 
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)
+def columns_of_trees(forest: Forest) -> Array:
+    """Return which columns of "per_tree" and "apply" each tree of the source model has.
+
+    Returns:
+        int64 (T, W), places `round * C + class`; W is 1, or C where leaves hold vectors.
+    """
+    known = np.flatnonzero(forest.tree_id >= 0)
+    order = known[np.argsort(forest.tree_id[known], kind="stable")]
+    if forest.has_vectors:
+        return order[:, None] * forest.n_outputs + np.arange(forest.n_outputs)
+    trees = len(np.unique(forest.tree_id[known]))
+    return order.reshape(trees, -1) if trees else order.reshape(0, 1)

@@ -29,9 +29,10 @@ from ...forest import Array
 from ...nest import paths
 from ...schedule import Schedule
 from ...schedule_prims.memory import COPIED
-from ...tir_gen.builder import Code, i64
-from ..cache_near import CACHE, in_blocks
-from ..write_nest import KIND, NAME, value_of, with_body
+from ...schedule_prims.replay import NAME
+from ...tir_gen.builder import Code
+from ...tir_gen.ir import i64, with_body
+from ..annotations import CACHE, KIND, in_blocks, value_of
 
 COPYING = ("auto", "shared")
 """What `cache` says of a loop whose trees are copied."""

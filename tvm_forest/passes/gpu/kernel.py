@@ -28,27 +28,12 @@ from tvm import tirx
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...schedule_prims.devices import MOST_SHARED, MOST_THREADS
-from ...tir_gen.builder import SPREAD, i64
-from ..ir import (
-    GPU,
-    SHUFFLE,
-    SYNC,
-    Place,
-    barrier,
-    buffers_of,
-    calls_of,
-    guarded,
-    has,
-    loops_of,
-    mentions,
-    moved,
-    replaced,
-    sequence,
-    simplified,
-    stores_of,
-    widened,
-)
-from ..write_nest import NAME
+from ...schedule_prims.replay import NAME
+from ...tir_gen.builder import SPREAD
+from ...tir_gen.ir import guarded, i64, loops_of, mentions, replaced, sequence, stores_of
+from ...tir_gen.ops import calls_of
+from ..annotations import GPU
+from ..ir import SHUFFLE, SYNC, Place, barrier, buffers_of, has, moved, simplified, widened
 from .thread_axes import AXES, Dimension, bind, dimension_var, numbered
 
 

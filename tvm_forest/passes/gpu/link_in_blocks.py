@@ -19,10 +19,10 @@ from tvm import tirx
 
 from ...schedule import Schedule
 from ...schedule_prims.replay import FINISH
-from ...tir_gen.builder import Code, i64
-from ..cache_near import reach
-from ..ir import GPU, guarded, has, replaced, sequence
-from ..write_nest import KIND, with_body
+from ...tir_gen.builder import Code
+from ...tir_gen.ir import guarded, i64, replaced, sequence, with_body
+from ..annotations import GPU, KIND, reach
+from ..ir import has
 
 
 def finish_in_blocks(func: tirx.PrimFunc, sch: Schedule) -> tirx.PrimFunc:

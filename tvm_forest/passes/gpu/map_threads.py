@@ -26,8 +26,9 @@ import tvm_ffi
 from tvm import tirx
 
 from ...schedule import Schedule
-from ..ir import GPU, Place, has, moved, replaced, widened
-from ..write_nest import with_body
+from ...tir_gen.ir import replaced, with_body
+from ..annotations import GPU
+from ..ir import Place, has, moved, widened
 from .kernel import Kernel
 from .thread_axes import flat_kernel
 

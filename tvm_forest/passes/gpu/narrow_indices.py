@@ -23,7 +23,8 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ...forest import Array
-from ..ir import buffers_of, loops_of, map_kernels, most_of, replaced, stores_of
+from ...tir_gen.ir import loops_of, replaced, stores_of
+from ..ir import buffers_of, map_kernels, most_of
 
 MOST = 2**27
 """Elements of a buffer whose indices are 32 bits."""

@@ -29,9 +29,9 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import BuildError
-from ...tir_gen.builder import i64
-from ..ir import SYNC, calls_of, map_kernels, replaced, rescoped, sequence
-from ..write_nest import with_body
+from ...tir_gen.ir import i64, replaced, sequence, with_body
+from ...tir_gen.ops import calls_of
+from ..ir import SYNC, map_kernels, rescoped
 
 SHUFFLES = {
     "tirx.tvm_warp_shuffle": lambda lane, by, width: tirx.floormod(by, width),

@@ -11,9 +11,10 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.replay import FINISH
-from ...tir_gen.builder import SPREAD, i64
-from ..ir import guarded, mentions, most_of, replaced, rescoped, simplified
-from ..write_nest import KIND
+from ...tir_gen.builder import SPREAD
+from ...tir_gen.ir import guarded, i64, mentions, replaced
+from ..annotations import KIND
+from ..ir import most_of, rescoped, simplified
 
 AXES = {
     f"{level}.{axis}": f"{tag}Idx.{axis}"

@@ -35,14 +35,22 @@ import tvm_ffi
 from tvm import tirx
 
 from ...schedule import Schedule
+from ...schedule_prims.replay import NAME
 from ...tir_gen import ops
-from ...tir_gen.builder import Code, find_walk, i64
-from ..cache_near import on_gpu
-from ..ir import GPU, SHUFFLE, guarded, has, loops_of, mentions, replaced, stores_of
-from ..lower_walks import INTERLEAVE, SIMDIZE
-from ..privatize_sums import shuffled
-from ..tighten_guards import conjuncts
-from ..write_nest import KIND, NAME, with_body
+from ...tir_gen.builder import Code
+from ...tir_gen.ir import (
+    conjuncts,
+    guarded,
+    i64,
+    loops_of,
+    mentions,
+    replaced,
+    stores_of,
+    with_body,
+)
+from ...tir_gen.ops import find_walk
+from ..annotations import GPU, INTERLEAVE, KIND, SIMDIZE, on_gpu, shuffled
+from ..ir import SHUFFLE, has
 
 MOST = 32
 """Sums of one thread: more would not stay in registers."""

@@ -19,8 +19,9 @@ from tvm import tirx
 
 from ...layouts.row_codes.planes import WORD, PlaneCode
 from ...layouts.row_codes.ranks import WIDTH, Columns, RankCode, step_offset
-from ..builder import Code, i64
-from ..walks.node_test import Decide
+from ..builder import Code
+from ..ir import i64
+from ..walks.node_test import Comparer
 from .memberships import SetWriter, copy_answers
 from .planes import LANES, PART, PlaneWriter
 
@@ -63,11 +64,11 @@ class RowCoder(Protocol):
         """Code `here` rows from `first` on."""
 
 
-def coder_of(row_code: RankCode | PlaneCode, rows: Any, decide: Decide) -> RowCoder:
+def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
     """Return what fills the buffer that a layout asks for."""
     if isinstance(row_code, RankCode):
-        return Codes(row_code, rows, decide)
-    return Planes(row_code, rows, decide)
+        return Codes(row_code, rows, comparer)
+    return Planes(row_code, rows, comparer)
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,18 @@ class Codes:
     Attributes:
         ranks: how values are coded.
         rows: buffer of the rows.
-        decide: how they are compared with cuts.
+        comparer: how they are compared with cuts.
     """
 
     ranks: RankCode
     rows: Any
-    decide: Decide
+    comparer: Comparer
 
     @property
     def _pitch(self) -> int:
         """Elements from one row to the next."""
         columns = self.ranks.columns
-        return row_pitch(columns, self.ranks.dtype) if self.decide.vectors is None else columns
+        return row_pitch(columns, self.ranks.dtype) if self.comparer.vectors is None else columns
 
     @property
     def row_bytes(self) -> int:
@@ -114,7 +115,7 @@ class Codes:
 
     def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
         """Search the cuts of every column."""
-        if self.decide.vectors is None:
+        if self.comparer.vectors is None:
             self._emit_spread(code, buffers, near, first)
         else:
             _emit_ranks(self, code, buffers, (first, here), {"codes": near})
@@ -139,12 +140,12 @@ class Planes:
     Attributes:
         planes: how rows become planes.
         rows: buffer of the rows.
-        decide: how they are compared with cuts.
+        comparer: how they are compared with cuts.
     """
 
     planes: PlaneCode
     rows: Any
-    decide: Decide
+    comparer: Comparer
 
     @property
     def ranks(self) -> RankCode:
@@ -158,7 +159,7 @@ class Planes:
 
     def near(self, most: Any, scope: str) -> Any:
         """The words of all rows side by side, plane by plane."""
-        assert self.decide.vectors is not None, "only LLVM compiles planes so far"
+        assert self.comparer.vectors is not None, "only LLVM compiles planes so far"
         assert isinstance(most, tirx.IntImm), "checked by `lower`"
         words = -(-int(most) // WORD)
         planes = self.planes.tests + max(self.planes.spare, PART)
@@ -170,21 +171,19 @@ class Planes:
 
     def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
         """Search all values, column by column, then write the planes of each column."""
-        assert self.decide.vectors is not None, "checked by `near`"
+        assert self.comparer.vectors is not None, "checked by `near`"
         words = int(near.shape[1])
         size = (i64(max(1, self.ranks.searched)), i64(words * WORD))
         names = {"high": "uint8", "low": "uint8"}
         if any(x.steps > 2 and not x.asked for x in self.ranks.groups):
             names["codes"] = self.ranks.dtype
-        found = {x: tirx.decl_buffer(size, t, x, scope="global") for x, t in names.items()}
+        found = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
         if self.ranks.asked:
             size = (i64(self.ranks.asked), i64(words * WORD))
-            found["numbers"] = tirx.decl_buffer(size, "uint16", "numbers", scope="global")
-        parts = tirx.decl_buffer((i64(PART + 1), i64(LANES)), "uint64", "parts", scope="global")
-        for buffer in (*found.values(), parts):
-            code.add(tirx.AllocBuffer(buffer))
+            found["numbers"] = code.buffer("numbers", size, "uint16")
+        parts = code.buffer("parts", (i64(PART + 1), i64(LANES)), "uint64")
         _emit_ranks(self, code, buffers, (first, here), found)
-        writer = PlaneWriter(code, self.decide.vectors, buffers, found, near, parts)
+        writer = PlaneWriter(code, self.comparer.vectors, buffers, found, near, parts)
         start = 0
         for columns in self.ranks.groups:
             if not columns.asked:
@@ -196,15 +195,14 @@ class Planes:
         for plane, value in ((0, 0), (1, 2**64 - 1)):
             for word in range(words):
                 at = [i64(self.planes.tests + plane), i64(word)]
-                code.add(tirx.BufferStore(near, tirx.const(value, "uint64"), at))
+                code.store(near, tirx.const(value, "uint64"), at)
 
     def _emit_sets(
         self, code: Code, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
     ) -> None:
         """Unite planes of numbers, feature by feature."""
         size = (i64(self.planes.unions.numbers), near.shape[1])
-        hot = tirx.decl_buffer(size, "uint64", "hot", scope="global")
-        code.add(tirx.AllocBuffer(hot))
+        hot = code.buffer("hot", size, "uint64")
         writer = SetWriter(code, buffers, numbers, near, self.planes.searched, hot)
         with code.repeat("feature", i64(self.ranks.asked)) as feature:
             writer.write(feature, here)
@@ -266,16 +264,16 @@ class _Search:
         place = self._ranked(xs)[0]
         number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
         if isinstance(self.coder, Planes):
-            self.code.add(tirx.BufferStore(self.found["numbers"], number, [feature, row]))
+            self.code.store(self.found["numbers"], number, [feature, row])
             return
         codes = tirx.BufferLoad(self.found["codes"], [row, i64(self.coder.ranks.searched)])
-        is_llvm = self.coder.decide.vectors is not None
+        is_llvm = self.coder.comparer.vectors is not None
         copy_answers(self.code, self.buffers, feature, number.astype("int64"), codes, is_llvm)
 
     def _store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
         near = self.found[name]
         for place, value in zip(places, values, strict=True):
-            self.code.add(tirx.BufferStore(near, value.astype(near.dtype), place))
+            self.code.store(near, value.astype(near.dtype), place)
 
     def _values(self, rows: list[Any]) -> list[Any]:
         feature = self._held("column_feature").astype("int64")
@@ -289,7 +287,7 @@ class _Search:
     def _emit_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
         """Count in one step or two, see `tir_gen.planes`."""
         at = self._held("column_cuts")
-        name = "lt" if self.coder.decide.comparison == "<=" else "le"
+        name = "lt" if self.coder.comparer.comparison == "<=" else "le"
         how = f"{'o' if self.columns.missing_left else 'u'}{name}"
         bases = [at] * len(xs)
         if self.columns.steps == 2:
@@ -304,7 +302,7 @@ class _Search:
 
     def _counted(self, how: str, at: Any, x: Any) -> Any:
         """How many of the 16 cuts from `at` on compare with x."""
-        vectors = self.coder.decide.vectors
+        vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by Planes"
         some = tirx.BufferLoad(self.buffers["cuts"], [tirx.Ramp(at, i64(1), WIDTH)])
         bits = vectors.bits(how, some, tirx.Broadcast(x, WIDTH))
@@ -333,9 +331,9 @@ class _Search:
 
     def _reached(self, cuts: Any, at: Any, x: Any) -> Any:
         """How many of the cuts from `at` on x does not lie to the left of."""
-        decide = self.coder.decide
-        less = decide.comparison == "<" or self.columns.asked
-        if decide.vectors is not None:
+        comparer = self.coder.comparer
+        less = comparer.comparison == "<" or self.columns.asked
+        if comparer.vectors is not None:
             return self._counted("ole" if less else "olt", at, x)
         count: Any = i64(0)
         for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind

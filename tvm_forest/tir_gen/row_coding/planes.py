@@ -21,7 +21,8 @@ from typing import Any
 from tvm import tirx
 
 from ...layouts.row_codes.planes import PARTS, WORD
-from ..builder import Code, i64
+from ..builder import Code
+from ..ir import i64
 from ..walks.vectors import Vectors
 
 LANES = 8
@@ -93,7 +94,7 @@ class PlaneWriter:
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
-                self.code.add(tirx.BufferStore(self.planes, bits, [first + cut, i64(word)]))
+                self.code.store(self.planes, bits, [first + cut, i64(word)])
 
     def _bits(self, column: Any, is_long: bool) -> tuple[list[Any], list[Any]]:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
@@ -104,8 +105,7 @@ class PlaneWriter:
         )
         count = 8 if is_long else 4
         shape = (i64(count), i64(LANES))
-        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
-        self.code.add(tirx.AllocBuffer(bits))
+        bits = self.code.buffer("bits", shape, "uint64")
         for word in range(self.words):
             low, high = self._rows("low", column, word), None
             if is_long:
@@ -119,7 +119,7 @@ class PlaneWriter:
                     value = self.code.hold("bit", self.vectors.bit(codes, bit))
                     for lane in range(word, LANES, self.words):
                         at = [i64(4 * part + bit), i64(lane)]
-                        self.code.add(tirx.BufferStore(bits, value, at))
+                        self.code.store(bits, value, at)
         loads = (tirx.BufferLoad(bits, [i64(bit), _lanes(LANES)]) for bit in range(count))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
@@ -132,12 +132,11 @@ class PlaneWriter:
         planes = [self.code.hold("low", plane) for plane in _at_most(bits)]
         if self.words == LANES:
             return planes
-        flat = tirx.decl_buffer((i64(PART * self.words),), "uint64", "flat", scope="global")
-        self.code.add(tirx.AllocBuffer(flat))
+        flat = self.code.buffer("flat", (i64(PART * self.words),), "uint64")
         for place, plane in enumerate(planes):
             some = tirx.BufferLoad(plane.source, [_lanes(self.words)])
             at = _lanes(self.words, i64(place * self.words))
-            self.code.add(tirx.BufferStore(flat, some, [at]))
+            self.code.store(flat, some, [at])
         starts = range(0, PART * self.words, LANES)
         loads = (tirx.BufferLoad(flat, [_lanes(LANES, i64(start))]) for start in starts)
         return [self.code.hold("low", load) for load in loads]
@@ -145,13 +144,13 @@ class PlaneWriter:
     def _write_high(self, bits: list[Any]) -> None:
         none = tirx.Broadcast(tirx.const(0, "uint64"), LANES)
         for place, plane in enumerate([none, *_at_most(bits)]):
-            self.code.add(tirx.BufferStore(self.below, plane, [i64(place), _lanes(LANES)]))
+            self.code.store(self.below, plane, [i64(place), _lanes(LANES)])
 
     def _store(self, first: Any, place: int, value: Any) -> None:
         """Store eight words, the `place`-th such from the plane `first` on."""
         plane, word = divmod(place * LANES, self.words)
         at = [first + plane, _lanes(LANES, i64(word))]
-        self.code.add(tirx.BufferStore(self.planes, value, at))
+        self.code.store(self.planes, value, at)
 
 
 def _at_most(bits: list[Any]) -> list[Any]:

@@ -13,16 +13,54 @@ held, for later lines use them again and again. There is one such text for each 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
-from ...layouts.bitsliced import BitTree
 from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code, i64
+from ...nest import Loop
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, i64
 from .vectors import Vectors
+from .walker import BlockWalker
+
+if TYPE_CHECKING:
+    from ...layouts.bitsliced import BitTree
 
 VBMI = "avx512vbmi"
+
+
+@dataclass(frozen=True)
+class BitWalker(BlockWalker):
+    """Rows are bits of words, 64 to 512 of them, and go through a tree together."""
+
+    how: ClassVar[str] = "bits"
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """All rows that planes have bits for, be they there or not."""
+        return i64(count)
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """All rows through a tree at once, then their stores, 64 rows after the other."""
+        code, count = Code(), fact.count or 0
+        call: Any = ops.find_walk(at_iteration(loop, loop.min))
+        (tree,) = self.open_trees(code, [call])
+        assert self.comparer.vectors is not None, "checked by CodeRows"
+        walk = BitWalk.begin(code, tree, call.args[0], count // WORD, self.comparer.vectors)
+        bits = walk.numbers()
+        full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
+        full = full and isinstance(loop.body, tirx.BufferStore)
+        with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
+            leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
+            begin = word * WORD
+            some = tirx.min(loop.extent - begin, i64(WORD))
+            with code.lanes("row", WORD) if full else code.repeat("row", some) as row:
+                each = at_iteration(loop, loop.min + begin + row)
+                self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+        return code.finish()
 
 
 @dataclass(frozen=True)
@@ -44,7 +82,7 @@ class BitWalk:
     vectors: Vectors
 
     @classmethod
-    def begun(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+    def begin(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
         """Begin with the rows that `row`, a load of planes, names the first of."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
@@ -53,8 +91,7 @@ class BitWalk:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
         rep, depths = self.tree.rep, self.tree.rep.depths
         shape = (i64(rep.bits), i64(self.words))
-        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
-        self.code.add(tirx.AllocBuffer(bits))
+        bits = self.code.buffer("bits", shape, "uint64")
         forms = [-1] if rep.sizes[1] > 1 or not depths else []
         for form in (*depths, *forms):
             emit = self._listed if form < 0 else self._tournament
@@ -75,7 +112,7 @@ class BitWalk:
         zeros = zero if self.words == 1 else tirx.Broadcast(zero, self.words)
         for bit in range(self.tree.rep.bits):
             answer = answers[depth - 1 - bit] if bit < depth else zeros
-            self.code.add(tirx.BufferStore(bits, answer, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, answer, [i64(bit), self._lanes(i64(0))])
 
     def _listed(self, bits: Any, form: int) -> None:
         """A list of selections, which write the bits to planes behind those of tests."""
@@ -88,10 +125,10 @@ class BitWalk:
             test = self.code.hold("test", self._plane(test))
             value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
             into = [into, self._lanes(self.near.indices[1])]
-            self.code.add(tirx.BufferStore(self.near.source, value, into))
+            self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
             found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
-            self.code.add(tirx.BufferStore(bits, found, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, found, [i64(bit), self._lanes(i64(0))])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
         """The answer of a node's descendant on a level; `node` counts nodes of its level `at`."""
@@ -119,9 +156,8 @@ class BitWalk:
         held = self.code.hold("number", numbers).source
         leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
         dtype = "int32" if is_id else self.tree.rep.dtype
-        found = tirx.decl_buffer((WORD,), dtype, "leaf", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
+        found = self.code.buffer("leaf", (WORD,), dtype)
         with self.code.repeat("row", i64(WORD)) as row:
             number = tirx.BufferLoad(held, [position(row)]).astype("int64")
-            self.code.add(tirx.BufferStore(found, leaf(number), [row]))
+            self.code.store(found, leaf(number), [row])
         return found

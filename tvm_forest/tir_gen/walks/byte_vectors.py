@@ -14,9 +14,10 @@ from typing import Any
 
 from tvm import tirx
 
-from ...layouts.levels import ROWS, TREES
 from .vectors import Vectors
 
+ROWS, TREES = 16, 4
+"""Rows and trees of a vector."""
 LANES = ROWS * TREES
 BYTES = f"<{LANES} x i8>"
 TRUTH = f"<{LANES} x i1>"

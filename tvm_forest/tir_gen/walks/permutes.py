@@ -19,20 +19,112 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvm import tirx
+from tvm import sym, tirx
 
-from ...layouts.levels import FIELDS, ROWS, LevelTree
-from ..builder import Code, i64
-from .byte_vectors import LANES, Permutes
+from ...errors import ScheduleError
+from ...nest import Loop
+from ...schedule import Schedule
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, guarded, i64
+from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
+from .walker import BlockWalker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...layouts.levels import LevelTree
 
 VBMI = "avx512vbmi"
-ALL = 2**64 - 1
+ALL_DONE = 2**64 - 1
 ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
+FIELDS = ("rank", "column", "left", "right")
+"""Fields of a node, by their numbers in `LevelTree.byte`."""
 WIDE = 48
 """Bit of a level's word that says that it is wide."""
+GROUPS_ABREAST = 2
+"""Groups of rows that walk side by side, for each hop of a group waits for the one before it."""
+
+
+@dataclass(frozen=True)
+class PermuteWalker(BlockWalker):
+    """Rows walk 16 by 16, through up to 4 trees at once."""
+
+    how: ClassVar[str] = "permute"
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse vectors in leaves too: there is one number for a leaf."""
+        if sch.vectors:
+            raise ScheduleError(
+                f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
+                "leaf, but the leaves of this model hold vectors; choose another layout\n"
+                f"{sch.render(loops[0].name)}"
+            )
+        super().check(sch, loops)
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """Whole groups of 16 rows."""
+        return tirx.ceildiv(extent, i64(ROWS)) * ROWS
+
+    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
+        """Take the trees of a loop four by four; the last ones may be fewer."""
+        code = Code()
+        with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:
+            inside = [four * TREES + k < trees.extent for k in range(TREES)]
+            each = [tirx.min(four * TREES + k, trees.extent - 1) for k in range(TREES)]
+            leaves = [at_iteration(trees, trees.min + tree) for tree in each]
+            self._emit(code, leaves, inside)
+        return code.finish()
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Take one tree, where the loop around is not over trees."""
+        code = Code()
+        self._emit(code, [loop], [tirx.const(True, "bool")])
+        return code.finish()
+
+    def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
+        """Rows through up to 4 trees at once, then the stores, tree by tree.
+
+        Args:
+            code: where statements go.
+            leaves: a leaf loop for each tree.
+            inside: for each, whether it is one of the forest, and not only there to fill lanes.
+        """
+        calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
+        trees: list[Any] = self.open_trees(code, calls)
+        vectors = self.comparer.vectors
+        assert vectors is not None, "checked by CodeRows"
+        right = "uge" if self.comparer.comparison == "<" else "ugt"
+        is_id, groups = (
+            ops.is_call(calls[0], ops.WALK_ID),
+            tirx.ceildiv(leaves[0].extent, i64(ROWS)),
+        )
+        for width, begin, count in code.groups(groups, GROUPS_ABREAST):
+            with code.repeat("group", count) as group:
+                firsts = [(begin + group * width + k) * ROWS for k in range(width)]
+                stores = [at_iteration(leaves[0], leaves[0].min + first) for first in firsts]
+                walks: list[Any] = [ops.find_walk(store.value) for store in stores]
+                codes = [walk.args[0] for walk in walks]
+                walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, vectors)
+                for first, number in zip(firsts, walk.emit(), strict=True):
+                    for k, leaf in enumerate(leaves):
+                        with code.block(lambda body, k=k: guarded(body, [inside[k]])):
+                            self._store(code, leaf, first, walk.leaves(number, k, is_id))
+
+    def _store(self, code: Code, leaf: tirx.For, first: Any, values: Any) -> None:
+        """The stores of 16 rows from `first` on, or of those that there are."""
+        full = sym.Analyzer().can_prove(tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)))
+        some = tirx.min(leaf.extent - first, i64(ROWS))
+        with code.lanes("row", ROWS) if full else code.repeat("row", some) as row:
+            each = at_iteration(leaf, leaf.min + first + row)
+            value = ops.replace_call(each.value, ops.WALKS, tirx.BufferLoad(values, [row]))
+            code.store(each.buffer, value, list(each.indices))
 
 
 @dataclass(frozen=True)
@@ -65,7 +157,7 @@ class PermuteWalk:
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
         done = [hold("done", tirx.const(0, "uint64")) for _ in self.codes]
         hop, hops = hold("hop", i64(0)), hold("hops", self._hops())
-        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL, "uint64"))
+        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL_DONE, "uint64"))
         with self.code.block(lambda body: tirx.While(more, body)):
             words = [hold("word", tree.level(hop)) for tree in self.trees]
             fields = self._fields(permutes, words, nodes)
@@ -116,7 +208,7 @@ class PermuteWalk:
             with self.code.repeat("row", i64(ROWS)) as row:
                 lane = i64(tree * ROWS) + row
                 at = begin + tirx.BufferLoad(node.source, [lane]).astype("int64")
-                self.code.add(tirx.BufferStore(cell.source, self.trees[0].byte(field, at), [lane]))
+                self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
         """The codes that lanes ask for; `load` is of the first row of their group."""
@@ -128,7 +220,7 @@ class PermuteWalk:
         with self.code.repeat("lane", i64(LANES)) as lane:
             at = tirx.BufferLoad(column.source, [lane]).astype("int64")
             at = [group, at, tirx.floormod(lane, i64(ROWS))]
-            self.code.add(tirx.BufferStore(cell.source, tirx.BufferLoad(codes, at), [lane]))
+            self.code.store(cell.source, tirx.BufferLoad(codes, at), [lane])
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
@@ -140,9 +232,8 @@ class PermuteWalk:
             return self.code.hold("value", found).source
         look = tree.leaf_id if is_id else tree.leaf_value
         dtype = "int32" if is_id else tree.rep.dtype
-        found = tirx.decl_buffer((ROWS,), dtype, "value", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
+        found = self.code.buffer("value", (ROWS,), dtype)
         with self.code.repeat("row", i64(ROWS)) as row:
             at = tirx.BufferLoad(number.source, [i64(place * ROWS) + row]).astype("int64")
-            self.code.add(tirx.BufferStore(found, look(at), [row]))
+            self.code.store(found, look(at), [row])
         return found
