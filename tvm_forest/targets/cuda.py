@@ -68,7 +68,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     source, plans = cuda_text(mod)
     architecture = dict(target.options).get("arch")
     library = KernelLibrary(KIND, source, plans, backend(target), architecture)
-    if library.architecture is not None and cuda_compiler.is_there():
+    if library.architecture is not None and cuda_compiler.has_compiler():
         library.image(library.architecture)
     return library
 
