@@ -38,7 +38,7 @@ class AmdKernel(NamedTuple):
 
 def read_kernels(image: bytes) -> dict[str, AmdKernel]:
     """Return the kernels of a code object, by name."""
-    sections = list(code_object.sections_of(image))
+    sections = code_object.sections_of(image)
     symbols = next(section for section in sections if section.kind == DYNAMIC_SYMBOLS)
     names, addresses = sections[symbols.link].offset, dict[str, int]()
     for entry in range(symbols.offset, symbols.offset + symbols.size, SYMBOL.size):

@@ -12,7 +12,6 @@ writes:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..errors import InputError
@@ -91,14 +90,16 @@ class Section(NamedTuple):
     link: int
 
 
-def sections_of(image: bytes) -> Iterator[Section]:
-    """Yield the sections of an ELF file in order."""
+def sections_of(image: bytes) -> list[Section]:
+    """Return the sections of an ELF file in order."""
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
+    sections = list[Section]()
     for number in range(count):
         fields = struct.unpack_from("<IIQQQQIIQQ", image, table + number * size)
         _, kind, _, address, offset, length, link, *_ = fields
-        yield Section(kind, address, offset, length, link)
+        sections.append(Section(kind, address, offset, length, link))
+    return sections
 
 
 def _read_metadata(image: bytes) -> dict[str, Any]:
