@@ -74,12 +74,12 @@ def kernels_of(model: Forest, sch: Schedule, gpu: str) -> tuple[tvm.IRModule, di
     return *split_kernels(tvm.IRModule({"predict": lowered(model, sch)}), machine), machine
 
 
-def made(model: Forest, sch: Schedule, gpu: str) -> tuple[rocm.Compiled, Plan]:
+def made(model: Forest, sch: Schedule, gpu: str) -> tuple[rocm.CompiledKernels, Plan]:
     kernels, plans, machine = kernels_of(model, sch, gpu)
     return rocm.compile_kernels(kernels, machine), plans["predict"]
 
 
-def runtime_for(compiled: rocm.Compiled, folder: Path, gpu: str) -> tuple[Any, Any]:
+def runtime_for(compiled: rocm.CompiledKernels, folder: Path, gpu: str) -> tuple[Any, Any]:
     """Return a HIP runtime of the host, and a function that does what a plan says with it."""
     runtime = hip_twin.mock_runtime(compiled, folder)
     runtime.mock_gpu(gpu.encode(), GPUS[gpu][1])
@@ -92,7 +92,7 @@ def runtime_for(compiled: rocm.Compiled, folder: Path, gpu: str) -> tuple[Any, A
     return runtime, run
 
 
-def check_code_object(compiled: rocm.Compiled, plan: Plan, gpu: str) -> None:
+def check_code_object(compiled: rocm.CompiledKernels, plan: Plan, gpu: str) -> None:
     image, (number, wavefront) = compiled.image, GPUS[gpu]
     (flags,), about = struct.unpack_from("<I", image, 48), code_object.read(image)
     assert (about.gpu, flags & 0xFF, image[8] + 2) == (gpu, number, 5)  # of ELF's header
@@ -110,7 +110,7 @@ def check_code_object(compiled: rocm.Compiled, plan: Plan, gpu: str) -> None:
 
 
 def check_results(
-    compiled: rocm.Compiled, plan: Plan, folder: Path, gpu: str, model: Forest, sch: Schedule
+    compiled: rocm.CompiledKernels, plan: Plan, folder: Path, gpu: str, model: Forest, sch: Schedule
 ) -> None:
     """Run the kernels in both orders of threads; bit-equal if the order of sums is kept."""
     runtime, kernels = runtime_for(compiled, folder, gpu)
@@ -163,7 +163,7 @@ def test_barriers_of_tvm_alone_would_not_wait(gpu: str) -> None:
     kernels, _, machine = kernels_of(forest(), sch, gpu)
     compiled = rocm.compile_kernels(kernels, machine)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    _, _, bare = rocm._generated(kernels, machine, amdgpu.functions())
+    _, _, bare = rocm._generate(kernels, machine, amdgpu.functions())
     assert compiled.asm.count("s_barrier") == bare.count("s_barrier") == 6
     assert unwaited(compiled.asm) == []
     assert len(unwaited(bare)) == 6
