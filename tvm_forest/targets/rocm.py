@@ -156,10 +156,8 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
         raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
     if threads > ASSUMED_THREADS:
-        caller, more = _calling(list(mod.functions.values())), GROUP_SIZE.format(threads)
-        code, ir, asm = _generate(
-            caller, target, ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), more)
-        )
+        ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
+        code, ir, asm = _generate(_calling(list(mod.functions.values())), target, ir)
     made = CompiledKernels(_link(linker, code), ir, asm)
     kernels = code_object.read(made.image).kernels
     if max(kernel.threads for kernel in kernels.values()) < threads:
