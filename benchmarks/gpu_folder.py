@@ -101,7 +101,7 @@ def candidates(
         library.architecture = cuda_compiler.ANY
         if backend is not None:
             library.backend = backend
-        if backend is not None or cuda_compiler.is_there():
+        if backend is not None or cuda_compiler.has_compiler():
             library.image(library.architecture)
         arrays = [x.array for x in predictor.arguments["predict"]]
         made[name] = Candidate(str(sch), sch.keeps_order, library, arrays)

@@ -84,11 +84,11 @@ BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.executor import DeviceArray, Pool
+from tvm_forest.gpu_runtime.executor import DeviceArray, MemoryPool
 assert "tvm" not in sys.modules
 class Gpu:
     driver, device = CudaDriver(library=sys.argv[2]), 0
-    pool = Pool(driver)
+    pool = MemoryPool(driver)
 def there(array):
     made = DeviceArray(Gpu, array.shape, array.dtype, 0)
     Gpu.driver.upload(made.pointer, array, 0)

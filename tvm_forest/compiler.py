@@ -34,7 +34,8 @@ from .schedule_prims.batches import PARALLEL, Schedules, by_batch, function_name
 from .schedule_prims.buildable import check_device, check_order
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
-from .targets import Library, cpu, cuda, opencl, rocm, simt
+from .targets import Library, cpu
+from .targets.machine_code import compile_module
 from .tir_gen import canonical
 from .tir_gen.leaves import leaf_arrays, numbered
 from .tir_gen.walks import check_walks
@@ -112,7 +113,7 @@ def compile_forest(
         check_device(sch, target)
     lowered, arguments = _lower(packed, schedules, target, outputs)
     try:
-        library = _machine_code(lowered.after, target)
+        library = compile_module(lowered.after, target)
     except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
@@ -121,18 +122,6 @@ def compile_forest(
     return Compiled(
         library, arguments, canonical.columns_of_trees(packed[walked(schedules)].forest)
     )
-
-
-def _machine_code(mod: tvm.IRModule, target: Target) -> Library:
-    if target.kind == cuda.KIND:
-        return cuda.compile_module(mod, target)
-    if target.kind == rocm.KIND:
-        return rocm.compile_module(mod, target)
-    if target.kind == opencl.KIND:
-        return opencl.compile_module(mod, target)
-    if target.kind == simt.KIND:
-        return simt.compile_module(mod, target)
-    return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import struct
 from math import factorial
 
+from .kernel_text import name_atomic_add
+
 DEVICE = """
 !llvm.module.flags = !{!1}
 !0 = !{}
@@ -34,63 +36,59 @@ declare i32 @llvm.amdgcn.ds.bpermute(i32, i32) convergent
 """The barrier; and code object version 5, which ROCm reads since 5.7, and TVM's LLVM would not
 choose."""
 
-ATOMIC = """
-define linkonce_odr {type} @tvmf_atomic_add_{name}(ptr addrspace(1) %p, {type} %v) alwaysinline {{
+ATOMIC_ADD = """
+define linkonce_odr {type} @{name}(ptr addrspace(1) %p, {type} %v) alwaysinline {{
   %old = atomicrmw fadd ptr addrspace(1) %p, {type} %v syncscope("agent") monotonic,
          !amdgpu.no.fine.grained.memory !0, !amdgpu.ignore.denormal.mode !0
   ret {type} %old
 }}
 """
 
-SHUFFLE = """
-define linkonce_odr i32 @tvmf_{how}_int32(i32 %x, i32 %by, i32 %width) alwaysinline convergent {{
+SHUFFLE_DOWN = """
+define linkonce_odr i32 @tvmf_shuffle_down_int32(i32 %x, i32 %by, i32 %width)
+    alwaysinline convergent {
   %low = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
   %lane = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %low)
   %most = sub i32 %width, 1
   %own = and i32 %lane, %most
   %first = sub i32 %lane, %own
-  %wanted = {wanted}
+  %wanted = add i32 %own, %by
   %inside = icmp ult i32 %wanted, %width
   %chosen = select i1 %inside, i32 %wanted, i32 %own
   %from = add i32 %first, %chosen
   %byte = shl i32 %from, 2
   %taken = call i32 @llvm.amdgcn.ds.bpermute(i32 %byte, i32 %x)
   ret i32 %taken
-}}
-define linkonce_odr float @tvmf_{how}_float32(float %x, i32 %by, i32 %width)
-    alwaysinline convergent {{
+}
+define linkonce_odr float @tvmf_shuffle_down_float32(float %x, i32 %by, i32 %width)
+    alwaysinline convergent {
   %bits = bitcast float %x to i32
-  %taken = call i32 @tvmf_{how}_int32(i32 %bits, i32 %by, i32 %width)
+  %taken = call i32 @tvmf_shuffle_down_int32(i32 %bits, i32 %by, i32 %width)
   %value = bitcast i32 %taken to float
   ret float %value
-}}
-define linkonce_odr double @tvmf_{how}_float64(double %x, i32 %by, i32 %width)
-    alwaysinline convergent {{
+}
+define linkonce_odr double @tvmf_shuffle_down_float64(double %x, i32 %by, i32 %width)
+    alwaysinline convergent {
   %halves = bitcast double %x to <2 x i32>
   %low = extractelement <2 x i32> %halves, i32 0
   %high = extractelement <2 x i32> %halves, i32 1
-  %low2 = call i32 @tvmf_{how}_int32(i32 %low, i32 %by, i32 %width)
-  %high2 = call i32 @tvmf_{how}_int32(i32 %high, i32 %by, i32 %width)
+  %low2 = call i32 @tvmf_shuffle_down_int32(i32 %low, i32 %by, i32 %width)
+  %high2 = call i32 @tvmf_shuffle_down_int32(i32 %high, i32 %by, i32 %width)
   %one = insertelement <2 x i32> poison, i32 %low2, i32 0
   %both = insertelement <2 x i32> %one, i32 %high2, i32 1
   %value = bitcast <2 x i32> %both to double
   ret double %value
-}}
-"""
-"""A lane takes the value of another one of its group of `width`; its own if that is outside."""
-
-SHUFFLES = {
-    "shuffle": "and i32 %by, %most",
-    "shuffle_up": "sub i32 %own, %by",
-    "shuffle_down": "add i32 %own, %by",
 }
+"""
+"""A lane takes the value of the one `by` lanes on in its group of `width`; its own if that
+is outside."""
 
 EXP = """
 define linkonce_odr double @tvmf_{name}_float64(double %x) alwaysinline {{
-  %below = fcmp ogt double %x, {most}
-  %x1 = select i1 %below, double {most}, double %x
-  %above = fcmp olt double %x1, -{most}
-  %x2 = select i1 %above, double -{most}, double %x1
+  %below = fcmp ogt double %x, 2000.0
+  %x1 = select i1 %below, double 2000.0, double %x
+  %above = fcmp olt double %x1, -2000.0
+  %x2 = select i1 %above, double -2000.0, double %x1
   {reduced}
   %k = call i32 @llvm.fptosi.sat.i32.f64(double %n)
   {polynomial}
@@ -176,34 +174,38 @@ FLOATS = {"float32": "float", "float64": "double"}
 
 def arithmetic() -> str:
     """Return `tvmf_exp`, `tvmf_exp2` and `tvmf_log1p` of both widths, for any machine."""
-    taylor = [1 / factorial(power) for power in range(15)]
-    rest = [1 / (2 * term + 1) for term in range(1, 13)]
-    parts = [INTRINSICS, LOG1P.format(polynomial=_horner(rest))]
-    for name, reduced in REDUCED.items():
-        text = {"name": name, "reduced": "\n  ".join(reduced), "polynomial": _horner(taylor)}
-        parts.append(EXP.format(most="2000.0", **text))
-    parts += [NARROW.format(name=name) for name in ("exp", "exp2", "log1p")]
-    return "".join(parts)
+    taylor = _write_polynomial([1 / factorial(power) for power in range(15)])
+    rest = _write_polynomial([1 / (2 * term + 1) for term in range(1, 13)])
+    powers = (
+        EXP.format(name=name, reduced="\n  ".join(reduced), polynomial=taylor)
+        for name, reduced in REDUCED.items()
+    )
+    narrow = (NARROW.format(name=name) for name in ("exp", "exp2", "log1p"))
+    return "".join([INTRINSICS, LOG1P.format(polynomial=rest), *powers, *narrow])
 
 
 def functions() -> str:
     """Return all functions that kernels may call."""
-    parts = [DEVICE, arithmetic()]
-    parts += [ATOMIC.format(type=kind, name=name) for name, kind in FLOATS.items()]
-    parts += [SHUFFLE.format(how=how, wanted=wanted) for how, wanted in SHUFFLES.items()]
-    return "".join(parts)
+    atomics = (
+        ATOMIC_ADD.format(name=name_atomic_add(dtype), type=kind) for dtype, kind in FLOATS.items()
+    )
+    return "".join([DEVICE, arithmetic(), *atomics, SHUFFLE_DOWN])
 
 
-def _horner(coefficients: list[float]) -> str:
-    """Return IR that names the value of a polynomial of %r, the constant first, %sum."""
-    lines, last = list[str](), _exact(coefficients[-1])
+def _write_polynomial(coefficients: list[float]) -> str:
+    """Return IR that computes %sum, a polynomial of %r, by Horner's scheme.
+
+    Args:
+        coefficients: the constant first.
+    """
+    lines, last = list[str](), _hexadecimal(coefficients[-1])
     for power in range(len(coefficients) - 2, -1, -1):
-        name, constant = f"%p{power}" if power else "%sum", _exact(coefficients[power])
+        name, constant = f"%p{power}" if power else "%sum", _hexadecimal(coefficients[power])
         call = f"call double @llvm.fma.f64(double {last}, double %r, double {constant})"
         lines.append(f"{name} = {call}")
         last = name
     return "\n  ".join(lines)
 
 
-def _exact(value: float) -> str:
+def _hexadecimal(value: float) -> str:
     return f"0x{int.from_bytes(struct.pack('>d', value), 'big'):016X}"

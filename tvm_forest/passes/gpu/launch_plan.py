@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import BuildError
-from ...gpu_runtime.plan import Allocate, Expr, Launch, Loop, Plan, Step
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 
 LAUNCH = "tirx.call_ffi_kernel"
 DATA = "tirx.buffer_data"
@@ -184,7 +184,7 @@ Names = list[tuple[Any, str]]
 """Buffers, and what the plan calls their memory."""
 
 
-def _steps(statement: tirx.Stmt, names: Names) -> list[Step]:
+def _steps(statement: tirx.Stmt, names: Names) -> list[HostStep]:
     """Return what a statement of the host does."""
     if isinstance(statement, tirx.SeqStmt):
         return [step for part in statement.seq for step in _steps(part, names)]
@@ -198,10 +198,10 @@ def _steps(statement: tirx.Stmt, names: Names) -> list[Step]:
     if isinstance(statement, tirx.For):
         assert _written(statement.min, names) == 0, "loops of a nest count from 0"
         steps = tuple(_steps(statement.body, names))
-        return [Loop(statement.loop_var.name, _written(statement.extent, names), steps)]
+        return [HostLoop(statement.loop_var.name, _written(statement.extent, names), steps)]
     if isinstance(statement, tirx.IfThenElse):
         then = tuple(_steps(statement.then_case, names))
-        return [Loop("", _written(statement.condition, names), then)]
+        return [HostLoop("", _written(statement.condition, names), then)]
     call = getattr(statement, "value", None)
     if getattr(getattr(call, "op", None), "name", "") == LAUNCH:
         return [_launched(call, names)]
@@ -215,7 +215,7 @@ def _allocated(buffer: Any, names: Names) -> Allocate:
     item = tvm.DataType(buffer.dtype).itemsize
     sizes = [_written(size, names) for size in buffer.shape]
     constant = prod(size for size in sizes if isinstance(size, int)) * item
-    expr: Expr = constant
+    expr: SizeExpr = constant
     for size in (size for size in sizes if not isinstance(size, int)):
         expr = ("*", size, expr)
     return Allocate(name, expr)
@@ -229,7 +229,7 @@ def _launched(call: Any, names: Names) -> Launch:
     tags = [str(tag) for tag in call.attrs.launch_params]
     kernel, *given = call.args
     arguments, extents = given[: -len(tags)], given[-len(tags) :]
-    sizes: dict[str, Expr] = {
+    sizes: dict[str, SizeExpr] = {
         tag: _written(extent, names) for tag, extent in zip(tags, extents, strict=True)
     }
     return Launch(
@@ -241,7 +241,7 @@ def _launched(call: Any, names: Names) -> Launch:
     )
 
 
-def _argument(x: Any, names: Names) -> tuple[str, Expr]:
+def _argument(x: Any, names: Names) -> tuple[str, SizeExpr]:
     if getattr(getattr(x, "op", None), "name", "") == DATA:
         return "pointer", _name_of(x.args[0], names)
     return str(x.ty.dtype), _written(x, names)
@@ -251,7 +251,7 @@ def _name_of(buffer: Any, names: Names) -> str:
     return next(name for known, name in names if known.same_as(buffer))
 
 
-def _written(expr: Any, names: Names) -> Expr:
+def _written(expr: Any, names: Names) -> SizeExpr:
     """Return an expression of the plan for one of TVM."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
-from ...gpu_runtime.plan import Allocate, Expr, Launch, Loop, Plan, Step
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...schedule_prims.batches import function_names
 from ..predictor import Predictor
 from .data import Data
@@ -93,7 +93,7 @@ def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int
     return Names(pointers, arrays, {"n": "n"}, kernels)
 
 
-def _steps(steps: tuple[Step, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
+def _steps(steps: tuple[HostStep, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
     """Write steps; pieces of memory and variables get the next numbers."""
     for step in steps:
         if isinstance(step, Allocate):
@@ -101,7 +101,7 @@ def _steps(steps: tuple[Step, ...], names: Names, count: Iterator[int]) -> Itera
             yield f"static room {room};\n"
             yield f"if (enlarge(&{room}, {_text(step.size, names)})) return -1;\n"
             names = names._replace(pointers={**names.pointers, step.name: f"{room}.at"})
-        elif isinstance(step, Loop):
+        elif isinstance(step, HostLoop):
             k = next(count)
             inside = names._replace(numbers={**names.numbers, step.variable: f"v{k}"})
             end = _text(step.count, names)
@@ -127,7 +127,7 @@ def _launch(step: Launch, names: Names) -> str:
     return f"{{\n{given}if ({asked}) return -1;\n}}\n"
 
 
-def _text(expr: Expr, names: Names) -> str:
+def _text(expr: SizeExpr, names: Names) -> str:
     """Write a number as C."""
     if isinstance(expr, str):
         return names.numbers[expr]
