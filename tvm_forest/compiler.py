@@ -33,8 +33,8 @@ from .passes.model_table import MODEL
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
 from .schedule_prims.batches import PARALLEL, Schedules, by_batch, function_names, walked
+from .schedule_prims.fitting import check_fit
 from .schedule_prims.memory import WALKED
-from .schedule_prims.model import check_fit
 from .schedule_prims.walks import LANES, WalkForm, walk_forms
 from .target import Target
 from .targets import Library, cpu, cuda, opencl, rocm, simt
@@ -353,8 +353,9 @@ def _check_device(sch: Schedule, target: Target) -> None:
     where = "build: argument 'schedule'"
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
     if not target.on_gpu and mapped is not None:
+        said = "; ".join(mapped.annotations())
         raise ScheduleError(
-            f"{where}: '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}), but the target "
+            f"{where}: '{mapped.name}' is for a GPU ({said}), but the target "
             f"is a CPU; use target 'cuda' or 'simt', or look at it with tvm_forest.lower\n{sch}"
         )
     if not target.on_gpu:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from ..errors import ScheduleError
-from ..schedule import Schedule
+from .schedule import Schedule
 
 PARALLEL = "_parallel"
 """Suffix of the functions that use threads; those without it run on the caller's thread."""

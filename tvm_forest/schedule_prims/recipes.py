@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from ..schedule import Schedule
+from .schedule import Schedule
 
 Recipe = Callable[..., Schedule]
 
