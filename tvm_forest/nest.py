@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -112,9 +112,12 @@ class Loop:
     @property
     def last(self) -> int | None:
         """The largest value; None if it depends on n."""
-        if self.count is None or isinstance(self.step, Share):
-            return None
-        return self.start + (self.count - 1) * self.step
+        return None if self.count is None else self.start + (self.count - 1) * self.step
+
+    @property
+    def range_text(self) -> str:
+        """The values as users see them, such as "(0, n, 64)"."""
+        return f"({self.start}, {'n' if self.stop is None else self.stop}, {self.step})"
 
     @property
     def is_specialized(self) -> bool:
@@ -224,68 +227,66 @@ def _is_output_loop(loop: Loop) -> bool:
     return plain and all(map(_is_output_loop, loop.children))
 
 
-def find_problem(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False) -> str | None:
-    """Return what is wrong with the path to one innermost loop, or None."""
-    leaf = path[-1]
-    kinds = {loop.kind for loop in path}
+def list_problems(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False) -> Iterator[str]:
+    """Yield what is wrong with the path to one innermost loop, as sentences.
+
+    Args:
+        path: the loops from the outermost one down to the innermost one.
+        wanted: kinds of loops that there must be.
+        vectors: see `find_leaf_loops`.
+    """
+    leaf, kinds = path[-1], {loop.kind for loop in path}
     if kinds != wanted:
-        return f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
+        yield f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
     for loop in path[:-1]:
         if (loop.interleave > 1 or loop.simdize) and find_leaf_loops(loop, vectors) != (loop,):
             what = "interleaved" if loop.interleave > 1 else "simdized"
-            return f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
-    return _find_cache_problem(path) or _find_parallel_problem(path) or _find_gpu_problem(path)
+            yield f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
+    yield from _list_cache_problems(path)
+    yield from _list_parallel_problems(path)
+    yield from _list_gpu_problems([loop for loop in path if loop.gpu], leaf)
 
 
-def _find_cache_problem(path: tuple[Loop, ...]) -> str | None:
+def _list_cache_problems(path: tuple[Loop, ...]) -> Iterator[str]:
     for i, loop in enumerate(path):
+        cached = f"'{loop.name}' has cache {loop.cache}"
         if loop.cache and (loop.interleave > 1 or loop.simdize):
-            return (
-                f"'{loop.name}' has cache {loop.cache}, one iteration at a time, but its walks "
-                "advance together; tile it, and cache the outer loop"
-            )
-        inside = (x for x in path[i + 1 :] if x.kind == loop.kind and x.count is None)
-        endless = next(inside, None)
-        if endless is not None and loop.cache not in (None, "prefetch"):
-            return (
-                f"'{loop.name}' has cache {loop.cache} but holds '{endless.name}' of n iterations"
-            )
-    return None
+            advice = "tile it, and cache the outer loop"
+            yield f"{cached}, one iteration at a time, but its walks advance together; {advice}"
+        for inside in path[i + 1 :] if loop.cache not in (None, "prefetch") else ():
+            if inside.kind == loop.kind and inside.count is None:
+                yield f"{cached} but holds '{inside.name}' of n iterations"
 
 
-def _find_parallel_problem(path: tuple[Loop, ...]) -> str | None:
-    at = [i for i, loop in enumerate(path) if loop.parallel]
-    for i, k in zip(at, at[1:], strict=False):
-        if path[i].cache:
-            return (
-                f"'{path[i].name}' has cache {path[i].cache} and holds parallel '{path[k].name}', "
-                "so they cannot be fused"
-            )
-        if k > i + 1 or len(path[i].children) > 1 or path[i].is_specialized:
-            return (
-                f"'{path[k].name}' lies inside parallel '{path[i].name}', but is not its only "
-                "child, so they cannot be fused"
-            )
-    mapped = next((loop for loop in path if loop.parallel and loop.gpu), None)
-    return f"'{mapped.name}' is parallel and mapped to {mapped.gpu}" if mapped else None
+def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[str]:
+    parallel = [loop for loop in path if loop.parallel]
+    for outer, inner in pairwise(parallel):
+        unfused = "so they cannot be fused"
+        if outer.cache:
+            cached = f"'{outer.name}' has cache {outer.cache}"
+            yield f"{cached} and holds parallel '{inner.name}', {unfused}"
+        if outer.children != (inner,) or outer.is_specialized:
+            inside = f"'{inner.name}' lies inside parallel '{outer.name}'"
+            yield f"{inside}, but is not its only child, {unfused}"
+    for loop in parallel:
+        if loop.gpu:
+            yield f"'{loop.name}' is parallel and mapped to {loop.gpu}"
 
 
-def _find_gpu_problem(path: tuple[Loop, ...]) -> str | None:
-    mapped = [loop for loop in path if loop.gpu]
-    names = [str(loop.gpu) for loop in mapped]
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        return f"'{doubled}' is used by two loops on the path to '{path[-1].name}'"
+def _list_gpu_problems(mapped: list[Loop], leaf: Loop) -> Iterator[str]:
+    dimensions = [str(loop.gpu) for loop in mapped]
+    for dimension in dimensions:
+        if dimensions.count(dimension) > 1:
+            yield f"'{dimension}' is used by two loops on the path to '{leaf.name}'"
     for loop in mapped:
         width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
         if width > 1 and loop.is_specialized:
-            return f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
+            yield f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
         if width > 1 and (loop.count is None or loop.count % width):
-            return f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
+            yield f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
     for outer, inner in combinations(mapped, 2):
         if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):
-            return f"grid index '{inner.name}' lies inside block index '{outer.name}'"
-    return None
+            yield f"grid index '{inner.name}' lies inside block index '{outer.name}'"
 
 
 def adds_in_order(nest: Loop) -> bool:

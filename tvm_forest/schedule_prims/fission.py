@@ -91,7 +91,7 @@ def _replace_by_parts(sch: Schedule, loop: Loop, parts: dict[str, dict[str, Any]
     maps = [{loop.name: part, **_name_copies(inside, part)} for part in parts]
     changed = (replace(loop, **changes) for changes in parts.values())
     copies = [part.rename(names) for part, names in zip(changed, maps, strict=True)]
-    return _replace_names(sch.with_loops(loop.name, copies), maps)
+    return _replace_names(sch.with_loop(loop.name, *copies), maps)
 
 
 def _name_copies(names: Iterable[str], copy: str) -> dict[str, str]:

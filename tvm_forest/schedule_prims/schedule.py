@@ -6,8 +6,9 @@ takes: the size of a problem; gives: Schedule, an immutable nest of loops and th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from .. import nest as nests
@@ -148,13 +149,17 @@ class Schedule:
         return nests.find_path(self.nest, name)[1:]
 
     def leaves(self) -> tuple[Loop, ...]:
-        """Return the loops whose body is one walk, in order: the innermost ones, see `vectors`."""
+        """Return the leaf loops, whose body is one walk, in order; see `vectors`."""
         return tuple(
             x for loop in self.nest.children for x in nests.find_leaf_loops(loop, self.vectors)
         )
 
     def copies(self, name: str) -> tuple[str, ...]:
-        """Return the live loops that came from an index, itself included, in order."""
+        """Return the live loops that came from an index, itself included, in order.
+
+        After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
+        of "batch" are `b0`, `b1@d1` and `b1@d2`.
+        """
         family, replaced = [name], dict(self.replaced)
         for member in family:
             family += replaced.get(member, ())
@@ -205,9 +210,10 @@ class Schedule:
 
     @property
     def reproducible(self) -> bool:
-        """Whether every run gives the same bits: no additions are atomic, whose order is by chance.
+        """Whether every run gives the same bits.
 
-        Partial sums are added in an order that the schedule alone decides.
+        The order of atomic additions is by chance; partial sums are added in an order that the
+        schedule alone decides.
         """
         return all(loop.reduce != "atomic" for loop in self.loops())
 
@@ -224,17 +230,13 @@ class Schedule:
             return f"two loops are named '{doubled}'"
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in nests.paths(self.nest))
-        found = (nests.find_problem(path, wanted, self.vectors) for path in paths)
-        return next((problem for problem in found if problem is not None), None)
+        problems = (nests.list_problems(path, wanted, self.vectors) for path in paths)
+        return next(chain.from_iterable(problems), None)
 
     # -- changing ---------------------------------------------------------------------------------
 
-    def with_loop(self, name: str, new: Loop) -> Schedule:
-        """Return this schedule with the subtree at loop `name` replaced by `new`."""
-        return self.with_loops(name, (new,))
-
-    def with_loops(self, name: str, new: Iterable[Loop]) -> Schedule:
-        """Return this schedule with the subtree at loop `name` replaced by several, in order."""
+    def with_loop(self, name: str, *new: Loop) -> Schedule:
+        """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=nests.replace_loop(self.nest, name, new)[0])
 
     def without(self, *directives: str) -> Schedule:
@@ -244,35 +246,34 @@ class Schedule:
     # -- texts ------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self._list_lines())
 
     def render(self, mark: str | None = None) -> str:
         """Return the nest as text, with an arrow at the loop `mark`."""
-        return "\n".join(self._lines(mark))
+        return "\n".join(self._list_lines(mark))
 
-    def _lines(self, mark: str | None = None) -> Iterator[str]:
+    def _list_lines(self, mark: str | None = None) -> Iterator[str]:
         for step in self.rewrites:
             words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
             yield f"{step.do.replace('_', ' ')}: {words}"
         if self.representation != DEFAULT_LAYOUT:
             yield f"represent as {self.representation}"
         for loop in self.nest.children:
-            yield from self._loop_lines(loop, 0, mark)
+            yield from self._list_loop_lines(loop, 0, mark)
 
-    def _loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
-        stop = "n" if loop.stop is None else loop.stop
-        head = f"{'parallel' if loop.parallel else 'for'} {loop.name}"
-        line = f"{'  ' * depth}{head} in ({loop.start}, {stop}, {loop.step})"
+    def _list_loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
+        word = "parallel" if loop.parallel else "for"
+        line = f"{'  ' * depth}{word} {loop.name} in {loop.range_text}"
         kind = [loop.kind] if loop.name != loop.kind else []
-        notes = "; ".join([*kind, *self._notes(loop)])
+        notes = "; ".join([*kind, *self._list_notes(loop)])
         line = f"{line:<40} # {notes}" if notes else line
         yield line + ("   <----" if loop.name == mark else "")
         for child in loop.children:
-            yield from self._loop_lines(child, depth + 1, mark)
+            yield from self._list_loop_lines(child, depth + 1, mark)
         if not loop.children:
-            yield "  " * (depth + 1) + self._body(loop)
+            yield "  " * (depth + 1) + self._write_body(loop)
 
-    def _notes(self, loop: Loop) -> Iterator[str]:
+    def _list_notes(self, loop: Loop) -> Iterator[str]:
         inside = {x.name for x in loop.traverse()} - {loop.name}
         for guard in self.guards:
             if loop.name in guard.loops and not inside & set(guard.loops):
@@ -282,7 +283,7 @@ class Schedule:
             yield f"iteration {loop.case} only"
         yield from loop.annotations()
 
-    def _body(self, leaf: Loop) -> str:
+    def _write_body(self, leaf: Loop) -> str:
         terms = {"batch": "", "class": "", "tree": ""}
         for loop in self.path(leaf.name):
             terms[loop.kind] += ("+" if terms[loop.kind] else "") + loop.name
@@ -298,9 +299,8 @@ class Schedule:
         """Return the nest as a graph in the DOT language of Graphviz, one box for each loop."""
         lines = ["digraph schedule {", "  node [shape=box, fontname=monospace];"]
         for loop in self.loops():
-            stop = "n" if loop.stop is None else loop.stop
-            label = [f"{loop.name} in ({loop.start}, {stop}, {loop.step})", loop.kind]
-            label += (["parallel"] if loop.parallel else []) + list(self._notes(loop))
+            label = [f"{loop.name} in {loop.range_text}", loop.kind]
+            label += (["parallel"] if loop.parallel else []) + list(self._list_notes(loop))
             text = "\\n".join(part.replace('"', "'") for part in label)
             lines.append(f'  "{loop.name}" [label="{text}"];')
             lines += [f'  "{loop.name}" -> "{child.name}";' for child in loop.children]
