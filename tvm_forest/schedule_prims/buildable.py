@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..schedule import Schedule
 from ..target import Target
+from .fitting import check_fit
 from .memory import WALKED
-from .model import check_fit
+from .schedule import Schedule
 
 WHERE = "build: argument 'schedule'"
 
@@ -48,8 +48,8 @@ def check_device(sch: Schedule, target: Target) -> None:
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
     if not target.on_gpu and mapped is not None:
         raise ScheduleError(
-            f"{WHERE}: '{mapped.name}' is for a GPU ({'; '.join(mapped.marks())}), but the target "
-            f"is a CPU; use target 'cuda' or 'simt', or look at it with tvm_forest.lower\n{sch}"
+            f"{WHERE}: '{mapped.name}' is for a GPU ({'; '.join(mapped.annotations())}), but "
+            f"the target is a CPU; use target 'cuda' or 'simt', or look at it with tvm_forest.lower\n{sch}"
         )
     if not target.on_gpu:
         return

@@ -1,21 +1,24 @@
 """Directives about memory: represent_as, cache.
 
-takes: Schedule; gives: Schedule with a layout, or a mark that the pass CacheNear acts on.
+takes: Schedule; gives: Schedule with a layout, or an annotation that the pass CacheNear acts on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..schedule import Schedule
-from .directive import directive, find_loop, refuse
+from .directive import Refusal, check_word, directive, find_loop
 
-HOW = {
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+CACHES = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
+"""How the rows or the trees of an iteration are brought near."""
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 """What a search tries without tiles; there may be more, see `tir_gen`."""
 COPIED = ("array", "packed", "ranked", "sparse")
@@ -28,12 +31,11 @@ WALKED = {SLICED: "bits", LEVELS: "permute"}
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
-    layouts = TILED if tiled else LAYOUTS
+    layouts = TILED if sch.has_rewrite("tile_nodes") else LAYOUTS
     yield from ({"name": name} for name in layouts if name != sch.representation)
 
 
-@directive(choices=_represent_as_choices)
+@directive(_represent_as_choices)
 def represent_as(sch: Schedule, name: str) -> Schedule:
     """Choose how the model lies in memory.
 
@@ -44,19 +46,20 @@ def represent_as(sch: Schedule, name: str) -> Schedule:
         ScheduleError: no name.
     """
     if not isinstance(name, str) or not name:
-        raise refuse(sch, "represent_as", f"argument 'name': {name!r} is no name of a layout")
+        raise Refusal("name", f"{name!r} is no name of a layout")
     return replace(sch, representation=name)
 
 
 def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
         if loop.cache is None and loop.children:
-            for how in HOW.get(loop.kind, ())[1:-1]:
-                if how == "prefetch" or not any(x.stop is None for x in loop.walk() if x != loop):
+            endless = any(x.stop is None for x in loop.traverse() if x != loop)
+            for how in CACHES.get(loop.kind, ())[1:-1]:
+                if how == "prefetch" or not endless:
                     yield {"index": loop.name, "how": how}
 
 
-@directive(choices=_cache_choices)
+@directive(_cache_choices)
 def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """Bring the rows or trees of an iteration near before it runs.
 
@@ -83,18 +86,14 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack
           S                            S
     """
-    loop = find_loop(sch, "cache", "index", index)
+    loop = find_loop(sch, index)
     if loop.kind == "class":
-        message = f"argument 'index': '{index}' has no working set; cache rows or trees"
-        raise refuse(sch, "cache", message, index)
-    if how not in HOW[loop.kind]:
-        words = ", ".join(HOW[loop.kind])
-        raise refuse(sch, "cache", f"argument 'how': {how!r} is unknown; use {words}", index)
+        raise Refusal("index", f"'{index}' has no working set; cache rows or trees")
+    check_word("how", how, CACHES[loop.kind])
     if loop.cache is not None:
-        message = f"argument 'index': '{index}' already has cache {loop.cache}; leave this step out"
-        raise refuse(sch, "cache", message, index)
-    endless = [x.name for x in loop.walk() if x is not loop and x.kind == loop.kind and not x.count]
-    if endless and how != "prefetch":
-        message = f"argument 'index': '{index}' holds '{endless[0]}' of n iterations; tile it first"
-        raise refuse(sch, "cache", message, index)
+        raise Refusal("index", f"'{index}' already has cache {loop.cache}; leave this step out")
+    inside = (x for x in loop.traverse() if x is not loop and x.kind == loop.kind)
+    endless = next((x for x in inside if not x.count), None)
+    if endless is not None and how != "prefetch":
+        raise Refusal("index", f"'{index}' holds '{endless.name}' of n iterations; tile it first")
     return sch.with_loop(index, replace(loop, cache=how))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..nest import Loop
-from ..schedule import DIRECTIVES, Schedule
-from .directive import Nest
+from .directive import DIRECTIVES, Nest
+from .schedule import Schedule
 
 if TYPE_CHECKING:
     from tvm import s_tir
