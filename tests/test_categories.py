@@ -222,7 +222,7 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
         assert representation.takes_memberships(layout, plain(forest)) == takes
     _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
     predictor.predict(rows_of(forest)[:3])
-    assert len(predictor._frames[3, 2]) == 1
+    assert len(predictor._small_batches.frames[3, 2]) == 1
 
 
 def test_a_thread_of_a_gpu_codes_categories_too() -> None:

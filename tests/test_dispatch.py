@@ -314,8 +314,8 @@ def test_rows_behind_the_last_full_block_go_another_way() -> None:
     two = {1: BACKWARDS, 64: bits.sliced(START, 64, False)}
     mixed = tvm_forest.build(FOREST, schedule=two, exact=False)
     assert np.array_equal(mixed.predict_margin(rows), FOREST.predict_reference(rows))
-    assert exact._serving[-1].slices == 64
-    assert mixed._serving[-1].slices == 0
+    assert exact._functions.for_batches[-1].rows_per_block == 64
+    assert mixed._functions.for_batches[-1].rows_per_block == 0
 
 
 def test_the_choice_is_explained_with_its_counts() -> None:
@@ -421,7 +421,11 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
         for size in (16, 64)
     )
     made = tvm_forest.build(FOREST, schedule={1: START, 8: small, 64: large})
-    chosen = {(n, jobs): made._shared_out(n, jobs).block for n in (64, 128) for jobs in (1, 2, 4)}
+    chosen = {
+        (n, jobs): made._calls.choose_function(n, jobs).rows_per_thread
+        for n in (64, 128)
+        for jobs in (1, 2, 4)
+    }
     assert chosen == {
         **{(64, 1): 64, (64, 2): 16, (64, 4): 16},
         **{(128, 1): 64, (128, 2): 64, (128, 4): 16},
@@ -435,7 +439,7 @@ def test_rows_that_were_pickled_go_the_short_way() -> None:
     rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
     assert rows.dtype is not np.dtype(rows.dtype.str)
     predictor.predict(rows)
-    assert len(predictor._frames[rows.shape]) == 1
+    assert len(predictor._small_batches.frames[rows.shape]) == 1
 
 
 @functools.cache
@@ -461,19 +465,19 @@ def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
     with np.errstate(all="raise"):
         long = predictor.predict(rows)
         few = [predictor.predict(rows[i : i + 1]) for i in range(len(rows))]
-    assert len(rows) not in {count for count, _ in predictor._frames}
+    assert len(rows) not in {count for count, _ in predictor._small_batches.frames}
     assert np.concatenate(few).tobytes() == long.tobytes()
 
 
 def test_rows_of_float32_go_the_short_way_into_a_model_of_float64() -> None:
     for other in (None, "float32"):
         predictor = near("float64", other)
-        predictor._frames[3, 2].clear()
+        predictor._small_batches.frames[3, 2].clear()
         predictor.predict(np.zeros((3, 2), np.float32))
-        assert len(predictor._frames[3, 2]) == 1
-    predictor._frames[3, 2].clear()
+        assert len(predictor._small_batches.frames[3, 2]) == 1
+    predictor._small_batches.frames[3, 2].clear()
     predictor.predict(np.zeros((3, 2), int))  # these become float32 first
-    assert not predictor._frames[3, 2]
+    assert not predictor._small_batches.frames[3, 2]
 
 
 def test_few_rows_of_signalling_nans_are_taken_in_silence() -> None:

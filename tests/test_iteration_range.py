@@ -166,7 +166,7 @@ def test_a_range_is_compiled_once_and_the_whole_range_is_the_predictor_itself() 
 
 
 def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "MOST_PARTS", 2)
+    monkeypatch.setattr(ranges, "MAX_PARTS", 2)
     predictor = tvm_forest.build(models.MODELS["regression"]())
     first, second = predictor.rounds(0, 1), predictor.rounds(0, 2)
     assert predictor.rounds(0, 1) is first

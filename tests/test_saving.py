@@ -165,9 +165,9 @@ def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
 
 def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> None:
     schedules, target = predictor().schedules, predictor().target
-    library, arguments, _ = compile_forest(NAMED, schedules, target, OUTPUTS)
-    about = (predictor().forest, schedules, predictor().columns, target, NAMED.signature)
-    data = saving.to_bytes(tvm_forest.Predictor(library, arguments, *about))
+    compiled = compile_forest(NAMED, schedules, target, OUTPUTS)
+    about = (predictor().forest, schedules, target, NAMED.signature)
+    data = saving.to_bytes(tvm_forest.Predictor(compiled, *about))
     loaded = saving.from_bytes(changed(data, lambda manifest: manifest.pop("others")))
     assert results(loaded, ROWS) == results(predictor(), ROWS)
     assert len(loaded.libraries) == 1

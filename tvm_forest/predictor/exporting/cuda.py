@@ -12,13 +12,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...schedule_prims.batches import function_names
-from ..predictor import Predictor
 from .data import Data
+
+if TYPE_CHECKING:
+    from ..predictor import Predictor
 
 OPERATORS = {"and": "&&", "or": "||"}
 FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most", "not": "!"}
@@ -57,9 +59,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     plans = {name: library.plans[name] for name in starts.values()}
     launched = [step.kernel for plan in plans.values() for step in plan.launches]
     kernels = {name: number for number, name in enumerate(dict.fromkeys(launched))}
-    numbers = {
-        name: [data.number(x, x.numpy()) for x in predictor.arguments[name]] for name in plans
-    }
+    numbers = {name: [data.number(x.numpy()) for x in predictor.arguments[name]] for name in plans}
     texts = []
     for number, (name, plan) in enumerate(plans.items()):
         names = _names(plan, numbers[name], data, kernels)
