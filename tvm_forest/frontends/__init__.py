@@ -17,13 +17,13 @@ from typing import Any
 from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import lightgbm, sklearn, treelite, xgboost
+from . import lightgbm, onnx, sklearn, treelite, xgboost
 from .objects import library_of
 from .refusals import as_line, damaged, naming
 from .support import Support
 
-_FRONTENDS = (xgboost, lightgbm, sklearn, treelite)
-_OF_FILES = (xgboost, lightgbm, treelite)
+_FRONTENDS = (xgboost, lightgbm, sklearn, onnx, treelite)
+_OF_FILES = (xgboost, lightgbm, treelite, onnx)
 """Readers of files, in the order in which they are asked; onnx goes by the name, too."""
 _REFUSED = {
     "catboost": "how CatBoost rounds its sums has not been reproduced to the bit",

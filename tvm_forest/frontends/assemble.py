@@ -45,8 +45,8 @@ def build_forest(
     is_leaf, value, categories = nodes["left"] == LEAF, nodes["leaf_value"], categories or {}
     compares = ~is_leaf
     compares[list(categories)] = False
-    arrays = {"node_id": _number_nodes(sizes)} | nodes
-    arrays |= {
+    fields: dict[str, Any] = {"node_id": _number_nodes(sizes)} | nodes | rules
+    fields |= {
         "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
         "feature": np.where(is_leaf, LEAF, nodes["feature"]).astype(np.int32),
         "threshold": np.where(compares, nodes["threshold"], 0).astype(nodes["threshold"].dtype),
@@ -59,7 +59,7 @@ def build_forest(
     }
     rule = category_rule if categories else None
     try:
-        return Forest(**arrays, categories=categories, category_rule=rule, **rules)
+        return Forest(**fields, categories=categories, category_rule=rule)
     except ModelFormatError as error:
         raise ModelFormatError(f"field '{part}': {error}") from None
 

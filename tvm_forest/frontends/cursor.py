@@ -38,7 +38,7 @@ class Cursor:
 
     def read_numbers(self, form: str, field: str = "") -> tuple[Any, ...]:
         """Read numbers in a form of the module `struct`."""
-        return struct.unpack(form, self.read_array("u1", struct.calcsize(form), field))
+        return struct.unpack(form, self.read_array("u1", struct.calcsize(form), field).tobytes())
 
     def read_number(self, form: str, field: str = "") -> Any:
         """Read one number in a form of the module `struct`."""

@@ -8,10 +8,13 @@ A reader does not know what the model is called: it raises errors that name the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from ..errors import ModelFormatError, UnsupportedModel
+from ..forest import Array
 
 TRUNCATED = "the file is truncated or damaged: save the model again"
 
@@ -26,6 +29,26 @@ def damaged(
 def unsupported(field: str, what: str, remedy: str) -> UnsupportedModel:
     """Return the error for a sound model with a part that is not supported."""
     return UnsupportedModel(_describe(field, what, remedy))
+
+
+def refuse_damaged(wrong: Array, field: str, describe: Callable[[int], str]) -> None:
+    """Refuse a model as damaged if an entry is wrong.
+
+    Args:
+        wrong: bool (N,).
+        field: what holds the entries.
+        describe: says what is wrong with the entry of a number, the first that is.
+    """
+    if wrong.any():
+        raise damaged(field, describe(int(np.argmax(wrong))))
+
+
+def refuse_unsupported(
+    wrong: Array, field: str, describe: Callable[[int], str], remedy: str
+) -> None:
+    """Refuse a sound model if an entry is not supported, as `refuse_damaged` does."""
+    if wrong.any():
+        raise unsupported(field, describe(int(np.argmax(wrong))), remedy)
 
 
 @contextmanager

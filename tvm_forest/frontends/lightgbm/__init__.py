@@ -59,16 +59,14 @@ SUPPORT = [
     *accepted("lightgbm", "option", ("linear_tree", "reg_sqrt")),
     *refused(
         "lightgbm",
-        {
-            "objective": "any other, and options that are not known",
-            "version": "files of other versions",
-            "leaf_features": "a term of a linear leaf whose feature has zeros that are missing",
-            "decision_type": "zero is missing at some nodes of a feature, and not at others",
-            "average_output": "a random forest without trees",
-            "sigmoid": "a number in memory that the model's text rounds",
-            "pred_early_stop": "an estimator that leaves trees out row by row",
-            "classes_": "a number of classes that is not that of the outputs",
-        },
+        objective="any other, and options that are not known",
+        version="files of other versions",
+        leaf_features="a term of a linear leaf whose feature has zeros that are missing",
+        decision_type="zero is missing at some nodes of a feature, and not at others",
+        average_output="a random forest without trees",
+        sigmoid="a number in memory that the model's text rounds",
+        pred_early_stop="an estimator that leaves trees out row by row",
+        classes_="a number of classes that is not that of the outputs",
     ),
 ]
 

@@ -63,15 +63,13 @@ SUPPORT = [
     *linked("scikit-learn", "score", {"IsolationForest.score_samples": "isolation"}),
     *refused(
         "scikit-learn",
-        {
-            "__class__": "any other estimator, and classes that derive from these",
-            "__version__": "scikit-learn before 1.5",
-            "classes_": "a single class",
-            "init": "gradient boosting that starts from another model",
-            "loss": "a link that is not known",
-            "categorical_features": "categories that are no whole numbers from 0 to 2^24 - 1",
-            "max_samples": "isolation forests of one row for each tree",
-        },
+        __class__="any other estimator, and classes that derive from these",
+        __version__="scikit-learn before 1.5",
+        classes_="a single class",
+        init="gradient boosting that starts from another model",
+        loss="a link that is not known",
+        categorical_features="categories that are no whole numbers from 0 to 2^24 - 1",
+        max_samples="isolation forests of one row for each tree",
     ),
 ]
 

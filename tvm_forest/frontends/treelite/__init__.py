@@ -50,16 +50,14 @@ SUPPORT = [
     *linked("treelite", "postprocessor", _LINKS),
     *refused(
         "treelite",
-        {
-            "version": "checkpoints of other versions than 4",
-            "num_opt_field": "fields of a later version",
-            "postprocessor": "any other",
-            "cmp": "nodes that ask for equality",
-            "category_list": "categories from 2^24 on",
-            "leaf_vector": "a list in the place of a single value; over 2^28 leaf values",
-            "num_class": "over 2^16 outputs",
-            "average_tree_output": "outputs of no tree; trees with vectors for some of the outputs",
-        },
+        version="checkpoints of other versions than 4",
+        num_opt_field="fields of a later version",
+        postprocessor="any other",
+        cmp="nodes that ask for equality",
+        category_list="categories from 2^24 on",
+        leaf_vector="a list in the place of a single value; over 2^28 leaf values",
+        num_class="over 2^16 outputs",
+        average_tree_output="outputs of no tree; trees with vectors for some of the outputs",
     ),
 ]
 

@@ -43,18 +43,16 @@ SUPPORT = [
     *linked("xgboost", "objective", {name: link for name, (link, _) in OBJECTIVES.items()}),
     *refused(
         "xgboost",
-        {
-            "objective": "any other",
-            "booster": "gblinear; dart estimators of XGBoost before 3.0",
-            "num_target": "several targets of several classes; several targets in the binary format",
-            "num_class": "an estimator of 2 classes with one output for each, by multi:softprob, or of "
-            "several labels that are all 0",
-            "base_score": "binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link; "
-            "no trees before 3.1 with a link",
-            "version": "categories of XGBoost before 1.7",
-            "leaf_weights": "vector leaves of XGBoost before 3.2",
-            "weight_drop": "weighted trees in gbtree of XGBoost before 3.3",
-        },
+        objective="any other",
+        booster="gblinear; dart estimators of XGBoost before 3.0",
+        num_target="several targets of several classes; several targets in the binary format",
+        num_class="an estimator of 2 classes with one output for each, by multi:softprob, or of "
+        "several labels that are all 0",
+        base_score="binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link; "
+        "no trees before 3.1 with a link",
+        version="categories of XGBoost before 1.7",
+        leaf_weights="vector leaves of XGBoost before 3.2",
+        weight_drop="weighted trees in gbtree of XGBoost before 3.3",
     ),
 ]
 
