@@ -48,8 +48,9 @@ def check_device(sch: Schedule, target: Target) -> None:
     mapped = next((loop for loop in sch.loops() if loop.gpu or loop.cache == "shared"), None)
     if not target.on_gpu and mapped is not None:
         raise ScheduleError(
-            f"{WHERE}: '{mapped.name}' is for a GPU ({'; '.join(mapped.annotations())}), but "
-            f"the target is a CPU; use target 'cuda' or 'simt', or look at it with tvm_forest.lower\n{sch}"
+            f"{WHERE}: '{mapped.name}' is for a GPU ({'; '.join(mapped.annotations())}), but the "
+            "target is a CPU; use target 'cuda' or 'simt', or look at it with "
+            f"tvm_forest.lower\n{sch}"
         )
     if not target.on_gpu:
         return
