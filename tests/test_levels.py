@@ -16,7 +16,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.layouts import representation
-from tvm_forest.layouts.level_limits import excess, widest_level
+from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
@@ -70,14 +70,14 @@ def test_a_level_says_where_its_nodes_and_the_leaves_below_are() -> None:
 )
 def test_what_bytes_cannot_count_is_refused(trees: Any, features: int, message: str) -> None:
     forest = forest_of(trees, n_features=features)
-    assert message in (excess(forest) or "")
+    assert message in (LevelsLayout.unfit(forest) or "")
     with pytest.raises(BuildError, match=f"layout 'levels': {message}"):
         tvm_forest.build(forest, schedule=permuted(forest))
 
 
 def test_the_widest_level_is_counted_tree_by_tree() -> None:
-    assert widest_level(forest_of([full(3), full(5), 1.0])) == 16
-    assert widest_level(forest_of([1.0])) == 0
+    assert LevelsLayout.widest_level(forest_of([full(3), full(5), 1.0])) == 16
+    assert LevelsLayout.widest_level(forest_of([1.0])) == 0
 
 
 def test_leaves_that_hold_vectors_are_refused() -> None:

@@ -59,14 +59,14 @@ def test_a_node_is_one_word() -> None:
 
 
 def test_signed_zeros_are_one_threshold_and_untested_features_none() -> None:
-    code = ranks.rank_tests(stumps([0.0, -0.0, 1.0], n_features=9), "ranked")
+    code = ranks.rank_tests(stumps([0.0, -0.0, 1.0], n_features=9))
     assert code.code.columns == 1
     assert code.rank[code.rank > 0].tolist() == [1, 1, 2]
 
 
 def test_a_feature_tested_with_both_sides_has_two_columns() -> None:
     trees = [Split(0, 0.5, 1.0, 2.0, True), Split(0, 0.5, 1.0, 2.0), Split(1, 0.5, 1.0, 2.0)]
-    code = ranks.rank_tests(forest_of(trees), "ranked")
+    code = ranks.rank_tests(forest_of(trees))
     assert code.arrays["column_feature"].tolist() == [0, 1, 0]
     assert [(x.stop, x.missing_left) for x in code.code.groups] == [(2, False), (3, True)]
 
@@ -84,8 +84,9 @@ def test_a_feature_tested_with_both_sides_has_two_columns() -> None:
 def test_codes_and_tables_are_as_long_as_the_thresholds_ask(
     count: int, dtype: str, steps: int, cuts: int
 ) -> None:
-    code = pack(stumps(range(count)))[0].code
-    assert code == ranks.RankCode(dtype, "float32", cuts, (ranks.Columns(1, steps, False),))
+    rep, arrays = pack(stumps(range(count)))
+    assert rep.code == ranks.RankCode(dtype, (ranks.Columns(1, steps, False),))
+    assert (arrays["cuts"].dtype, arrays["cuts"].shape) == (np.float32, (cuts,))
 
 
 def test_more_thresholds_than_16_bits_count_are_refused() -> None:

@@ -7,8 +7,7 @@ A record is a row of words as wide as a threshold, so that all of a tile lies to
     thresholds | features, several to a word | shape and default sides | words of the layout
 
 The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
-lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines:
-8 % faster on `airline` with 8 nodes, batch 4096, Zen 4.
+lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines.
 
 A shape is stored as the place where its row of the look-up table begins:
 
@@ -22,27 +21,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.tile_table import TileTable
+from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
-from .representation import Buffers, Columns, Expr, NodeTest
+from .representation import Buffers, Columns, Expr, Hold, NodeTest, TreeAccess
 
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
 SIDES_AT = 24
 """First bit of the default sides in the word of the shape."""
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Of all records of a model; the next cache line of so large a model is a page fault away."""
+
+VALUE_BUFFERS, ID_BUFFERS = ("leaves",), ("leaf_id", "tile_id")
+"""What layouts of tiles read of leaves only, for their values and for their numbers."""
 
 
 @dataclass(frozen=True)
-class Record:
+class TileRecord:
     """Where the fields of a tile lie, in words.
 
     Attributes:
@@ -62,7 +65,7 @@ class Record:
     any_default_left: bool
 
     @classmethod
-    def of(cls, forest: Forest, links: int) -> Record:
+    def of(cls, forest: Forest, links: int) -> TileRecord:
         """Choose the narrowest record that holds the tiles of a forest."""
         dtype, lanes = str(forest.threshold.dtype), _lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
@@ -141,42 +144,42 @@ class Record:
     def test(self, buffers: Buffers, slot: Expr) -> NodeTest:
         """Load all nodes of a tile."""
         tiles = buffers["tiles"]
-        thresholds = tirx.BufferLoad(tiles, [slot, _words(0, self.lanes)])
+        thresholds = tir.BufferLoad(tiles, [slot, _words(0, self.lanes)])
         words = self.shape_at - self.lanes
-        features = tirx.BufferLoad(tiles, [slot, _words(self.lanes, words)])
+        features = tir.BufferLoad(tiles, [slot, _words(self.lanes, words)])
         narrow = f"uint{self.feature_bits}x{self.lanes}"
         sides = self._sides(buffers, slot) if self.any_default_left else None
         return NodeTest(
-            tirx.reinterpret(f"{self.dtype}x{self.lanes}", thresholds),
-            tirx.reinterpret(narrow, features).astype(f"int32x{self.lanes}"),
+            tir.reinterpret(f"{self.dtype}x{self.lanes}", thresholds),
+            tir.reinterpret(narrow, features).astype(f"int32x{self.lanes}"),
             sides,
         )
 
     def member(self, buffers: Buffers, slot: Expr, place: int) -> NodeTest:
         """Load one node of a tile."""
         tiles = buffers["tiles"]
-        threshold = tirx.BufferLoad(tiles, [slot, place])
+        threshold = tir.BufferLoad(tiles, [slot, place])
         at, shift = divmod(place, self.features_in_word)
-        word = tirx.BufferLoad(tiles, [slot, self.lanes + at])
-        shifted = tirx.shift_right(word, tirx.const(shift * self.feature_bits, self.word))
-        mask = tirx.IntImm("int64", (1 << self.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
+        word = tir.BufferLoad(tiles, [slot, self.lanes + at])
+        shifted = tir.shift_right(word, tir.const(shift * self.feature_bits, self.word))
+        mask = tir.i64((1 << self.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
         feature = shifted.astype("int64") & mask
         left = None
         if self.any_default_left:
             left = (self._sides(buffers, slot) & (1 << place)) != 0
-        return NodeTest(tirx.reinterpret(self.dtype, threshold), feature, left)
+        return NodeTest(tir.reinterpret(self.dtype, threshold), feature, left)
 
     def _sides(self, buffers: Buffers, slot: Expr) -> Expr:
-        return tirx.shift_right(self._shape_word(buffers, slot), tirx.IntImm("int32", SIDES_AT))
+        return tir.shift_right(self._shape_word(buffers, slot), tir.IntImm("int32", SIDES_AT))
 
     def _shape_word(self, buffers: Buffers, slot: Expr) -> Expr:
-        return tirx.BufferLoad(buffers["tiles"], [slot, self.shape_at]).astype("int32")
+        return tir.BufferLoad(buffers["tiles"], [slot, self.shape_at]).astype("int32")
 
     def child_number(self, buffers: Buffers, slot: Expr, outcome: Expr) -> Expr:
         """Look up which child the outcomes of a tile lead to, int64."""
         shape = self._shape_word(buffers, slot) & ((1 << SIDES_AT) - 1)
         bits = outcome if self.lanes == self.size else outcome & ((1 << self.size) - 1)
-        return tirx.BufferLoad(buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
+        return tir.BufferLoad(buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
 
     def link_at(self, link: int) -> int:
         """Place of a word of the layout."""
@@ -184,7 +187,7 @@ class Record:
 
     def link(self, buffers: Buffers, slot: Expr, link: int) -> Expr:
         """Load a word of the layout, int64."""
-        return tirx.BufferLoad(buffers["tiles"], [slot, self.link_at(link)]).astype("int64")
+        return tir.BufferLoad(buffers["tiles"], [slot, self.link_at(link)]).astype("int64")
 
 
 def _lanes(size: int) -> int:
@@ -193,8 +196,8 @@ def _lanes(size: int) -> int:
 
 def _words(begin: int, count: int) -> Expr:
     """Index of some words in a row; TIR has no vector of one."""
-    first = tirx.IntImm("int64", begin)
-    return first if count == 1 else tirx.Ramp(first, tirx.IntImm("int64", 1), count)
+    first = tir.i64(begin)
+    return first if count == 1 else tir.Ramp(first, tir.i64(1), count)
 
 
 def lut_array(table: TileTable) -> Array:
@@ -202,17 +205,50 @@ def lut_array(table: TileTable) -> Array:
     return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
 
 
-def check_bytes(layout: str, forest: Forest, bytes_of_tree: Array) -> None:
-    """Refuse trees that take too much memory.
-
-    Raises:
-        BuildError: the layout needs more than MOST_BYTES.
-    """
+def byte_excess(forest: Forest, bytes_of_tree: Array) -> str | None:
+    """Return how much too many bytes trees take, with the largest one; None if they do not."""
     total = float(bytes_of_tree.sum())
-    if total > MOST_BYTES:
-        worst = int(np.argmax(bytes_of_tree))
-        raise BuildError(
-            f"represent_as: layout {layout!r}: tree {worst} of {forest.depths[worst]} hops and "
-            f"{forest.n_trees - 1} others need {total:.3g} bytes, the limit is {MOST_BYTES}; use "
-            "represent_as('sparse')"
-        )
+    if total <= MAX_BYTES:
+        return None
+    worst = int(np.argmax(bytes_of_tree))
+    return (
+        f"tree {worst} of {forest.depths[worst]} hops and {forest.n_trees - 1} others need "
+        f"{total:.3g} bytes, the limit is {MAX_BYTES}"
+    )
+
+
+@dataclass(frozen=True)
+class TileTree(TreeAccess):
+    """A tree of tiles, whose nodes have records.
+
+    Attributes:
+        layout: the layout.
+        buffers: `tiles` and `lut`, and what the layout adds.
+        root: node where walks begin.
+        hops: tiles on the way to the deepest leaf.
+        rest: a node that has a record.
+        tile_size: nodes of a tile.
+    """
+
+    layout: Any
+    buffers: Buffers
+    root: Expr
+    hops: Expr
+    rest: Expr
+    tile_size: int
+
+    def slot(self, node: Expr) -> Expr:
+        """Return which record a tile has."""
+        return node
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load a tile."""
+        return self.layout.record.test(self.buffers, self.slot(node))
+
+    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
+        """Load one node of a tile."""
+        return self.layout.record.member(self.buffers, self.slot(node), place)
+
+    def first_words(self, nodes: list[Expr]) -> list[Expr]:
+        """Load the first word of some records."""
+        return [tir.BufferLoad(self.buffers["tiles"], [self.slot(node), 0]) for node in nodes]

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Forest
-from ..layouts.selection_limits import is_listed, leaves_of_trees
+from ..layouts.complete_trees import count_leaves
+from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from .nanoseconds import Nanoseconds, nanoseconds_of
 
@@ -87,7 +88,7 @@ def counts_of(forest: Forest, vendor: str = "") -> Counts:
     """Count what a block of rows has to do on a CPU, see `Target.vendor`."""
     cuts = forest.cuts_per_column
     depth = np.minimum(forest.depths.astype(np.int64), 40)
-    leaves, listed = leaves_of_trees(forest), is_listed(forest)
+    leaves, listed = count_leaves(forest), is_listed(forest)
     wide = listed.any() and leaves[listed].max() > 256
     return Counts(
         forest.searches,

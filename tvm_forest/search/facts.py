@@ -11,7 +11,7 @@ import numpy as np
 
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import plain
-from ..layouts.level_limits import excess
+from ..layouts.levels import LevelsLayout
 from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import bits, heuristic
@@ -94,7 +94,7 @@ def _layouts(
         "packed": heuristic.fits_packed(forest)[0],
         "ranked": heuristic.fits_ranked(forest, heuristic.MOST_COLUMNS)[0],
         "sparse": True,
-        "levels": permutes and not forest.has_vectors and excess(forest) is None,
+        "levels": permutes and not forest.has_vectors and LevelsLayout.unfit(forest) is None,
         "bitsliced": bits.unfit(forest, counts) is None,
     }
     if forest.derived:  # memberships in categories are known to codes of rows

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import plain
-from ..layouts.level_limits import REGISTER, excess, widest_level
+from ..layouts.levels import REGISTER, LevelsLayout
 from ..schedule import Schedule
 from ..schedule_prims.batches import by_batch, walked
 from ..schedule_prims.memory import LEVELS, WALKED
@@ -434,7 +434,7 @@ def _rows_permuted(forest: Forest, target: Target) -> Choice | str:
         return "linear leaves read the rows themselves"
     if forest.has_vectors:
         return "leaves hold vectors, a byte for each is looked up"
-    unfit, columns = excess(forest), len(forest.cuts_per_column)
+    unfit, columns = LevelsLayout.unfit(forest), len(forest.cuts_per_column)
     if unfit is not None:
         return unfit
     if forest.n_trees < TREES_PERMUTED * forest.n_outputs:
@@ -448,12 +448,12 @@ def _rows_permuted(forest: Forest, target: Target) -> Choice | str:
     sch = new_schedule(forest).represent_as(LEVELS).tile("batch", "b0", "b1", ROWS)
     inner = ("class", "tree") if sch.classes > 1 else ("tree",)
     sch = sch.reorder("b0", *inner, "b1").simdize("b1", WALKED[LEVELS])
-    said += f", at most {widest_level(forest)} inner nodes on a level of a tree"
+    said += f", at most {LevelsLayout.widest_level(forest)} inner nodes on a level of a tree"
     return Choice(sch.parallel("b0") if target.cores > 1 else sch, said)
 
 
 def _few_rows_permuted(forest: Forest, target: Target) -> Choice | str:
-    widest = widest_level(forest)
+    widest = LevelsLayout.widest_level(forest)
     if widest > REGISTER:
         return f"{widest} inner nodes on a level of a tree, {REGISTER} fit a register"
     return _rows_permuted(forest, target)

@@ -92,7 +92,7 @@ class BitWalk:
         rep, depths = self.tree.rep, self.tree.rep.depths
         shape = (i64(rep.bits), i64(self.words))
         bits = self.code.buffer("bits", shape, "uint64")
-        forms = [-1] if rep.sizes[1] > 1 or not depths else []
+        forms = [-1] if rep.lists or not depths else []
         for form in (*depths, *forms):
             emit = self._listed if form < 0 else self._tournament
             if len(depths) + len(forms) == 1:
