@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...errors import BuildError, ForestError
 
-START = "import sys; from tvm_forest.tuning.child import serve; serve(*sys.argv[1:])"
+START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
 PATIENCE = 300.0
 """Seconds in which a child must have prepared itself."""
 

@@ -37,7 +37,7 @@ NEAR, PAIRS = 1.25, 9
 """How much slower than the fastest a candidate may be that is timed in turns with it, and how many
 rounds of each there are: what disturbs the machine for half a second disturbs both."""
 
-COMPILER = "tvm_forest.lower"
+COMPILER = "tvm_forest.compiler"
 """What a child imports ahead."""
 
 KEPT = 8
