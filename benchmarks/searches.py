@@ -64,8 +64,7 @@ class Cell:
     @property
     def times(self) -> Any:
         """Logarithms of nanoseconds a hop."""
-        hops = 1e-9 * self.space.batch * self.space.facts.hops
-        return np.log(np.array(list(self.seconds.values())) / hops)
+        return np.log(np.array(list(self.seconds.values())) / (1e-9 * self.space.hops))
 
 
 def space_of(name: str, batch: int) -> Space:

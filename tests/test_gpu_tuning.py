@@ -21,12 +21,12 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.memory import COPIED
-from tvm_forest.search import gpu
 from tvm_forest.search import measuring as tuning
-from tvm_forest.search.gpu import GpuPoint, Problem
-from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
+from tvm_forest.search import silvanforge
+from tvm_forest.search.gpu_space import GpuSpace, search_by_algorithm_1
 from tvm_forest.search.measuring.gpu import check_near
 from tvm_forest.search.records import NAMELESS, Record, context_of, read, schedules_of
+from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.spaces import strategies_of
 from tvm_forest.target import cpu_name, parse_target
 from tvm_forest.targets import cuda
@@ -61,7 +61,7 @@ def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
         asked.append(sch)
         return float(seconds(sch))
 
-    algorithm_1_and_moves(where, measure, random.Random(0))
+    search_by_algorithm_1(where, measure, random.Random(0))
     return asked
 
 
@@ -96,14 +96,16 @@ def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
     where = space(4096, exact, MIXED)
     points = [p for p in where.points() if p.cache_trees and p.unroll]
     assert where.problem.lines > 2
-    for point in sorted(points, key=lambda p: -gpu.shared_bytes(p, where.problem))[:2]:
+    for point in sorted(points, key=lambda p: -silvanforge.count_shared_bytes(p, where.problem))[
+        :2
+    ]:
         tvm_forest.lower(MIXED, where.schedule(point), "simt")
 
 
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
     where = space(4096, exact=False)
     ours = set(where.points())
-    paper = {p for p in gpu.all_points() if gpu.refusal(p, where.problem) is None}
+    paper = {p for p in silvanforge.paper_points() if silvanforge.refuse(p, where.problem) is None}
     assert paper <= ours
     assert any(p.tree_blocks > 1 and p.shared == "atomic" for p in ours - paper)
     assert any(p.layout == "ranked" and p.shared == "shuffle" for p in ours - paper)
@@ -139,7 +141,7 @@ def test_what_cannot_be_run_is_no_point() -> None:
 def test_rows_that_do_not_fit_stay_where_they_are() -> None:
     forest = drawn_forest(60, 2, n_features=3000)
     for exact in (True, False):
-        first = space(64, exact, forest).first()
+        first = space(64, exact, forest).first_points()
         assert first
         assert not any(p.cache_rows for p in first)
 
@@ -152,16 +154,18 @@ POINT = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
 @pytest.mark.parametrize(
     ("better", "worse", "problem"),
     [
-        ({"factor": 4}, {"factor": 1}, Problem(512, 28, 100)),
-        ({"tree_threads": 20}, {"tree_threads": 2}, Problem(64, 28, 100)),
-        ({"tree_blocks": 4}, {"tree_blocks": 1}, Problem(8, 28, 1000)),
-        ({"shared": True}, {"shared": False}, Problem(10**6, 28, 100)),
-        ({"cache_rows": True}, {"cache_rows": False}, Problem(10**6, 28, 100)),
-        ({}, {"tree_blocks": 16}, Problem(10**6, 28, 100)),
+        ({"factor": 4}, {"factor": 1}, GpuProblem(512, 28, 100)),
+        ({"tree_threads": 20}, {"tree_threads": 2}, GpuProblem(64, 28, 100)),
+        ({"tree_blocks": 4}, {"tree_blocks": 1}, GpuProblem(8, 28, 1000)),
+        ({"shared": True}, {"shared": False}, GpuProblem(10**6, 28, 100)),
+        ({"cache_rows": True}, {"cache_rows": False}, GpuProblem(10**6, 28, 100)),
+        ({}, {"tree_blocks": 16}, GpuProblem(10**6, 28, 100)),
     ],
 )
-def test_the_estimate_prefers(better: Any, worse: Any, problem: Problem) -> None:
-    assert gpu.cost(POINT._replace(**better), problem) < gpu.cost(POINT._replace(**worse), problem)
+def test_the_estimate_prefers(better: Any, worse: Any, problem: GpuProblem) -> None:
+    assert silvanforge.estimate_cycles(
+        POINT._replace(**better), problem
+    ) < silvanforge.estimate_cycles(POINT._replace(**worse), problem)
 
 
 # -- the strategy ---------------------------------------------------------------------------------
@@ -173,7 +177,7 @@ def test_the_heuristic_finds_what_one_move_after_the_other_leads_to(
     batch: int, exact: bool
 ) -> None:
     where = Noting.of(MODEL, SIMT, batch, exact)
-    first = next(p for p in where.first() if p.tree_threads < 50 and p.layout == "array")
+    first = next(p for p in where.first_points() if p.tree_threads < 50 and p.layout == "array")
     wish = first._replace(layout="ranked", cache_rows=False)
     wish = wish if exact else wish._replace(shared="shuffle", tree_blocks=4)
 
@@ -190,7 +194,7 @@ def test_the_heuristic_finds_what_one_move_after_the_other_leads_to(
 def test_algorithm_1_comes_first() -> None:
     where = space(4096, exact=False)
     asked = asked_of(where, lambda sch: len(str(sch)))
-    points = filter(where.allows, gpu.first_points(where.problem))
+    points = filter(where.allows, silvanforge.first_phase(where.problem))
     assert set(asked[1:37]) == set(map(where.schedule, points))
     assert all("reduce shared" in str(sch) for sch in asked[37:40])
 
@@ -278,7 +282,7 @@ def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
 
     def three(space: Any, measure: Any, rng: random.Random) -> None:
         measure(space.default)
-        for point in start.first()[:2]:
+        for point in start.first_points()[:2]:
             measure(start.schedule(point._replace(shared="atomic")))
 
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], None, three, records=path, exact=False)

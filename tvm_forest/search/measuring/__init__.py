@@ -26,8 +26,8 @@ from ...probe_rows import hard_rows, typical_rows
 from ...schedule import Schedule
 from ...target import Target, cpu_name
 from ..records import Journal, Record, context_of, from_one_on
-from ..spaces import Walk, spaces_of, strategies_of
-from ..strategies import StopSearch
+from ..spaces import spaces_of, strategies_of
+from ..strategies import StopSearch, Strategy
 from . import gpu
 from .child import Child, Failure
 from .measure import COMPILER, Bench, measure, prepare
@@ -163,7 +163,7 @@ def tune(
     target: Target,
     batches: Sequence[int],
     rows: Any = None,
-    strategy: Walk | str = "heuristic",
+    strategy: Strategy | str = "heuristic",
     *,
     budget_s: float = 60.0,
     trials: int | None = None,
