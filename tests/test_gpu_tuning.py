@@ -24,8 +24,15 @@ from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search import silvanforge
 from tvm_forest.search.gpu_space import GpuSpace, search_by_algorithm_1
-from tvm_forest.search.measuring.gpu import check_near
-from tvm_forest.search.records import NAMELESS, Record, context_of, read, schedules_of
+from tvm_forest.search.measuring import measure
+from tvm_forest.search.measuring.gpu import check_near_margins
+from tvm_forest.search.records import (
+    NAMELESS,
+    TrialRecord,
+    describe_context,
+    read_records,
+    schedules_of,
+)
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.spaces import strategies_of
 from tvm_forest.target import cpu_name, parse_target
@@ -223,11 +230,11 @@ def test_there_are_strategies_for_each_kind_of_target() -> None:
 def test_margins_are_near_or_refused_with_their_row() -> None:
     margins = np.array([[1.0], [np.inf], [np.nan]], np.float32)
     bound = np.array([[1e-6], [np.inf], [np.nan]])
-    check_near(margins[:, 0] + np.float32(5e-7), margins, bound)
+    check_near_margins(margins[:, 0] + np.float32(5e-7), margins, bound)
     with pytest.raises(BuildError, match="row 0 of 3: margin .* is further from the reference"):
-        check_near(margins + np.float32(5e-6), margins, bound)
+        check_near_margins(margins + np.float32(5e-6), margins, bound)
     with pytest.raises(BuildError, match="row 2 of 3"):
-        check_near(np.nan_to_num(margins, posinf=np.inf), margins, bound)
+        check_near_margins(np.nan_to_num(margins, posinf=np.inf), margins, bound)
 
 
 def test_what_cannot_be_measured_here_is_said_before_anything_is() -> None:
@@ -250,10 +257,10 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
     assert main([*words, "--records", str(path)]) == 0
     said = capsys.readouterr().out
     assert "build('m.json', 'simt', records=" in said
-    assert [record.problem for record in read(path)] == [None] * 3
+    assert [record.problem for record in read_records(path)] == [None] * 3
     assert main([*words, "--records", str(path), "--any-order"]) == 0
     assert "exact=False" in capsys.readouterr().out
-    assert len(read(path)) == 6
+    assert len(read_records(path)) == 6
     rows = hard_rows(TINY, 40, seed=1)
     margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
     expected = TINY.predict_reference(rows)
@@ -264,7 +271,7 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
 def test_a_launch_that_fails_ends_the_child_and_not_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "prepare", planted.prepare_failing)
+    monkeypatch.setattr(measure, "prepare", planted.prepare_failing)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], trials=1)
     (record,) = tuned.records
@@ -276,7 +283,7 @@ def test_a_launch_that_fails_ends_the_child_and_not_the_search(
 def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "prepare", planted.prepare_emulated)
+    monkeypatch.setattr(measure, "prepare", planted.prepare_emulated)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the child is killed, and leaves its files
     path, start = tmp_path / "tune.jsonl", GpuSpace.of(TINY, SIMT, 16, exact=False)
 
@@ -318,8 +325,8 @@ def gpu_here(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def recorded(path: Path, *gpus: str) -> Path:
     """Write a record of each GPU."""
-    contexts = [context_of(TINY, CUDA, machine=gpu) for gpu in gpus]
-    lines = [Record(context, 8, FAST, 1.0, 1.0, 3).to_line() for context in contexts]
+    contexts = [describe_context(TINY, CUDA, machine=gpu) for gpu in gpus]
+    lines = [TrialRecord(context, 8, FAST, 1.0, 1.0, 3).to_line() for context in contexts]
     path.write_text("".join(line + "\n" for line in lines))
     return path
 
@@ -361,4 +368,4 @@ def test_without_a_gpu_the_records_must_be_of_a_single_one(tmp_path: Path) -> No
 
 
 def test_records_of_simt_are_those_of_the_cpu_that_ran_it() -> None:
-    assert context_of(TINY, SIMT)["cpu"] == f"{cpu_name()}, 1 cores"
+    assert describe_context(TINY, SIMT)["cpu"] == f"{cpu_name()}, 1 cores"
