@@ -35,7 +35,7 @@ from searches import BATCHES, RECORDS, Cell, cell_of, forest_of, path_of
 from timing import cores, cpu_name
 from tvm_forest.predictor.building import build
 from tvm_forest.search import measuring as tuning
-from tvm_forest.search.measuring.measure import check, cut
+from tvm_forest.search.measuring import measure
 from tvm_forest.search.space import Point
 from tvm_forest.target import Target
 
@@ -144,12 +144,12 @@ def _words(point: Point) -> str:
 def timed(name: str, cell: Cell, points: list[Point]) -> Rounds:
     """Build and check schedules, and time them in turns; return seconds of a call by round."""
     forest, batch, schedules = forest_of(name), cell.space.batch, cell.space.points()
-    bench, _ = tuning.bench_of(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
-    batches = cut(bench.pool, batch)
+    setup, _ = tuning.make_setup(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
+    batches = measure.cut_batches(setup.pool, batch)
     built = {p: build(forest, schedules[p], Target()) for p in points}
     turns, times = {}, {p: list[float]() for p in points}
     for p, predictor in built.items():
-        check(bench, predictor.predict_margin, batch, False)
+        measure.check_margins(setup, predictor.predict_margin, batch, False)
         turns[p] = itertools.cycle(batches)
     for seed in range(ROUNDS + 1):
         for p in random.Random(seed).sample(points, len(points)):

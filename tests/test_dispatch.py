@@ -20,7 +20,7 @@ from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
-from tvm_forest.search import bits, heuristic, nanoseconds
+from tvm_forest.search import cpu_rules, heuristic, layout_fit, step_times, workload
 from tvm_forest.target import Target, cpu_vendor
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
@@ -299,19 +299,20 @@ def test_threads_are_for_the_largest_batches_only() -> None:
 
 def test_what_bits_do_not_serve_is_walked() -> None:
     assert "bitsliced" not in layouts(forest_of([1.0]))
-    counts = bits.counts_of(FOREST)._replace(tests=100_000)
-    assert bits.unfit(FOREST, counts) == "100000 distinct tests, 60000 fit"
-    assert bits.unfit(FOREST, bits.counts_of(FOREST)) is None
+    many, few = (workload.Workload.of(FOREST, CPU) for _ in range(2))
+    vars(many)["tests"] = 100_000
+    assert layout_fit.refuse_planes(many) == "100000 distinct tests, 60000 fit"
+    assert layout_fit.refuse_planes(few) is None
 
 
 @pytest.mark.slow
 def test_rows_behind_the_last_full_block_go_another_way() -> None:
     """By a schedule for few rows that adds backwards: it shows in the last bits."""
-    one = {1: START, 64: bits.sliced(START, 64, False)}
+    one = {1: START, 64: cpu_rules.write_planes(START, 64, False)}
     exact = tvm_forest.build(FOREST, schedule=one)
     rows = hard_rows(FOREST, 70, seed=5)
     assert np.array_equal(exact.predict_margin(rows), FOREST.predict_reference(rows))
-    two = {1: BACKWARDS, 64: bits.sliced(START, 64, False)}
+    two = {1: BACKWARDS, 64: cpu_rules.write_planes(START, 64, False)}
     mixed = tvm_forest.build(FOREST, schedule=two, exact=False)
     assert np.array_equal(mixed.predict_margin(rows), FOREST.predict_reference(rows))
     assert exact._functions.for_batches[-1].rows_per_block == 64
@@ -356,10 +357,10 @@ def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
 def test_rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heuristic, "NEAR", 1)
-    monkeypatch.setattr(heuristic, "MOST_COLUMNS", -1)  # codes of rows do not pay
-    monkeypatch.setattr(bits, "GAIN", 0.0)
-    monkeypatch.setattr(heuristic, "MOST_PADDING", 0)
+    monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
+    monkeypatch.setattr(layout_fit, "MAX_COLUMNS_PER_HOP", -1)  # codes of rows do not pay
+    monkeypatch.setattr(cpu_rules, "MAX_PLANES_RATIO", 0.0)
+    monkeypatch.setattr(layout_fit, "MAX_SLOTS_PER_NODE", 0)
     forest = drawn_forest(20, 6)
     scalar = replace(CPU, abilities=frozenset())
     lanes = replace(CPU, abilities=frozenset({"avx512f"}))
@@ -384,9 +385,9 @@ def test_codes_beyond_the_first_level_cache_lie_in_small_blocks(
     xeon = replace(CPU, vendor="GenuineIntel")
     blocks = {}
     for near in (16, 64):
-        bytes_of_row = bits.counts_of(WIDE).codes
-        small = nanoseconds.XEON._replace(near=near * bytes_of_row)
-        monkeypatch.setitem(nanoseconds.BY_VENDOR, "GenuineIntel", small)
+        bytes_of_row = workload.Workload.of(WIDE, CPU).code_bytes
+        small = step_times.XEON._replace(cache_bytes=near * bytes_of_row)
+        monkeypatch.setitem(step_times.BY_VENDOR, "GenuineIntel", small)
         sch = heuristic.default_schedules(WIDE, xeon)[16]
         assert sch.representation == "ranked"
         blocks[near] = sch["b0"].step
