@@ -27,7 +27,7 @@ from ..forest import Array, Forest
 from . import complete_trees as complete
 from . import tir
 from .linked_nodes import INTEGER_OF, place_columns
-from .representation import Buffers, Columns, Expr, Hold, Representation, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, register
 from .sparse import SparseLayout
 from .tile_records import TILE_SIZES
 from .tiled_array import TiledArrayLayout
@@ -51,7 +51,7 @@ class ArrayLayout(complete.CompleteLayout):
         return complete.slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module, or `tiled_array` for a forest with tiles.
 
         Raises:

@@ -34,16 +34,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves, occupants, slot_excess
 from .packed import PackedLayout
-from .representation import (
-    Buffers,
-    Columns,
-    Expr,
-    Hold,
-    Layout,
-    Representation,
-    register,
-    specs_of,
-)
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
 from .selections import MAX_DEPTH, MAX_PLANES, is_listed, select
@@ -95,7 +86,7 @@ class BitslicedLayout(Layout):
         return ranks.unfit(forest) or slot_excess(forest, places.tests + places.leaves)
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:

@@ -31,16 +31,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves
 from .ranked import RankedLayout
-from .representation import (
-    Buffers,
-    Columns,
-    Expr,
-    Hold,
-    Layout,
-    Representation,
-    register,
-    specs_of,
-)
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
 from .row_codes.ranks import RankCode, rank_tests
 
 REGISTER = 64
@@ -104,7 +95,7 @@ class LevelsLayout(Layout):
         return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:

@@ -84,6 +84,15 @@ def place_columns(offset: Array, elements: int) -> Columns:
     return {"tree": tree, "slot": np.arange(elements) - offset[tree]}
 
 
+def bit_columns(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
+    """Show fields of words under their names, each with the place of its last and its first bit."""
+    columns = Columns()
+    for name, (last, first) in fields.items():
+        bits = f"{last}-{first}" if last > first else f"{first}"
+        columns[f"{name} {bits}"] = words >> first & ((1 << last - first + 1) - 1)
+    return columns
+
+
 def node_columns(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
     """Show nodes: numbers, feature fields, and which slots are inner nodes or leaves, (E,) each."""
     left = np.where(code & DEFAULT_LEFT, "left", "right")

@@ -35,7 +35,7 @@ from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.ordering import depth_first, level_order
 from . import linked_nodes as linked
 from . import tir
-from .representation import Columns, Expr, Hold, NodeTest, Representation, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
 from .sparse import SparseLayout
 
 NUMBER_AT = 32
@@ -160,7 +160,7 @@ class PackedLayout(linked.LinkedLayout):
         return linked.link_excess(forest, _number_nodes, left, rest)
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -188,15 +188,12 @@ class PackedLayout(linked.LinkedLayout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
         word, at, flag = arrays["nodes"], self.feature_bits, self.inner_bit
-        columns = {
-            **linked.place_columns(arrays["offset"], len(word)),
-            "number 63-32": (word >> NUMBER_AT).astype(np.int32).view(np.float32),
-            f"left child 31-{flag + 1}": (word & ((1 << NUMBER_AT) - 1)) >> (flag + 1),
-            f"inner {flag}": word >> flag & 1,
-        }
+        columns = linked.place_columns(arrays["offset"], len(word))
+        columns["number 63-32"] = (word >> NUMBER_AT).astype(np.int32).view(np.float32)
+        fields = {"left child": (NUMBER_AT - 1, flag + 1), "inner": (flag, flag)}
         if self.any_default_left:
-            columns[f"default left {at}"] = word >> at & 1
-        return {"nodes": {**columns, f"feature {at - 1}-0": word & ((1 << at) - 1)}}
+            fields["default left"] = (at, at)
+        return {"nodes": columns | linked.bit_columns(word, {**fields, "feature": (at - 1, 0)})}
 
 
 def _is_wide(forest: Forest) -> bool:

@@ -27,7 +27,7 @@ from ..forest.rewrites.ordering import level_order
 from . import linked_nodes as linked
 from . import tir
 from .packed import PackedLayout
-from .representation import Columns, Expr, Hold, NodeTest, Representation, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
 from .row_codes import ranks
 
 WORD_BITS = 32
@@ -139,7 +139,7 @@ class RankedLayout(linked.LinkedLayout):
         return linked.link_excess(forest, level_order, left, "ranks and columns")
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -163,11 +163,7 @@ class RankedLayout(linked.LinkedLayout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
         word, at, flag = arrays["nodes"].astype(np.int64), self.rank_bits, self.link_bit
-        columns = {
-            **linked.place_columns(arrays["offset"], len(word)),
-            f"left child {self.word - 1}-{flag + 1}": word >> (flag + 1),
-            f"inner {flag}": word >> flag & 1,
-            f"column {flag - 1}-{at}": word >> at & ((1 << self.column_bits) - 1),
-            f"rank {at - 1}-0": word & ((1 << at) - 1),
-        }
-        return {"nodes": columns}
+        columns = linked.place_columns(arrays["offset"], len(word))
+        link = {"left child": (self.word - 1, flag + 1), "inner": (flag, flag)}
+        fields = {**link, "column": (flag - 1, at), "rank": (at - 1, 0)}
+        return {"nodes": columns | linked.bit_columns(word, fields)}

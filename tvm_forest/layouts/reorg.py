@@ -24,7 +24,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import complete_trees as complete
 from . import tir
-from .representation import Buffers, Columns, Expr, Hold, Representation, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, register
 from .sparse import SparseLayout
 
 
@@ -42,7 +42,7 @@ class ReorgLayout(complete.CompleteLayout):
         return complete.slot_excess(forest, _slots(forest) * forest.n_trees)
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:

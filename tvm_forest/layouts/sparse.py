@@ -22,7 +22,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import linked_nodes as linked
 from . import tir
-from .representation import Columns, Expr, Hold, NodeTest, Representation, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
 from .tile_records import TILE_SIZES
 from .tiled_sparse import TiledSparseLayout
 
@@ -76,7 +76,7 @@ class SparseLayout(linked.LinkedLayout):
     any_default_left: bool
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module, or `tiled_sparse` for a forest with tiles."""
         if forest.tile_size > 1:
             return TiledSparseLayout.pack(forest)

@@ -16,7 +16,6 @@ From "Treebeard" (MICRO 2022), array representation; the separate leaves are our
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -29,24 +28,20 @@ from ..forest.rewrites.tile_table import TileTable, tile_table
 from . import tile_records as records
 from . import tir
 from .complete_trees import load_hops, uniform_depth
-from .representation import Buffers, Columns, Expr, Hold, Layout, Representation, specs_of
+from .representation import Buffers, Expr, Hold, Layout, specs_of
 from .tiled_sparse import TiledSparseLayout
 
 
 @dataclass(frozen=True)
-class TiledArrayLayout(Layout):
+class TiledArrayLayout(records.TiledLayout):
     """Complete trees of tiles in level order.
 
     Attributes:
-        record: fields of a tile.
         depth: hops of all trees if it is the same, else None.
     """
 
     name: ClassVar[str] = "array"
     instead: ClassVar[str] = TiledSparseLayout.name
-    only_for_values: ClassVar[tuple[str, ...]] = records.VALUE_BUFFERS
-    only_for_ids: ClassVar[tuple[str, ...]] = records.ID_BUFFERS
-    record: records.TileRecord
     depth: int | None
 
     @classmethod
@@ -59,7 +54,7 @@ class TiledArrayLayout(Layout):
         return records.byte_excess(forest, ends * (leaf + word * record.width / forest.tile_size))
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -92,12 +87,8 @@ class TiledArrayLayout(Layout):
         """Load where the tree begins and how deep it is."""
         names = ("tile_first", "leaf_first", "inner")
         first = {name: hold(name, tir.BufferLoad(buffers[name], [tree])) for name in names}
-        hops, start = load_hops(self.depth, buffers, tree, hold), tir.i64(0)
-        return TiledArrayTree(self, buffers, start, hops, start, self.record.size, first)
-
-    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show records and the look-up table."""
-        return self.record.describe(arrays)
+        hops = load_hops(self.depth, buffers, tree, hold)
+        return TiledArrayTree(self, buffers, tir.i64(0), hops, self.record.size, first=first)
 
 
 @dataclass(frozen=True)
@@ -117,8 +108,7 @@ class TiledArrayTree(records.TileTree):
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
         """The child whose number the look-up table gives."""
-        number = self.layout.record.child_number(self.buffers, self.slot(node), outcome)
-        return node * (self.tile_size + 1) + 1 + number
+        return node * (self.tile_size + 1) + 1 + self.child_number(node, outcome)
 
     def is_leaf(self, node: Expr) -> Expr:
         """Leaves come after all slots of the tree."""
@@ -134,7 +124,7 @@ class TiledArrayTree(records.TileTree):
 
     def heads(self) -> list[Expr]:
         """The records of the root and its first children."""
-        return self.first_words([tir.i64(node) for node in range(4)])
+        return [self.word(tir.i64(node), 0) for node in range(4)]
 
 
 def _places(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array, Array]:

@@ -32,16 +32,7 @@ from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, tile_table
 from . import tile_records as records
 from . import tir
-from .representation import (
-    Buffers,
-    Columns,
-    Expr,
-    Hold,
-    Layout,
-    Representation,
-    register,
-    specs_of,
-)
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
 from .tile_records import TileRecord
 
 MAX_NODES = (1 << 31) - 1
@@ -55,21 +46,17 @@ CHILD, OWN = 0, 1
 
 
 @dataclass(frozen=True)
-class TiledSparseLayout(Layout):
+class TiledSparseLayout(records.TiledLayout):
     """The tiles of all trees, one tree after the other, and their leaves.
 
     Attributes:
-        record: fields of a tile.
         tiles: records of all trees together.
     """
 
     name: ClassVar[str] = "sparse"
     tile_sizes: ClassVar[tuple[int, ...]] = records.TILE_SIZES
-    only_for_values: ClassVar[tuple[str, ...]] = records.VALUE_BUFFERS
-    only_for_ids: ClassVar[tuple[str, ...]] = records.ID_BUFFERS
     peels_leaves: ClassVar[bool] = False
     """Whether likely leaves are records."""
-    record: TileRecord
     tiles: int
 
     @classmethod
@@ -80,7 +67,7 @@ class TiledSparseLayout(Layout):
         return None
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -112,7 +99,7 @@ class TiledSparseLayout(Layout):
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
         """Load the number of the root and how deep the tree is."""
         root, hops = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
-        return TiledSparseTree(self, buffers, root, hops, tir.i64(0), self.record.size)
+        return TiledSparseTree(self, buffers, root, hops, self.record.size)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show records and the look-up table."""
@@ -138,12 +125,11 @@ class TiledSparseTree(records.TileTree):
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
         """The child whose number the look-up table gives."""
-        record = self.layout.record
-        number = record.child_number(self.buffers, node, outcome)
-        child = record.link(self.buffers, node, CHILD) + number
+        number = self.child_number(node, outcome)
+        child = self.link(node, CHILD) + number
         if not self.layout.peels_leaves:
             return child
-        own = tir.shift_right(record.link(self.buffers, node, OWN), number)
+        own = tir.shift_right(self.link(node, OWN), number)
         return child + (own & 1) * tir.i64(OWN_RECORD)
 
     def is_leaf(self, node: Expr) -> Expr:
@@ -152,8 +138,8 @@ class TiledSparseTree(records.TileTree):
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own, but for likely ones."""
-        own = tir.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
-        return self._load_leaf("leaves", node, own, self.layout.record.leaf_dtype)
+        own = self.word(node - OWN_RECORD, 0)
+        return self._load_leaf("leaves", node, own, self.record.leaf_dtype)
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
@@ -171,7 +157,7 @@ class TiledSparseTree(records.TileTree):
     def heads(self) -> list[Expr]:
         """The records of the root and its first children."""
         first = tir.min(self.root, tir.i64(self.layout.tiles))
-        return self.first_words([first + tir.i64(k) for k in range(4)])
+        return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
 
 @dataclass(frozen=True)
@@ -236,8 +222,8 @@ def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Arra
     end_first = end_first + max(1, int(tiles.sum()))
     if int(tiles.sum() + ends.sum()) > MAX_NODES:
         raise BuildError(
-            f"represent_as: layout 'sparse': {tiles.sum()} tiles and {ends.sum()} leaves are more "
-            f"than {MAX_NODES}; split the model"
+            f"represent_as: layout '{TiledSparseLayout.name}': {tiles.sum()} tiles and "
+            f"{ends.sum()} leaves are more than {MAX_NODES}; split the model"
         )
     empty = [np.zeros(0, np.int64)] * 4 + [np.zeros(0, bool)] * 2
     tree, rank, node, first, is_end, stays = map(np.concatenate, zip(empty, *records, strict=True))
