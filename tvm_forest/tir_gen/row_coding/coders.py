@@ -20,7 +20,7 @@ from tvm import tirx
 from ...layouts.row_codes.planes import WORD, PlaneCode
 from ...layouts.row_codes.ranks import WIDTH, Columns, RankCode, step_offset
 from ..builder import Code
-from ..ir import i64
+from ..ir import guarded, i64
 from ..walks.node_test import Comparer
 from .memberships import SetWriter, copy_answers
 from .planes import LANES, PART, PlaneWriter
@@ -122,15 +122,13 @@ class Codes:
 
     def _emit_spread(self, code: Code, buffers: dict[str, Any], near: Any, first: Any) -> None:
         """A code for each thread of a GPU, those of a row next to each other."""
-        most, done = near.shape[0], 0
-        for columns in self.ranks.groups:
-            spans = [most, i64(columns.stop - done)]
+        for columns, begin in _begins(self.ranks):
+            spans = [near.shape[0], i64(columns.stop - begin)]
             with code.nest("code", spans, spread=True) as (row, place):
                 inside = first + row < self.rows.shape[0]
-                with code.block(lambda body, inside=inside: tirx.IfThenElse(inside, body, None)):
-                    search = _Search(self, code, buffers, columns, done + place, {"codes": near})
+                with code.block(lambda body, inside=inside: guarded(body, [inside])):
+                    search = _Search(self, code, buffers, columns, begin + place, {"codes": near})
                     search.emit(first, [row])
-            done = columns.stop
 
 
 @dataclass(frozen=True)
@@ -184,12 +182,10 @@ class Planes:
         parts = code.buffer("parts", (i64(PART + 1), i64(LANES)), "uint64")
         _emit_ranks(self, code, buffers, (first, here), found)
         writer = PlaneWriter(code, self.comparer.vectors, buffers, found, near, parts)
-        start = 0
-        for columns in self.ranks.groups:
+        for columns, begin in _begins(self.ranks):
             if not columns.asked:
-                with code.repeat("column", i64(columns.stop - start)) as place:
-                    writer.write(columns.steps, start + place)
-                start = columns.stop
+                with code.repeat("column", i64(columns.stop - begin)) as place:
+                    writer.write(columns.steps, begin + place)
         if self.ranks.asked:
             self._emit_sets(code, buffers, found["numbers"], near, here)
         for plane, value in ((0, 0), (1, 2**64 - 1)):
@@ -219,15 +215,19 @@ def _emit_ranks(
     first, here = span
     with code.repeat("chunk", tirx.ceildiv(here, i64(CHUNK))) as chunk:
         start, left = chunk * CHUNK, code.hold("left", tirx.min(here - chunk * CHUNK, i64(CHUNK)))
-        done = 0
-        for columns in coder.ranks.groups:
-            with code.repeat("column", i64(columns.stop - done)) as place:
-                search = _Search(coder, code, buffers, columns, done + place, found)
-                for width, begin, count in code.groups(left, 1 if columns.asked else TOGETHER):
+        for columns, begin in _begins(coder.ranks):
+            with code.repeat("column", i64(columns.stop - begin)) as place:
+                search = _Search(coder, code, buffers, columns, begin + place, found)
+                for width, at, count in code.groups(left, 1 if columns.asked else TOGETHER):
                     with code.repeat("group", count) as group:
-                        rows = [start + begin + group * width + r for r in range(width)]
+                        rows = [start + at + group * width + r for r in range(width)]
                         search.emit(first, rows)
-            done = columns.stop
+
+
+def _begins(ranks: RankCode) -> list[tuple[Columns, int]]:
+    """Return the groups of columns, and the first column of each."""
+    begins = [0, *(columns.stop for columns in ranks.groups)]
+    return list(zip(ranks.groups, begins, strict=False))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .. import ops
 from ..builder import Code
 from ..ir import at_iteration, i64
 from .vectors import Vectors
-from .walker import BlockWalker
+from .walker import BlockWalker, look_up_leaves
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
@@ -55,11 +55,7 @@ class BitWalker(BlockWalker):
         full = full and isinstance(loop.body, tirx.BufferStore)
         with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
             leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
-            begin = word * WORD
-            some = tirx.min(loop.extent - begin, i64(WORD))
-            with code.lanes("row", WORD) if full else code.repeat("row", some) as row:
-                each = at_iteration(loop, loop.min + begin + row)
-                self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+            self.store_rows(code, loop, word * WORD, WORD, full, leaves)
         return code.finish()
 
 
@@ -154,10 +150,6 @@ class BitWalk:
             found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
             return self.code.hold("leaf", found).source
         held = self.code.hold("number", numbers).source
-        leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
-        dtype = "int32" if is_id else self.tree.rep.dtype
-        found = self.code.buffer("leaf", (WORD,), dtype)
-        with self.code.repeat("row", i64(WORD)) as row:
-            number = tirx.BufferLoad(held, [position(row)]).astype("int64")
-            self.code.store(found, leaf(number), [row])
-        return found
+        return look_up_leaves(
+            self.code, self.tree, is_id, WORD, lambda row: tirx.BufferLoad(held, [position(row)])
+        )

@@ -32,7 +32,7 @@ from ..builder import Code
 from ..ir import at_iteration, guarded, i64
 from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
-from .walker import BlockWalker
+from .walker import BlockWalker, look_up_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +105,8 @@ class PermuteWalker(BlockWalker):
             ops.is_call(calls[0], ops.WALK_ID),
             tirx.ceildiv(leaves[0].extent, i64(ROWS)),
         )
+        whole = (tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)) for leaf in leaves)
+        full = [sym.Analyzer().can_prove(x) for x in whole]
         for width, begin, count in code.groups(groups, GROUPS_ABREAST):
             with code.repeat("group", count) as group:
                 firsts = [(begin + group * width + k) * ROWS for k in range(width)]
@@ -115,16 +117,8 @@ class PermuteWalker(BlockWalker):
                 for first, number in zip(firsts, walk.emit(), strict=True):
                     for k, leaf in enumerate(leaves):
                         with code.block(lambda body, k=k: guarded(body, [inside[k]])):
-                            self._store(code, leaf, first, walk.leaves(number, k, is_id))
-
-    def _store(self, code: Code, leaf: tirx.For, first: Any, values: Any) -> None:
-        """The stores of 16 rows from `first` on, or of those that there are."""
-        full = sym.Analyzer().can_prove(tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)))
-        some = tirx.min(leaf.extent - first, i64(ROWS))
-        with code.lanes("row", ROWS) if full else code.repeat("row", some) as row:
-            each = at_iteration(leaf, leaf.min + first + row)
-            value = ops.replace_call(each.value, ops.WALKS, tirx.BufferLoad(values, [row]))
-            code.store(each.buffer, value, list(each.indices))
+                            found = walk.leaves(number, k, is_id)
+                            self.store_rows(code, leaf, first, ROWS, full[k], found)
 
 
 @dataclass(frozen=True)
@@ -230,10 +224,10 @@ class PermuteWalk:
             first = tree.leaf_value(i64(0))
             found = Permutes(self.vectors).leaves(first, tree.rep.table, number, place)
             return self.code.hold("value", found).source
-        look = tree.leaf_id if is_id else tree.leaf_value
-        dtype = "int32" if is_id else tree.rep.dtype
-        found = self.code.buffer("value", (ROWS,), dtype)
-        with self.code.repeat("row", i64(ROWS)) as row:
-            at = tirx.BufferLoad(number.source, [i64(place * ROWS) + row]).astype("int64")
-            self.code.store(found, look(at), [row])
-        return found
+        return look_up_leaves(
+            self.code,
+            tree,
+            is_id,
+            ROWS,
+            lambda row: tirx.BufferLoad(number.source, [i64(place * ROWS) + row]),
+        )
