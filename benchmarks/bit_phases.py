@@ -30,7 +30,7 @@ from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search import bits
 from tvm_forest.tir_gen.builder import i64
-from tvm_forest.tir_gen.row_coding.coders import _Search
+from tvm_forest.tir_gen.row_coding.coders import _ColumnSearch
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
 
@@ -82,8 +82,8 @@ def built(forest: Forest) -> tvm_forest.Predictor:
 PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "walk": (BitWalk, "numbers", first_planes),
     "predicates": (PlaneWriter, "write", left_out),
-    "ranking": (_Search, "emit", read_only),
-    "transposing": (_Search, "emit", left_out),
+    "ranking": (_ColumnSearch, "emit", read_only),
+    "transposing": (_ColumnSearch, "emit", left_out),
 }
 """What emits each phase, and what is emitted in its place."""
 
