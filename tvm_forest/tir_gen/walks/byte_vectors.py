@@ -1,9 +1,9 @@
-"""Bytes out of registers, for 64 lanes at once: functions in LLVM's language.
+"""Look-ups of bytes in registers for 64 lanes at once, as functions in LLVM's language.
 
-takes: vector expressions; gives: calls of functions that `Vectors` keeps.
+takes: vector expressions; gives: calls of functions, which `Vectors` writes.
 
-A lane is one of 16 rows in one of 4 trees: lane 16 q + r is row r in tree q. Without AVX-512 VBMI
-the walk does the same byte by byte, see `permute_walk`.
+A lane is one of 16 rows in one of 4 trees: lane 16 q + r is row r in tree q. Where the CPU has no
+AVX-512 VBMI, the walk does the same byte by byte, see `permutes`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLOAT_TWO = f"call {FLOATS} @llvm.x86.avx512.vpermi2var.ps.512"
 
 @dataclass(frozen=True)
 class Permutes:
-    """Writes the functions, each once; `vectors` keeps them."""
+    """Calls these functions; `vectors` writes them."""
 
     vectors: Vectors
 

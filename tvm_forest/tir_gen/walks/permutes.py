@@ -1,6 +1,6 @@
 """A walk of 16 rows in 4 trees at once, whose tables are registers.
 
-takes: loops over trees and rows, a LevelsRepresentation; gives: statements in a Code.
+takes: a loop over trees with a leaf loop inside; gives: their code.
 
 Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
 
@@ -10,8 +10,10 @@ Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
     arrives   = node >= next inner nodes of word[q]
     leaf      = node + leaf shift of word[q], for lanes that arrive now
 
-Lanes that have arrived go on, through whatever bytes come next, and nothing is made of it. So a
-hop asks nothing, and takes the same time whatever the tests; the walk ends with its last lane.
+The row codes of 16 rows and the nodes of a level are tables in registers, out of which one
+instruction of AVX-512 picks a byte for every lane. Lanes that have arrived at a leaf go on, through
+whatever bytes come next, and what they find is not used. So a hop has no branch and takes the same
+time for all rows; the walk ends when the last lane has arrived.
 """
 
 from __future__ import annotations
@@ -89,12 +91,13 @@ class PermuteWalker(BlockWalker):
         return code.finish()
 
     def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
-        """Rows through up to 4 trees at once, then the stores, tree by tree.
+        """Let rows walk through up to 4 trees at once, then store what they find, tree by tree.
 
         Args:
             code: where statements go.
             leaves: a leaf loop for each tree.
-            inside: for each, whether it is one of the forest, and not only there to fill lanes.
+            inside: for each, whether it is a tree of its own, and not the last one once more to
+                fill lanes.
         """
         calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
         trees: list[Any] = self.open_trees(code, calls)
@@ -171,7 +174,7 @@ class PermuteWalk:
         return reduce(tirx.max, [tree.hops for tree in self.trees]).astype("int64")
 
     def _fields(self, permutes: Permutes, words: list[Any], nodes: list[Any]) -> list[list[Any]]:
-        """Rank, column, left and right of every lane's node, for each group."""
+        """Load rank, column, left and right of every lane's node, for each group of rows."""
         hold, code = self.code.hold, self.code
         first = [(word & tirx.const(0xFFFFFFFF, "uint64")).astype("int64") for word in words]
         first = [hold("first", x) for x in first]
@@ -205,7 +208,7 @@ class PermuteWalk:
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
-        """The codes that lanes ask for; `load` is of the first row of their group."""
+        """Load each lane's row code in its column; `load` is of the first row of their group."""
         codes, group = load.source, load.indices[0]
         if self.in_registers:
             first = tirx.BufferLoad(codes, [group, i64(0), i64(0)])

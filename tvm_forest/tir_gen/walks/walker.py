@@ -135,7 +135,7 @@ def _in_lanes(loop: tirx.For) -> tirx.For:
 
 @dataclass(frozen=True)
 class BlockWalker(Walker):
-    """A way of walking whose rows are coded in blocks of a known size, and walk in groups."""
+    """A way of walking that takes rows in groups, out of blocks of a known size."""
 
     how: ClassVar[str]
     """The word of `simdize`."""
