@@ -32,7 +32,7 @@ from tvm_forest.search.cpu_rules import write_planes
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 from tvm_forest.tir_gen.builder import i64
-from tvm_forest.tir_gen.row_coding.coders import _Search
+from tvm_forest.tir_gen.row_coding.coders import _ColumnSearch
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
 
@@ -84,8 +84,8 @@ def built(forest: Forest) -> tvm_forest.Predictor:
 PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "walk": (BitWalk, "numbers", first_planes),
     "predicates": (PlaneWriter, "write", left_out),
-    "ranking": (_Search, "emit", read_only),
-    "transposing": (_Search, "emit", left_out),
+    "ranking": (_ColumnSearch, "emit", read_only),
+    "transposing": (_ColumnSearch, "emit", left_out),
 }
 """What emits each phase, and what is emitted in its place."""
 

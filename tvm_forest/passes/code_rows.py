@@ -97,7 +97,7 @@ class _Places:
         calls = walks_of(body, self.rows)
         if not calls:
             return body
-        near, code = self.coder.near(most, scope), Code()
+        near, code = self.coder.declare(most, scope), Code()
         code.add(tirx.AllocBuffer(near))
         self.coder.emit(code, ops.tree_of(calls[0], self.rep)[1], near, first, here)
         code.add(

@@ -187,13 +187,10 @@ class _Region:
         counts = [self._count(loop) for loop in self._levels]
         if not counts:
             return self._redirected(lambda indices: (self.margin, list(indices)))
-        dtype = self.margin.dtype
+        code, dtype = Code(), self.margin.dtype
         scope = "shared" if all(map(self._is_shared, self._levels)) else "global"
-        shape = (*counts, most_classes, most_rows)
-        part = tirx.decl_buffer(shape, dtype, "part", scope=scope)
+        part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
         own = [tirx.floordiv(x.loop_var, i64(self.facts.shuffled(x) or 1)) for x in self._levels]
-        code = Code()
-        code.add(tirx.AllocBuffer(part))
         spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
             rows, classes = _known(rows, most_rows), _known(classes, most_classes)

@@ -1,6 +1,11 @@
-"""A list of statements that grows as a walk is emitted.
+"""A builder of statements: they are appended one by one, loops opened with `with`.
 
 takes: expressions; gives: one TIR statement.
+
+    code = Code()
+    with code.repeat("row", count) as row:         for row in range(count):
+        x = code.hold("x", load(row))       -->        x = load(row)
+        code.store(out, x * x, [row])                  out[row] = x * x
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ SPREAD = "tvm_forest.spread"
 
 
 class Code:
-    """Statements in order. Small cells stand for variables.
+    """Statements in order, with small cells for variables.
 
     A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
     stack and LLVM into a register. A `Bind` would be inlined again by the simplifier wherever it is
@@ -51,13 +56,17 @@ class Code:
         """Overwrite a cell that `hold` made."""
         self.store(cell.source, value, list(cell.indices))
 
+    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
+        """Hold what a node test says, a truth value, or the bits of a tile."""
+        return self.hold("outcome", outcome)
+
     def add(self, statement: tirx.Stmt) -> None:
         """Append a finished statement."""
         self.statements.append(statement)
 
     @contextmanager
     def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
-        """Open a serial loop, written out if `unrolled`; what is emitted inside is its body."""
+        """Open a serial loop, or one that is `unrolled`; what is appended inside is its body."""
         kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
         with self._loop(name, count, kind) as var:
             yield var
@@ -73,13 +82,18 @@ class Code:
 
     @contextmanager
     def nest(self, name: str, counts: Sequence[Any], spread: bool = False) -> Iterator[list[Any]]:
-        """Open one serial loop inside the other; `spread` if their iterations are independent."""
+        """Open serial loops inside each other; `spread` lets the threads of a GPU share them."""
         notes, serial = {SPREAD: 1} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
             yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
 
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
-        """Return width, begin and number of full groups of `count` things, then of single ones."""
+        """Cut `count` iterations into groups of `width` and single ones, which come last.
+
+        Returns:
+            (size, begin, number) of the full groups and of the groups of one: for 19 iterations
+            and width 8 these are (8, 0, 2) and (1, 16, 3).
+        """
         if width == 1:
             return [(1, i64(0), count)]
         full = tirx.floordiv(count, i64(width))
@@ -87,7 +101,7 @@ class Code:
 
     @contextmanager
     def block(self, wrap: Any) -> Iterator[None]:
-        """Collect what is emitted inside and append `wrap(statement)`."""
+        """Append `wrap(statement)` of the statement that is appended inside."""
         outer, self.statements = self.statements, []
         yield
         self.statements = [*outer, wrap(self.finish())]

@@ -39,7 +39,7 @@ Output = Literal["predict", "per_tree", "apply"]
 
 SUMS: Output = "predict"
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""What is asked for seldom, and so compiled when it is asked for first."""
+"""Outputs that say what each leaf says; they are compiled when a user first asks for them."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 
 
@@ -60,7 +60,7 @@ def result_dtype(forest: Forest, name: str) -> str:
 
 
 def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
-    """Return what a function reads of the model: what walks read, then what leaves lie in."""
+    """Return the buffers of the model that a function reads: those of walks, then of leaves."""
     if output == "apply":
         return rep.id_buffers()
     return (*rep.value_buffers(), *leaf_buffers(forest))
@@ -109,7 +109,7 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         width = forest.row_width if rep.codes_rows else forest.n_features
         rows = _parameter("rows", (n, width), forest.row_dtype)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
-        walks = Walks(forest, n, rows, model)
+        walks = WalkBlock(forest, n, rows, model)
         if output in ("per_tree", "apply"):
             dtype = "int32" if output == "apply" else forest.sum_dtype
             columns = forest.n_trees // forest.round_size * forest.n_outputs
@@ -126,8 +126,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
 
 
 @dataclass(frozen=True)
-class Walks:
-    """What all walks of a function have in common.
+class WalkBlock:
+    """The block "walk" of a function under construction.
 
     Attributes:
         forest: the model.
@@ -165,17 +165,17 @@ class Walks:
         return r, c, t
 
     def place(self, t: Expr, c: Expr) -> Expr:
-        """The number of a round and class among all, which is also that of a tree of one value."""
+        """Return the column of a round t and class c; where leaves hold one value, its tree."""
         classes = self.forest.n_outputs
         return t * i64(classes) + c if classes > 1 else t
 
     def reads(self, r: Expr) -> list[Any]:
-        """Everything a walk of row r may read; TVM cannot see through the operator."""
+        """Return all that a walk of row r may read, which TVM cannot see inside the operator."""
         whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in self.model]
         return [self.rows[r, 0 : self.rows.shape[1]], *whole]
 
     def walk(self, op: str, r: Expr, t: Expr, c: Expr) -> Expr:
-        """What row r finds for class c in a round; buffers are named by one load each."""
+        """Return the value that row r adds to class c in round t, or the number of its leaf."""
         anchors = [buffer[(0,) * len(buffer.shape)] for buffer in self.model]
         leaves = len(leaf_buffers(self.forest)) if op == ops.WALK else 0
         layout = anchors[: len(anchors) - leaves]
@@ -190,10 +190,10 @@ class Walks:
 
 
 JOIN = {"min": tirx.min, "max": tirx.max}
-"""What is done with two leaf values; by default they are added."""
+"""How two leaf values are joined, by the forest's aggregate; by default they are added."""
 
 
-def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
+def _emit_sums(walks: WalkBlock, base: Any, margin: Any) -> None:
     forest = walks.forest
     join = JOIN.get(forest.aggregate, lambda a, b: a + b)
     with walks.loops() as loops, tb.sblock("walk"):
@@ -201,20 +201,20 @@ def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
         tb.reads(*walks.reads(r), base[c])
         tb.writes(margin[r, c])
         with tb.init():
-            tb.buffer_store(margin, _start(forest, base[c]), [r, c])
+            tb.buffer_store(margin, _initial_sum(forest, base[c]), [r, c])
         value = walks.walk(ops.WALK, r, t, c)
         tb.buffer_store(margin, join(margin[r, c], value), [r, c])
 
 
-def _start(forest: Forest, base: Any) -> Any:
-    """What a sum begins with."""
+def _initial_sum(forest: Forest, base: Any) -> Any:
+    """Return the value that a sum has before the first tree."""
     if forest.aggregate in JOIN:
         end = tirx.infinity(forest.sum_dtype)
         return end if forest.aggregate == "min" else -end
     return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
 
 
-def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:
+def _emit_leaves(walks: WalkBlock, leaf: Any, op: str) -> None:
     with walks.loops() as loops, tb.sblock("walk"):
         r, c, t = walks.axes(loops, tb.axis.spatial)
         place = walks.place(t, c)

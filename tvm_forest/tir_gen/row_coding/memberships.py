@@ -1,6 +1,7 @@
-"""From numbers of categories to what walks read of all sets that a feature is asked for.
+"""The code that turns the number of a row's category into its memberships in sets.
 
-takes: numbers of rows, see `tir_gen.categories`; gives: statements that write codes, or planes.
+takes: a number for each row, see `layouts.row_codes.categories`; gives: statements that write a
+code, or a bit of a plane, for each set of categories that some test of the feature asks for.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from ..ir import i64
 def copy_answers(
     code: Code, buffers: dict[str, Any], feature: Any, number: Any, row: Any, is_llvm: bool
 ) -> None:
-    """Write the codes of a row in the columns of a feature, which stand beside each other.
+    """Copy the codes of a row's memberships; the columns of a feature lie beside each other.
 
     Args:
         code, buffers: where statements go, and the layout's buffers.
-        feature: the how-manieth that is asked for categories.
-        number: of its value, int64.
+        feature: which of the features with sets of categories, counted from 0.
+        number: number of the row's category among those of the feature, int64.
         row: load of the row's code in the first column of memberships.
-        is_llvm: whether the compiler has `memcpy`; LLVM takes 0.06 s to make vectors of a loop.
+        is_llvm: whether the compiler is LLVM, for which a call of `memcpy` is faster to compile
+            than a loop.
     """
     asked, answers = buffers["asked"], buffers["answers"]
     first, count, at = (tirx.BufferLoad(asked, [feature, i64(k)]) for k in (1, 2, 3))
@@ -46,7 +48,7 @@ def copy_answers(
 
 @dataclass(frozen=True)
 class SetWriter:
-    """Writes planes of sets, see `tir_gen.unions`.
+    """Writes the planes of memberships, as unions of planes; see `layouts.row_codes.unions`.
 
     Attributes:
         code: where statements go.
@@ -70,7 +72,7 @@ class SetWriter:
         return int(self.planes.shape[1])
 
     def write(self, feature: Any, here: Any) -> None:
-        """Write all planes of one feature for `here` rows; no other bit is of any use."""
+        """Write all planes of one feature; bits behind those of `here` rows mean nothing."""
         hold = self.code.hold
         self._spread(feature, here)
         begin, count = (hold("planes", self._of(feature, k)) for k in (1, 2))

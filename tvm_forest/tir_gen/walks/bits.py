@@ -1,13 +1,15 @@
-"""A walk of up to 512 rows at once, by selections among planes of bits.
+"""A walk of up to 512 rows at once, by selections among bit planes.
 
-takes: a BitTree, planes of rows; gives: statements in a Code.
+takes: leaf loops whose rows are bit planes; gives: their code.
 
     answer 0 = plane[test 0]
     answer 1 = answer 0 ? plane[test 1] : plane[test 2]
     answer 2 = answer 0 ? (answer 1 ? plane[test 3] : plane[test 4]) : (answer 1 ? ...)
 
-Every line is one expression on vectors of words, which LLVM keeps in registers; the answers are
-held, for later lines use them again and again. There is one such text for each depth of trees.
+Answer k of a row is the outcome of the test that the row meets on level k; bit r of a plane or an
+answer is that of row r. Every line is one expression on vectors of words, which LLVM keeps in
+registers; the answers are held in cells, for every later line uses them. Each depth of trees has
+code of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .. import ops
 from ..builder import Code
 from ..ir import at_iteration, i64
 from .vectors import Vectors
-from .walker import BlockWalker
+from .walker import BlockWalker, look_up_leaves
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
@@ -40,11 +42,11 @@ class BitWalker(BlockWalker):
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """All rows that planes have bits for, be they there or not."""
+        """Return the number of rows that planes have bits for: all are computed."""
         return i64(count)
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """All rows through a tree at once, then their stores, 64 rows after the other."""
+        """Let all rows walk through a tree at once, then store what they find, 64 by 64."""
         code, count = Code(), fact.count or 0
         call: Any = ops.find_walk(at_iteration(loop, loop.min))
         (tree,) = self.open_trees(code, [call])
@@ -55,11 +57,7 @@ class BitWalker(BlockWalker):
         full = full and isinstance(loop.body, tirx.BufferStore)
         with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
             leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
-            begin = word * WORD
-            some = tirx.min(loop.extent - begin, i64(WORD))
-            with code.lanes("row", WORD) if full else code.repeat("row", some) as row:
-                each = at_iteration(loop, loop.min + begin + row)
-                self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+            self.store_rows(code, loop, word * WORD, WORD, full, leaves)
         return code.finish()
 
 
@@ -83,7 +81,7 @@ class BitWalk:
 
     @classmethod
     def begin(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
-        """Begin with the rows that `row`, a load of planes, names the first of."""
+        """Begin a walk; `row` is the load of planes by which the walk names its first row."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
 
@@ -104,7 +102,7 @@ class BitWalk:
         return bits
 
     def _tournament(self, bits: Any, depth: int) -> None:
-        """A complete tree: the answers of its levels are the bits, the first one the highest."""
+        """Walk a complete tree: the answers of its levels are the bits, the first the highest."""
         answers: list[Any] = []
         for level in range(depth):
             answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
@@ -115,7 +113,7 @@ class BitWalk:
             self.code.store(bits, answer, [i64(bit), self._lanes(i64(0))])
 
     def _listed(self, bits: Any, form: int) -> None:
-        """A list of selections, which write the bits to planes behind those of tests."""
+        """Walk a tree that is a list of selections, which write bits behind the tests' planes."""
         with self.code.repeat("step", self.tree.count) as step:
             word = self.code.hold("selection", self.tree.selection(step))
             mask = tirx.const(0xFFFF, "uint64")
@@ -131,7 +129,7 @@ class BitWalk:
             self.code.store(bits, found, [i64(bit), self._lanes(i64(0))])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
-        """The answer of a node's descendant on a level; `node` counts nodes of its level `at`."""
+        """Return each row's answer on a level below a node, the `node`-th of the level `at`."""
         if at == level:
             return self._plane(self.tree.plane((1 << level) - 1 + node))
         left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))
@@ -154,10 +152,6 @@ class BitWalk:
             found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
             return self.code.hold("leaf", found).source
         held = self.code.hold("number", numbers).source
-        leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
-        dtype = "int32" if is_id else self.tree.rep.dtype
-        found = self.code.buffer("leaf", (WORD,), dtype)
-        with self.code.repeat("row", i64(WORD)) as row:
-            number = tirx.BufferLoad(held, [position(row)]).astype("int64")
-            self.code.store(found, leaf(number), [row])
-        return found
+        return look_up_leaves(
+            self.code, self.tree, is_id, WORD, lambda row: tirx.BufferLoad(held, [position(row)])
+        )

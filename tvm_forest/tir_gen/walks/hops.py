@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -35,6 +35,9 @@ from ..builder import Code
 from ..ir import at_iteration, change_loop, i64, mentions, stores_of
 from .node_test import Comparer
 from .walker import Walker, is_one_walk, leaf_of
+
+if TYPE_CHECKING:
+    from .lanes import Lanes
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class HopWalker(Walker):
             for _ in range(form.hops):
                 walks.hop(held=not form.even)
         elif form.kind == "peel":
-            walks.emit_peeled(form)
+            walks.emit_peeled(code, form)
         else:
             hops = trees[0].hops
             for tree in trees[1:] if not (shared or form.even) else ():
@@ -108,14 +111,14 @@ class WalkGroup:
     """Walks that advance together.
 
     Attributes:
-        code: where statements go.
+        cells: where values are held; `Lanes` has one of each for all lanes.
         trees: the tree of each.
         nodes: the cell with the node that each has reached.
         rows: a load of each one's row.
         comparer: how rows are compared with nodes.
     """
 
-    code: Code
+    cells: Code | Lanes
     trees: list[TreeAccess]
     nodes: list[Any]
     rows: list[Any]
@@ -123,7 +126,7 @@ class WalkGroup:
 
     def hop(self, held: bool) -> None:
         """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
-        hold, comparer = self.code.hold, self.comparer
+        hold, comparer = self.cells.hold, self.comparer
         helds = [needs_holding(tree, held) for tree in self.trees]
         places = [
             resting_place(tree, node, hold) if held else node
@@ -134,39 +137,39 @@ class WalkGroup:
             for tree, place, row in zip(self.trees, places, self.rows, strict=True)
         ]
         outcomes = [
-            hold("outcome", comparer.outcome(tree, test))
+            self.cells.hold_outcome(comparer.outcome(tree, test), is_tile=tree.tile_size > 1)
             for tree, test in zip(self.trees, loaded, strict=True)
         ]
         steps = zip(self.trees, self.nodes, places, outcomes, helds, strict=True)
         for tree, node, place, outcome, held in steps:
             child = tree.child(place, outcome)
-            self.code.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)
+            self.cells.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)
 
     def any_inside(self) -> Any:
         """Return whether some walk has not reached its leaf."""
         ends = [tirx.Not(tree.is_leaf(x)) for tree, x in zip(self.trees, self.nodes, strict=True)]
         return tirx.any(*ends)
 
-    def emit_peeled(self, form: WalkForm) -> None:
+    def emit_peeled(self, code: Code, form: WalkForm) -> None:
         """Some hops, with leaf tests or without, then hops while any walk is inside its tree."""
         if form.check:
-            self._emit_checked(form.hops)
+            self._emit_checked(code, form.hops)
             return
         for _ in range(form.hops):
             self.hop(held=False)
-        self._emit_checked(0)
+        self._emit_checked(code, 0)
 
-    def _emit_checked(self, hops: int) -> None:
+    def _emit_checked(self, code: Code, hops: int) -> None:
         """A leaf test before each of some hops, then before each of those that are needed."""
 
         def wrap(body: tirx.Stmt) -> tirx.Stmt:
             inside = self.any_inside()
             return tirx.IfThenElse(inside, body, None) if hops else tirx.While(inside, body)
 
-        with self.code.block(wrap):
+        with code.block(wrap):
             self.hop(held=len(self.nodes) > 1)
             if hops:
-                self._emit_checked(hops - 1)
+                self._emit_checked(code, hops - 1)
 
 
 def resting_place(tree: TreeAccess, node: Any, hold: Hold) -> Any:

@@ -1,9 +1,9 @@
 """A walk whose rows are the lanes of vectors.
 
-takes: a leaf loop over as many rows as there are lanes; gives: statements in a Code.
+takes: leaf loops over as many rows as there are lanes; gives: their code.
 
-Every stage is one vector loop over the lanes, and what a scalar walk keeps in a cell is a buffer of
-one element per lane:
+Every stage of a hop is one vector loop over the lanes, and what a walk of one row keeps in a cell
+is a buffer with an element for each lane:
 
     for lane in T.vectorized(16): node[lane] = root
     for hop in range(hops):
@@ -22,14 +22,12 @@ from typing import Any
 
 from tvm import tirx
 
-from ...layouts.representation import TreeAccess
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..builder import Code
 from ..ir import at_iteration, i64, replaced
-from .hops import HopWalker, needs_holding, resting_place
-from .node_test import Comparer
+from .hops import HopWalker, WalkGroup
 from .walker import leaf_of
 
 ROWS_OF_A_PART = 8
@@ -50,7 +48,7 @@ class LaneWalker(HopWalker):
         return tirx.IfThenElse(loop.extent >= count, full, groups)
 
     def _lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
-        """Straight lines and loops alike; a peeled walk takes all hops of its tree at once."""
+        """Lower a full tile; a peeled walk becomes a loop over all hops, for lanes end together."""
         code = Code()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))
         body = at_iteration(loop, loop.min + lanes.lane)
@@ -58,12 +56,13 @@ class LaneWalker(HopWalker):
         (tree,) = self.open_trees(code, [call])
         node = lanes.hold("node", tree.root)
         comparer = replace(self.comparer, vectors=None)  # the lanes are rows
+        walks = WalkGroup(lanes, [tree], [node], [call.args[0]], comparer)
         if form.kind == "unroll":
             for _ in range(form.hops):
-                emit_hop(lanes, tree, node, call.args[0], comparer, held=not form.even)
+                walks.hop(held=not form.even)
         else:
             with code.repeat("hop", tree.hops):
-                emit_hop(lanes, tree, node, call.args[0], comparer, held=False)
+                walks.hop(held=False)
         leaf = leaf_of(tree, call, node)
         if isinstance(body, tirx.BufferStore):
             value = ops.replace_call(body.value, ops.WALKS, leaf)
@@ -96,6 +95,15 @@ class Lanes:
         self.store(buffer, value, [self.lane])
         return tirx.BufferLoad(buffer, [self.lane])
 
+    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
+        """Hold what node tests say, as numbers.
+
+        Held, for TVM turns not (a < b) into b <= a. As a number, for LLVM gets the complement of a
+        byte for the negation of a vector of truth values, as with 4 lanes.
+        """
+        number = self.hold("outcome", outcome.astype("int32"))
+        return number if is_tile else number != 0
+
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a buffer that `hold` made."""
         self.store(cell.source, value, [self.lane])
@@ -105,17 +113,3 @@ class Lanes:
         with self.code.lanes("lane", self.count) as lane:
             store = tirx.BufferStore(buffer, value, indices)
             self.code.add(replaced(store, {self.lane: lane}))
-
-
-def emit_hop(
-    lanes: Lanes, tree: TreeAccess, node: Any, row: Any, comparer: Comparer, held: bool
-) -> None:
-    """One hop of all lanes; with `held`, lanes at their leaf stay there."""
-    held = needs_holding(tree, held)
-    place = resting_place(tree, node, lanes.hold) if held else node
-    test = comparer.load(tree, place, row, lanes.hold)
-    # held, for TVM turns not (a < b) into b <= a; as a number, for LLVM gets the complement of a
-    # byte for the negation of a vector of truth values (seen with 4 lanes)
-    outcome = lanes.hold("outcome", comparer.outcome(tree, test).astype("int32"))
-    child = tree.child(place, outcome != 0 if tree.tile_size == 1 else outcome)
-    lanes.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)

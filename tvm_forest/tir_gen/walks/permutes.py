@@ -1,6 +1,6 @@
 """A walk of 16 rows in 4 trees at once, whose tables are registers.
 
-takes: loops over trees and rows, a LevelsRepresentation; gives: statements in a Code.
+takes: a loop over trees with a leaf loop inside; gives: their code.
 
 Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
 
@@ -10,8 +10,10 @@ Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
     arrives   = node >= next inner nodes of word[q]
     leaf      = node + leaf shift of word[q], for lanes that arrive now
 
-Lanes that have arrived go on, through whatever bytes come next, and nothing is made of it. So a
-hop asks nothing, and takes the same time whatever the tests; the walk ends with its last lane.
+The row codes of 16 rows and the nodes of a level are tables in registers, out of which one
+instruction of AVX-512 picks a byte for every lane. Lanes that have arrived at a leaf go on, through
+whatever bytes come next, and what they find is not used. So a hop has no branch and takes the same
+time for all rows; the walk ends when the last lane has arrived.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from ..builder import Code
 from ..ir import at_iteration, guarded, i64
 from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
-from .walker import BlockWalker
+from .walker import BlockWalker, look_up_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,12 +91,13 @@ class PermuteWalker(BlockWalker):
         return code.finish()
 
     def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
-        """Rows through up to 4 trees at once, then the stores, tree by tree.
+        """Let rows walk through up to 4 trees at once, then store what they find, tree by tree.
 
         Args:
             code: where statements go.
             leaves: a leaf loop for each tree.
-            inside: for each, whether it is one of the forest, and not only there to fill lanes.
+            inside: for each, whether it is a tree of its own, and not the last one once more to
+                fill lanes.
         """
         calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
         trees: list[Any] = self.open_trees(code, calls)
@@ -105,6 +108,8 @@ class PermuteWalker(BlockWalker):
             ops.is_call(calls[0], ops.WALK_ID),
             tirx.ceildiv(leaves[0].extent, i64(ROWS)),
         )
+        whole = (tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)) for leaf in leaves)
+        full = [sym.Analyzer().can_prove(x) for x in whole]
         for width, begin, count in code.groups(groups, GROUPS_ABREAST):
             with code.repeat("group", count) as group:
                 firsts = [(begin + group * width + k) * ROWS for k in range(width)]
@@ -115,16 +120,8 @@ class PermuteWalker(BlockWalker):
                 for first, number in zip(firsts, walk.emit(), strict=True):
                     for k, leaf in enumerate(leaves):
                         with code.block(lambda body, k=k: guarded(body, [inside[k]])):
-                            self._store(code, leaf, first, walk.leaves(number, k, is_id))
-
-    def _store(self, code: Code, leaf: tirx.For, first: Any, values: Any) -> None:
-        """The stores of 16 rows from `first` on, or of those that there are."""
-        full = sym.Analyzer().can_prove(tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)))
-        some = tirx.min(leaf.extent - first, i64(ROWS))
-        with code.lanes("row", ROWS) if full else code.repeat("row", some) as row:
-            each = at_iteration(leaf, leaf.min + first + row)
-            value = ops.replace_call(each.value, ops.WALKS, tirx.BufferLoad(values, [row]))
-            code.store(each.buffer, value, list(each.indices))
+                            found = walk.leaves(number, k, is_id)
+                            self.store_rows(code, leaf, first, ROWS, full[k], found)
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ class PermuteWalk:
         return reduce(tirx.max, [tree.hops for tree in self.trees]).astype("int64")
 
     def _fields(self, permutes: Permutes, words: list[Any], nodes: list[Any]) -> list[list[Any]]:
-        """Rank, column, left and right of every lane's node, for each group."""
+        """Load rank, column, left and right of every lane's node, for each group of rows."""
         hold, code = self.code.hold, self.code
         first = [(word & tirx.const(0xFFFFFFFF, "uint64")).astype("int64") for word in words]
         first = [hold("first", x) for x in first]
@@ -211,7 +208,7 @@ class PermuteWalk:
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
-        """The codes that lanes ask for; `load` is of the first row of their group."""
+        """Load each lane's row code in its column; `load` is of the first row of their group."""
         codes, group = load.source, load.indices[0]
         if self.in_registers:
             first = tirx.BufferLoad(codes, [group, i64(0), i64(0)])
@@ -230,10 +227,10 @@ class PermuteWalk:
             first = tree.leaf_value(i64(0))
             found = Permutes(self.vectors).leaves(first, tree.rep.table, number, place)
             return self.code.hold("value", found).source
-        look = tree.leaf_id if is_id else tree.leaf_value
-        dtype = "int32" if is_id else tree.rep.dtype
-        found = self.code.buffer("value", (ROWS,), dtype)
-        with self.code.repeat("row", i64(ROWS)) as row:
-            at = tirx.BufferLoad(number.source, [i64(place * ROWS) + row]).astype("int64")
-            self.code.store(found, look(at), [row])
-        return found
+        return look_up_leaves(
+            self.code,
+            tree,
+            is_id,
+            ROWS,
+            lambda row: tirx.BufferLoad(number.source, [i64(place * ROWS) + row]),
+        )

@@ -5,7 +5,7 @@ takes: a leaf loop of the schedule and its TIR; gives: whether it may be walked 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from ...schedule import Schedule
 from ...schedule_prims.walks import LANES, WalkForm
 from .. import ops
 from ..builder import Code
-from ..ir import change_loop, find_all, rewrite_loops, step_of
+from ..ir import at_iteration, change_loop, find_all, i64, rewrite_loops, step_of
 from .node_test import Comparer
 
 MAX_CLASS_LANES = 32
@@ -93,6 +93,25 @@ def leaf_of(access: Any, call: Any, node: Any) -> Any:
     return access.leaf_id(node) if ops.is_call(call, ops.WALK_ID) else access.leaf_value(node)
 
 
+def look_up_leaves(
+    code: Code, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
+) -> Any:
+    """Emit the look-up of what rows ask of leaves, one by one; returns a buffer.
+
+    Args:
+        code: where statements go.
+        tree: access to leaves by number.
+        is_id: whether rows ask for numbers in the source model, not for values.
+        count: number of rows.
+        number: load of a row's leaf number.
+    """
+    leaves = code.buffer("leaf", (count,), "int32" if is_id else tree.rep.dtype)
+    with code.repeat("row", i64(count)) as row:
+        at = number(row).astype("int64")
+        code.store(leaves, tree.leaf_id(at) if is_id else tree.leaf_value(at), [row])
+    return leaves
+
+
 def is_one_walk(body: tirx.Stmt) -> bool:
     """Whether a body is a walk and its store, or what loops over classes do with its end."""
     if isinstance(body, tirx.SeqStmt):
@@ -116,10 +135,28 @@ def _in_lanes(loop: tirx.For) -> tirx.For:
 
 @dataclass(frozen=True)
 class BlockWalker(Walker):
-    """A way of walking whose rows are coded in blocks of a known size, and walk in groups."""
+    """A way of walking that takes rows in groups, out of blocks of a known size."""
 
     how: ClassVar[str]
     """The word of `simdize`."""
+
+    def store_rows(
+        self, code: Code, loop: tirx.For, first: Any, count: int, full: bool, leaves: Any
+    ) -> None:
+        """Emit what a leaf loop does with the leaves of a group of rows, `count` or fewer.
+
+        Args:
+            code: where statements go.
+            loop: the leaf loop.
+            first: its iteration that is the first row of the group.
+            count: rows of a group.
+            full: whether no group has fewer.
+            leaves: buffer of the leaves.
+        """
+        some = tirx.min(loop.extent - first, i64(count))
+        with code.lanes("row", count) if full else code.repeat("row", some) as row:
+            each = at_iteration(loop, loop.min + first + row)
+            self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
