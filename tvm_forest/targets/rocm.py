@@ -30,8 +30,8 @@ from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
 from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
+from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
-from ..passes.ir import SHUFFLE, SYNC
 from ..target import Target
 from . import amdgpu
 from .kernel_text import map_kernels
