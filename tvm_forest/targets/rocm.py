@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
-no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runtime.hip` launches it.
+no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runtime.hip` runs it.
 """
 
 from __future__ import annotations

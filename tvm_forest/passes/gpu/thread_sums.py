@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -49,6 +48,7 @@ from ...tir_gen.ir import (
     rewrite_nest,
     stores_of,
 )
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts, name_of
 from .kernel_code import SHUFFLE, TensorLoad, loads_of
 
@@ -59,7 +59,7 @@ WARP_THREADS = 32
 """Threads that shuffle: those of a warp, half of those of some AMD GPUs."""
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.ThreadSums")
+@function_pass
 @dataclass(frozen=True)
 class ThreadSums:
     """Rewrite the outermost loops over trees that a thread does by itself.
@@ -70,9 +70,7 @@ class ThreadSums:
 
     facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
         return func.with_body(rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
