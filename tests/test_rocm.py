@@ -38,7 +38,7 @@ from tvm_forest.passes.gpu.launch_plan import split_kernels
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target
-from tvm_forest.targets import amdgpu, cpu, rocm
+from tvm_forest.targets import cpu, rocm
 
 
 def has_linker() -> bool:
@@ -164,7 +164,7 @@ def test_barriers_of_tvm_alone_would_not_wait(gpu: str) -> None:
     kernels, _, machine = kernels_of(forest(), sch, gpu)
     compiled = rocm.compile_kernels(kernels, machine)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    _, _, bare = rocm._generate(kernels, machine, amdgpu.functions())
+    _, _, bare = rocm._generate(kernels, machine, rocm.own_functions())
     assert compiled.asm.count("s_barrier") == bare.count("s_barrier") == 6
     assert unwaited(compiled.asm) == []
     assert len(unwaited(bare)) == 6
@@ -233,7 +233,7 @@ def on_cpu(name: str, dtype: str, x: Any) -> Any:
         for i in range(n):
             y[i] = T.call_pure_extern(dtype, name, x[i])
 
-    text = tvm.ir.StringImm(amdgpu.arithmetic())
+    text = tvm.ir.StringImm(rocm.ARITHMETIC.read_text())
     body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, f.body)
     func = f.with_body(body).with_attr("global_symbol", "f")
     library = cpu.compile_module(tvm.IRModule({"f": func}), cpu.tvm_target(Target()))

@@ -214,7 +214,7 @@ def _lower_function(
         mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
         function = mod["main"]
         if target.on_gpu:
-            function = make_kernels(function, variant, packed.arrays)
+            function = make_kernels(function, facts, packed.arrays)
         function = function.with_attr("global_symbol", name + suffix)
         functions[name + suffix] = function.with_attr(MODEL, len(model))
     if list(functions) == [name + PARALLEL]:

@@ -62,7 +62,7 @@ def pipeline(
             CacheNear(rep, facts),
             FuseParallel(facts),
             KeepSums(facts),
-            ThreadSums(facts.sch),
+            ThreadSums(facts),
             # phase 5: operators become loads, comparisons, steps, terms and atomic additions
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),

@@ -23,7 +23,7 @@ from ..nest import Loop, Share, Stop, paths
 from ..schedule import Schedule
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
-from ..tir_gen.ir import i64
+from ..tir_gen.ir import find_all, i64
 
 SUMS_OF = "tvm_forest.sums_of"
 """Names the loop whose way of adding partial sums a loop follows, if it is not its own."""
@@ -79,10 +79,23 @@ class NestFacts:
             isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
         )
 
+    def dimension(self, loop: tirx.Stmt) -> str:
+        """Return the dimension of a GPU that runs the iterations, such as "block.x", or ""."""
+        fact = self.of(loop)
+        return fact.gpu or "" if fact else ""
+
     def level(self, loop: tirx.Stmt) -> str:
         """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""
-        fact = self.of(loop)
-        return (fact.gpu or "").split(".")[0] if fact else ""
+        return self.dimension(loop).split(".")[0]
+
+    def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
+        """Return the loops inside that a GPU runs on a level, or on any, the outer ones first."""
+        levels = (level,) if level else ("grid", "block")
+        return find_all(statement, tirx.For, lambda x: self.level(x) in levels, "pre")
+
+    def has_level(self, statement: tirx.Stmt, level: str = "") -> bool:
+        """Return whether a GPU runs a loop inside on a level, or on any."""
+        return bool(self.on_levels(statement, level))
 
     # -- sums -------------------------------------------------------------------------------------
 

@@ -41,7 +41,6 @@ from ..tir_gen.ir import (
     rewrite_nest,
     stores_of,
 )
-from .annotations import REDUCE
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 
@@ -111,14 +110,12 @@ def _with_threads_in_common(
 
 def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     """Give loops the variable of another one, and its way of adding up."""
-    how = {key: x for key, x in first.annotations.items() if key == REDUCE}
-    how[SUMS_OF] = name_of(first)
 
     def rename(loop: tirx.For) -> tirx.For:
         if loop.loop_var not in variables:
             return loop
         body = replaced(loop.body, {loop.loop_var: first.loop_var})
-        notes = {key: x for key, x in loop.annotations.items() if key != REDUCE} | how
+        notes = {**loop.annotations, SUMS_OF: name_of(first)}
         return change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
 
     return rewrite_loops(region, rename)

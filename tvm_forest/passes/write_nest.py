@@ -21,7 +21,7 @@ from typing import Any
 from tvm import tirx
 
 from ..nest import Loop
-from ..schedule_prims.replay import notes_of
+from ..schedule_prims.replay import NAME
 from ..tir_gen.ir import guarded, replaced, rewrite_nest, sequence
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
@@ -97,8 +97,7 @@ class _Writer:
             body = sequence([self._case(child, var, inside) for child in loop.children])
         count = tirx.floordiv(amount(loop.stop, self.n) - loop.start + (step - 1), step)
         kind = tirx.ForKind.UNROLLED if loop.unroll else tirx.ForKind.SERIAL
-        notes = notes_of(self.facts.sch, loop)
-        return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, notes)
+        return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, {NAME: loop.name})
 
     def _case(self, child: Loop, var: tirx.Var, around: dict[str, Any]) -> tirx.Stmt:
         written = self._loop(child, around)

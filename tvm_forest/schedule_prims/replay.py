@@ -50,35 +50,10 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> dict[str, Loop]:
         tir.annotate(tir.get_loops(FINISH_BLOCK)[0], FINISH, 1)
     _separate_init(nest, sch)
     for name, loop in nest.loops.items():
-        for key, value in notes_of(sch, sch[name]).items():
-            tir.annotate(loop, key, value)
+        tir.annotate(loop, NAME, name)
     for name, (loop, _) in written.items():
         tir.annotate(loop, NAME, name)
     return {name: origin for name, (_, origin) in written.items()}
-
-
-def notes_of(sch: Schedule, loop: Loop) -> dict[str, Any]:
-    """Return what our passes need to know of a loop, as TVM annotations: its name.
-
-    Those for GPUs still read the rest off the loop.
-    """
-    if not any(x.gpu for x in sch.loops()):
-        return {NAME: loop.name}
-    facts: dict[str, Any] = {
-        "name": loop.name,
-        "kind": loop.kind,
-        "start": loop.start,
-        "step": loop.step if isinstance(loop.step, int) else str(loop.step),
-        "interleave": loop.interleave if loop.interleave > 1 else 0,
-        "simdize": f"{loop.simdize} {loop.count}" if loop.simdize else None,
-        "cache": loop.cache,
-        "gpu": loop.gpu,
-        "reduce": " ".join(map(str, loop.reduce))
-        if isinstance(loop.reduce, tuple)
-        else loop.reduce,
-    }
-    wanted = ("name", "kind", "start", "step")
-    return {f"tvm_forest.{key}": x for key, x in facts.items() if x or key in wanted}
 
 
 def _replay_steps(nest: Nest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:

@@ -16,8 +16,8 @@ from tvm import tirx
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
+from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
-from ..passes.ir import SHUFFLE
 from ..target import Target
 from ..tir_gen.ops import calls_of
 from .kernel_text import atomic_functions, map_kernels

@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
-no right words for, see `amdgpu`; what it makes is linked here, and launched by `gpu_runtime.hip`.
+no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runtime.hip` runs it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
 from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
+from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
-from ..passes.ir import SHUFFLE, SYNC
 from ..target import Target
-from . import amdgpu
 from .kernel_text import map_kernels
 
 KIND = "rocm"
 TRIPLE = "amdgcn-amd-amdhsa"
+DEVICE, ARITHMETIC = (Path(__file__).with_name(x) for x in ("amdgpu.ll", "arithmetic.ll"))
 WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
 ASSUMED_THREADS = 256
 """What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
@@ -51,7 +51,7 @@ ROCM_LINKERS = ("/opt/rocm/llvm/bin/ld.lld", "/opt/rocm/lib/llvm/bin/ld.lld")
 BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
 
 FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
-"""Operators for which `amdgpu` has functions."""
+"""Operators for which `arithmetic.ll` has functions."""
 
 _compiling = threading.Lock()
 """Held while TVM's callbacks are ours: there is one set of them in a process."""
@@ -152,7 +152,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     threads = max(_threads_of(func) for func in mod.functions.values())
     mod = map_kernels(mod, tvm.ir.Call, _call_own)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(mod)
-    code, ir, asm = _generate(kernels, target, amdgpu.functions())
+    code, ir, asm = _generate(kernels, target, own_functions())
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
         raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
     if threads > ASSUMED_THREADS:
@@ -244,8 +244,13 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
 # -- functions of our own -------------------------------------------------------------------------
 
 
+def own_functions() -> str:
+    """Return LLVM IR of all functions that kernels may call."""
+    return "".join(file.read_text(encoding="ascii") for file in (DEVICE, ARITHMETIC))
+
+
 def _call_own(call: Any) -> Any:
-    """Return the call of a function of `amdgpu` where it has one for a call."""
+    """Return the call of a function of `own_functions` where it has one for a call."""
     name, values = getattr(call.op, "name", ""), list(call.args)
     if name == SYNC:
         return tirx.call_extern("void", "tvmf_barrier")
