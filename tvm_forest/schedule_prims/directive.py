@@ -78,14 +78,18 @@ class Refusal(Exception):
     """Why a directive refuses a step.
 
     Args:
-        argument: the one that is wrong; None where it is the step itself.
-        what: what is wrong with it, with the value, and what to do.
+        subject: name of the argument that is wrong, or the loop that `index` names; None for the
+            step itself.
+        what: what is wrong with it, and what to do.
         mark: loop that the printed nest points at; None for the one that `index` names, "" for
             none.
     """
 
-    def __init__(self, argument: str | None, what: str, mark: str | None = None) -> None:
-        self.what = f"argument '{argument}': {what}" if argument else what
+    def __init__(self, subject: str | Loop | None, what: str, mark: str | None = None) -> None:
+        if isinstance(subject, Loop):
+            what = f"'{subject.name}' {what}"
+            subject = "index"
+        self.what = f"argument '{subject}': {what}" if subject else what
         self.mark = mark
 
 
@@ -236,10 +240,10 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
     loop = find_loop(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = loop.children[0].name
-        what = f"'{index}' is not innermost (contains '{inside}')"
-        raise Refusal("index", f"{what}; choose the innermost loop")
+        what = f"is not innermost (contains '{inside}')"
+        raise Refusal(loop, f"{what}; choose the innermost loop")
     if loop.is_assigned:
-        raise Refusal("index", f"'{index}' already has {loop.describe()}; choose one of them")
+        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
     return loop
 
 

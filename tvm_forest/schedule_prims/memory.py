@@ -88,12 +88,12 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """
     loop = find_loop(sch, index)
     if loop.kind == "class":
-        raise Refusal("index", f"'{index}' has no working set; cache rows or trees")
+        raise Refusal(loop, "has no working set; cache rows or trees")
     check_word("how", how, CACHES[loop.kind])
     if loop.cache is not None:
-        raise Refusal("index", f"'{index}' already has cache {loop.cache}; leave this step out")
+        raise Refusal(loop, f"already has cache {loop.cache}; leave this step out")
     inside = (x for x in loop.traverse() if x is not loop and x.kind == loop.kind)
     endless = next((x for x in inside if not x.count), None)
     if endless is not None and how != "prefetch":
-        raise Refusal("index", f"'{index}' holds '{endless.name}' of n iterations; tile it first")
+        raise Refusal(loop, f"holds '{endless.name}' of n iterations; tile it first")
     return sch.with_loop(index, replace(loop, cache=how))
