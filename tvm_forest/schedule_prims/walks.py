@@ -50,8 +50,9 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     """Advance `factor` walks of a leaf loop together, hop by hop.
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
-    they may end at different depths, and a walk that has ended stays where it is. Iterations that
-    are left over form a smaller group; rows, whose number is unknown, groups of half the size each.
+    they may end at different depths, and a walk that has ended is held at its leaf. Iterations
+    that are left over form a smaller group; of rows, whose number is unknown, groups of half the
+    size each: 8, 4, 2 and 1.
 
     Pass: LowerWalks.
 
@@ -83,8 +84,8 @@ def _has_plain_walks(loop: Loop) -> bool:
 def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedule:
     """Walk in a straight line of `hops` hops, without a loop and without leaf tests.
 
-    Holds for all walks at or below `index`; a mark further inside wins. A walk that is at its leaf
-    earlier stays there.
+    Holds for all walks at or below `index`, unless a loop further inside says how its walks are
+    done. A walk that is at its leaf earlier is held there.
 
     Pass: LowerWalks.
 
