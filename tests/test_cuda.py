@@ -24,9 +24,8 @@ import gpu_schedules
 import tvm_forest
 from emulated_cuda import called, emulated, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
-from gpu_schedules import drawn_gpu_schedule
 from recipe_cases import CASES
-from schedules import rounding_bound
+from schedules import drawn_gpu_schedule, rounding_bound
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule

@@ -53,9 +53,9 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
     loop = find_loop(sch, index)
     check_word("dimension", dimension, DIMENSIONS)
     if sch.target == "cpu":
-        raise Refusal("index", f"'{index}' cannot be mapped on a CPU; use parallel")
+        raise Refusal(loop, "cannot be mapped on a CPU; use parallel")
     if loop.is_assigned:
-        raise Refusal("index", f"'{index}' is already {loop.describe()}; choose another loop")
+        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
     if _is_on_block(dimension) and loop.count is None:
         what = f"block extent must be constant, '{index}' has n iterations; tile it first"
         raise Refusal("index", what)
@@ -92,11 +92,9 @@ def shared_reduce(sch: Schedule, index: str) -> Schedule:
     """
     loop = find_loop(sch, index)
     if loop.kind != "tree":
-        what = f"'{index}' does not run over trees, nothing conflicts; leave this step out"
-        raise Refusal("index", what)
+        raise Refusal(loop, "does not run over trees, nothing conflicts; leave this step out")
     if not _is_on_block(loop.gpu):
-        what = f"'{index}' is not mapped to a block dimension; use gpu_dimension before"
-        raise Refusal("index", what)
+        raise Refusal(loop, "is not mapped to a block dimension; use gpu_dimension before")
     if loop.reduce is not None:
-        raise Refusal("index", f"'{index}' already has {loop.describe()}; choose one of them")
+        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
     return sch.with_loop(index, replace(loop, reduce="shared"))

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from .schedule import Schedule
 
-Choices = Callable[["Schedule"], Iterator[dict[str, Any]]]
 P = ParamSpec("P")
+Choices = Callable[["Schedule"], Iterator[dict[str, Any]]]
+Method = Callable[Concatenate["Schedule", P], "Schedule"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class TraceStep:
 
 @dataclass
 class Nest:
-    """The nest while it is rebuilt in TVM.
+    """The nest while the steps of a trace are replayed on TVM's schedule.
 
     Attributes:
         tir: TVM's schedule of the function.
-        loops: TVM's loop of each index that S-TIR can still rewrite.
-        order: names of all indices in S-TIR's nest, outermost first.
-        reductions: names of the indices over trees.
+        loops: TVM's handle of each loop that S-TIR can still rewrite, by name.
+        order: names of all loops of S-TIR's nest, outermost first.
+        reductions: names of the loops over trees, which S-TIR sees as a reduction.
     """
 
     tir: s_tir.Schedule
@@ -78,14 +79,18 @@ class Refusal(Exception):
     """Why a directive refuses a step.
 
     Args:
-        argument: the one that is wrong; None where it is the step itself.
-        what: what is wrong with it, with the value, and what to do.
+        subject: name of the argument that is wrong, or the loop that `index` names; None for the
+            step itself.
+        what: what is wrong with it, and what to do.
         mark: loop that the printed nest points at; None for the one that `index` names, "" for
             none.
     """
 
-    def __init__(self, argument: str | None, what: str, mark: str | None = None) -> None:
-        self.what = f"argument '{argument}': {what}" if argument else what
+    def __init__(self, subject: str | Loop | None, what: str, mark: str | None = None) -> None:
+        if isinstance(subject, Loop):
+            what = f"'{subject.name}' {what}"
+            subject = "index"
+        self.what = f"argument '{subject}': {what}" if subject else what
         self.mark = mark
 
 
@@ -167,7 +172,7 @@ def offer_nothing(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
-    """Offer a search every loop that is wanted as `index`, with each set of further arguments."""
+    """Offer a search every loop that is wanted, once for each set of further arguments."""
 
     def choices(sch: Schedule) -> Iterator[dict[str, Any]]:
         for loop in filter(wanted, sch.loops()):
@@ -180,14 +185,10 @@ def directive(
     choices: Choices = offer_nothing,
     onto_tir: Callable[..., None] | None = None,
     onto_forest: Callable[..., Forest] | None = None,
-) -> Callable[
-    [Callable[Concatenate[Schedule, P], Schedule]], Callable[Concatenate[Schedule, P], Schedule]
-]:
+) -> Callable[[Method[P]], Method[P]]:
     """Make a function a directive, see `Directive`; gives the method that `Schedule` lists."""
 
-    def register(
-        rewrite: Callable[Concatenate[Schedule, P], Schedule],
-    ) -> Callable[Concatenate[Schedule, P], Schedule]:
+    def register(rewrite: Method[P]) -> Method[P]:
         entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest)
         DIRECTIVES[entry.name] = entry
 
@@ -235,11 +236,10 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
     """Return a leaf loop of which no directive has said how its iterations run."""
     loop = find_loop(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
-        inside = loop.children[0].name
-        what = f"'{index}' is not innermost (contains '{inside}')"
-        raise Refusal("index", f"{what}; choose the innermost loop")
+        inside = f"contains '{loop.children[0].name}'"
+        raise Refusal(loop, f"is not innermost ({inside}); choose the innermost loop")
     if loop.is_assigned:
-        raise Refusal("index", f"'{index}' already has {loop.describe()}; choose one of them")
+        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
     return loop
 
 

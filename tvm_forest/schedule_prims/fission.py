@@ -72,10 +72,9 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
     loop = find_loop(sch, index)
     check_new_names(sch, "rename one", first=first, second=second)
     if loop.count is None:
-        what = f"'{index}' has a symbolic range; tile it and split the inner index"
-        raise Refusal("index", what)
+        raise Refusal(loop, "has a symbolic range; tile it and split the inner index")
     if loop.is_specialized:
-        raise Refusal("index", f"'{index}' is specialized; split one of its copies")
+        raise Refusal(loop, "is specialized; split one of its copies")
     if not is_whole(at, loop.start + 1, loop.stop - 1):
         outside = f"lies outside ({loop.start}, {loop.stop}) of '{index}'; choose a value between"
         raise Refusal("at", f"{at!r} {outside}")
@@ -140,16 +139,15 @@ def specialize(sch: Schedule, index: str) -> Schedule:
     """
     loop = find_loop(sch, index)
     if loop.count is None:
-        raise Refusal("index", f"'{index}' has a symbolic number of iterations; tile it first")
+        raise Refusal(loop, "has a symbolic number of iterations; tile it first")
     if loop.is_specialized:
-        raise Refusal("index", f"'{index}' is already specialized")
+        raise Refusal(loop, "is already specialized")
     if not loop.children:
-        raise Refusal("index", f"'{index}' contains no loop to specialise")
+        raise Refusal(loop, "contains no loop to specialise")
     if loop.count > MAX_COPIES:
         raise Refusal("index", f"{loop.count} copies exceed the limit {MAX_COPIES}; tile first")
     if len(loop.children) > 1:
-        what = f"'{index}' contains {len(loop.children)} loops; specialize first"
-        raise Refusal("index", what)
+        raise Refusal(loop, f"contains {len(loop.children)} loops; specialize first")
     (child,) = loop.children
     inside = [x.name for x in child.traverse()]
     maps = [_name_copies(inside, f"{index}={k}") for k in range(loop.count)]
@@ -176,10 +174,10 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     check_word("by", by, ("depth", "likely"))
     depths = _find_known_depths(sch, by)
     if loop.kind != "tree" or loop.is_specialized:
-        raise Refusal("index", f"'{index}' is no plain tree index; give a loop over trees")
+        raise Refusal(loop, "is no plain tree index; give a loop over trees")
     if loop.peel is not None or (by == "likely" and loop.hops is not None):
         done = "peeled" if loop.hops is None else "fully unrolled"
-        raise Refusal("index", f"'{index}' is already {done}; leave one of them out")
+        raise Refusal(loop, f"is already {done}; leave one of them out")
     per_iteration = _list_depths(sch, loop, depths)
     runs = [(depth, len(list(run))) for depth, run in groupby(per_iteration)]
     if len(runs) > MAX_COPIES:

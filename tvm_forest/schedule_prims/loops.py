@@ -81,7 +81,7 @@ def tile(
     loop = find_loop(sch, index)
     check_new_names(sch, "choose another name", outer=outer, inner=inner)
     if loop.describe():
-        raise Refusal("index", f"'{index}' is already {loop.describe()}; tile before annotating")
+        raise Refusal(loop, f"is already {loop.describe()}; tile before annotating")
     stride = _find_stride_of_tiles(loop, size, parts)
     inner_loop = replace(loop, name=inner, start=0, stop=stride, case=None)
     outer_loop = replace(loop, name=outer, step=stride, children=(inner_loop,))
@@ -103,7 +103,7 @@ def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
     if value < 1:
         raise Refusal(argument, f"{value} is not positive", mark="")
     if isinstance(loop.step, Share):
-        raise Refusal("index", f"'{loop.name}' steps by {loop.step}; tile the loop inside")
+        raise Refusal(loop, f"steps by {loop.step}; tile the loop inside")
     if loop.count is None:
         if parts is None:
             return loop.step * int(value)
@@ -218,11 +218,11 @@ def parallel(sch: Schedule, index: str) -> Schedule:
     """
     loop = find_loop(sch, index)
     if sch.target == "gpu":
-        raise Refusal("index", f"'{index}' cannot use CPU threads on a GPU; use gpu_dimension")
+        raise Refusal(loop, "cannot use CPU threads on a GPU; use gpu_dimension")
     if loop.parallel:
-        raise Refusal("index", f"'{index}' is already parallel; leave this step out")
+        raise Refusal(loop, "is already parallel; leave this step out")
     if loop.is_assigned:
-        raise Refusal("index", f"'{index}' is already {loop.describe()}; tile it before that")
+        raise Refusal(loop, f"is already {loop.describe()}; tile it before that")
     return sch.with_loop(index, replace(loop, parallel=True))
 
 
@@ -258,5 +258,5 @@ def unroll(sch: Schedule, index: str) -> Schedule:
     if loop.count > MAX_UNROLLED:
         raise Refusal("index", f"{loop.count} iterations exceed {MAX_UNROLLED}; tile first")
     if loop.is_assigned or loop.is_specialized:
-        raise Refusal("index", f"'{index}' is already {loop.describe()}; choose another loop")
+        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
     return sch.with_loop(index, replace(loop, unroll=True))

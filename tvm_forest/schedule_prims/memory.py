@@ -63,13 +63,16 @@ def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """Bring the rows or trees of an iteration near before it runs.
 
-    "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
-    asks for the rows or the first nodes of the tree of the next iteration; "stream" asks for all of
-    that tree in the layout "packed", which pays for blocks of rows that touch most of it; "shared"
-    copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
-    "shared" on a GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows
-    ("ranked") does so with or without "pack", and always near, so "pack" only says where. For trees
-    of a GPU `build` refuses layouts other than `COPIED`, and tiles.
+    - "pack" makes a block copy of the rows that the loops inside can reach.
+    - "prefetch" asks for the rows, or the first nodes of the tree, of the next iteration.
+    - "stream" asks for all nodes of that tree in the layout "packed", which pays for blocks of
+      rows that touch most of them.
+    - "shared" makes a block copy in the shared memory of a GPU.
+    - "auto" packs rows and prefetches trees on a CPU, and is "shared" on a GPU.
+
+    On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes ("ranked")
+    copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
+    `build` takes the layouts `COPIED` only, without tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
@@ -88,12 +91,12 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """
     loop = find_loop(sch, index)
     if loop.kind == "class":
-        raise Refusal("index", f"'{index}' has no working set; cache rows or trees")
+        raise Refusal(loop, "has no working set; cache rows or trees")
     check_word("how", how, CACHES[loop.kind])
     if loop.cache is not None:
-        raise Refusal("index", f"'{index}' already has cache {loop.cache}; leave this step out")
+        raise Refusal(loop, f"already has cache {loop.cache}; leave this step out")
     inside = (x for x in loop.traverse() if x is not loop and x.kind == loop.kind)
     endless = next((x for x in inside if not x.count), None)
     if endless is not None and how != "prefetch":
-        raise Refusal("index", f"'{index}' holds '{endless.name}' of n iterations; tile it first")
+        raise Refusal(loop, f"holds '{endless.name}' of n iterations; tile it first")
     return sch.with_loop(index, replace(loop, cache=how))

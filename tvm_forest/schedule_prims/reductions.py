@@ -81,8 +81,7 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     """
     loop = _find_conflict(sch, index, "there is nothing to reduce")
     if not isinstance(width, int) or width not in WIDTHS:
-        what = f"{width!r} is not a power of two up to 32; use one of {WIDTHS}"
-        raise Refusal("width", what)
+        raise Refusal("width", f"{width!r} is not a power of two up to 32; use one of {WIDTHS}")
     refusal = _find_shuffle_refusal(loop, width)
     if refusal is not None:
         raise refusal
@@ -106,11 +105,9 @@ def _find_conflict(sch: Schedule, index: str, why: str) -> Loop:
     loop = find_loop(sch, index)
     if loop.kind != "tree":
         values = "rows" if loop.kind == "batch" else "classes"
-        what = f"'{index}' runs over {values}, nothing conflicts; leave this step out"
-        raise Refusal("index", what)
+        raise Refusal(loop, f"runs over {values}, nothing conflicts; leave this step out")
     if not (loop.parallel or loop.gpu):
-        raise Refusal("index", f"'{index}' is sequential; {why}, or make it parallel first")
+        raise Refusal(loop, f"is sequential; {why}, or make it parallel first")
     if loop.reduce is not None:
-        what = f"'{index}' already has {'; '.join(loop.annotations())}; choose one of them"
-        raise Refusal("index", what)
+        raise Refusal(loop, f"already has {'; '.join(loop.annotations())}; choose one of them")
     return loop

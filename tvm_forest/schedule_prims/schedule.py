@@ -28,8 +28,9 @@ ROOT = ""
 class Schedule:
     """A nest of loops over rows, classes and trees.
 
-    With several classes, a loop over them stands around that over trees, and where leaves hold
-    `vectors` inside: one walk serves all loops over classes that lie inside all others.
+    Without directives, a loop over rows holds one over trees. A model of several classes has a
+    loop over classes between them. Where leaves hold vectors, that loop is the innermost, for one
+    walk finds the values of all classes: a walk serves all loops over classes inside it.
 
     Every directive is a method that returns a new schedule and leaves the old one alone, so one
     can print between any two lines. Two schedules are equal if they compute the same way: same
@@ -40,15 +41,15 @@ class Schedule:
         vectors: whether leaves hold a value for each class, so that a tree is of all classes.
         classes: number of outputs; with more than one, there is a loop over them.
         batch: number of rows if it is fixed, None for any.
-        representation: in-memory layout of the model.
+        representation: name of the layout of the model.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
-        depths: depth of the deepest tree of each round of the model, if known.
-        rewrites: what is done to the model before it is laid out, in order.
-        hops: what `depths` become by the rewrites, if known; for `split_by_depth`.
-        likely: hops to the leaves that nine rows of ten reach, for each round, if known.
-        nest: a loop of one iteration around the outermost loops.
+        depths: depth of the deepest tree of each round of the model; None if not known.
+        rewrites: steps that change the model before it is laid out, in order.
+        hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
+        likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
+        nest: the outermost loops, inside a loop of one iteration that nobody sees.
         guards: conditions of partial tiles.
-        replaced: names that are gone, with the names that took their place.
+        replaced: names of loops that are gone, with those of the loops in their place.
         steps: the trace.
     """
 

@@ -50,8 +50,9 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     """Advance `factor` walks of a leaf loop together, hop by hop.
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
-    they may end at different depths, and a walk that has ended stays where it is. Iterations that
-    are left over form a smaller group; rows, whose number is unknown, groups of half the size each.
+    they may end at different depths, and a walk that has ended is held at its leaf. Iterations
+    that are left over form a smaller group; of rows, whose number is unknown, groups of half the
+    size each: 8, 4, 2 and 1.
 
     Pass: LowerWalks.
 
@@ -69,7 +70,7 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     """
     loop = find_unassigned_leaf(sch, index)
     if loop.kind == "class":
-        raise Refusal("index", f"'{index}' runs over classes; interleave rows or trees")
+        raise Refusal(loop, "runs over classes; interleave rows or trees")
     if not is_whole(factor, 2, MAX_WALKS):
         raise Refusal("factor", f"{factor!r} has no effect; use 2..{MAX_WALKS}")
     return sch.with_loop(index, replace(loop, interleave=factor))
@@ -83,8 +84,8 @@ def _has_plain_walks(loop: Loop) -> bool:
 def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedule:
     """Walk in a straight line of `hops` hops, without a loop and without leaf tests.
 
-    Holds for all walks at or below `index`; a mark further inside wins. A walk that is at its leaf
-    earlier stays there.
+    Holds for all walks at or below `index`, unless a loop further inside says how its walks are
+    done. A walk that is at its leaf earlier is held there.
 
     Pass: LowerWalks.
 
@@ -104,7 +105,7 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
     if hops != "depth" and not is_whole(hops, 0, MAX_HOPS):
         raise Refusal("hops", f"{hops!r} is no number of hops; use 0..{MAX_HOPS} or 'depth'")
     if loop.peel is not None:
-        raise Refusal("index", f"'{index}' is already peeled; leave one of them out")
+        raise Refusal(loop, "is already peeled; leave one of them out")
     if sch.hops is not None and hops != "depth":
         _check_hops(sch, loop, int(hops), np.array(sch.hops))
     return sch.with_loop(index, replace(loop, hops=hops))
@@ -160,7 +161,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
         what = "must be at least 1" if hops in (0, -1) else "is no number of hops"
         raise Refusal("hops", f"{hops!r} {what}; use 1..{MAX_HOPS} or 'likely'")
     if loop.hops is not None:
-        raise Refusal("index", f"'{index}' is already fully unrolled; leave one of them out")
+        raise Refusal(loop, "is already fully unrolled; leave one of them out")
     if not isinstance(check, bool):
         raise Refusal("check", f"{check!r} is no truth value; use True or False")
     return sch.with_loop(index, replace(loop, peel=(hops, check)))
@@ -200,16 +201,15 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     """
     loop = find_unassigned_leaf(sch, index)
     if loop.kind != "batch":
-        raise Refusal("index", f"'{index}' is not a batch index; choose a loop over rows")
+        raise Refusal(loop, "is not a batch index; choose a loop over rows")
     if how not in LANES:
         raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, LANES))}")
     if loop.count not in LANES[how] or loop.step != 1:
         what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
         what = what if loop.step == 1 else f"step {loop.step}"
         counts = ", ".join(map(str, LANES[how]))
-        raise Refusal(
-            "index", f"{what} is not a lane count ({counts}); tile the loop by one of these"
-        )
+        what = f"{what} is not a lane count ({counts}); tile the loop by one of these"
+        raise Refusal("index", what)
     return sch.with_loop(index, replace(loop, simdize=how))
 
 
