@@ -26,12 +26,7 @@ from .nodes import MODES, LeafWeights, read_listed_nodes, read_split_nodes
 from .operator import ATTRIBUTES, TreeOp
 from .unfold import unfold_nodes
 
-_AGGREGATES: dict[str, Aggregate] = {
-    "AVERAGE": "average",
-    "SUM": "sum",
-    "MIN": "min",
-    "MAX": "max",
-}
+_AGGREGATES: dict[str, Aggregate] = {"AVERAGE": "average", "SUM": "sum", "MIN": "min", "MAX": "max"}
 _LINKS: dict[str, Link] = {"NONE": "identity", "SOFTMAX": "softmax", "LOGISTIC": "logistic"}
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _RAW = "export raw scores, with post_transform NONE"

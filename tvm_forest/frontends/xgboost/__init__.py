@@ -27,14 +27,7 @@ from .objectives import OBJECTIVES, base_margin
 
 Labels = tuple[LabelRule, Array | None]
 
-_OBJECTS = (
-    "Booster",
-    "XGBClassifier",
-    "XGBRFClassifier",
-    "XGBRegressor",
-    "XGBRFRegressor",
-    "XGBRanker",
-)
+_OBJECTS = "Booster XGBClassifier XGBRFClassifier XGBRegressor XGBRFRegressor XGBRanker".split()
 SUPPORT = [
     *accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
     *accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
