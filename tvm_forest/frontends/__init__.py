@@ -25,9 +25,7 @@ from .support import Support
 _FRONTENDS = (xgboost, lightgbm, sklearn, onnx, treelite)
 _OF_FILES = (xgboost, lightgbm, treelite, onnx)
 """Readers of files, in the order in which they are asked; onnx goes by the name, too."""
-_REFUSED = {
-    "catboost": "how CatBoost rounds its sums has not been reproduced to the bit",
-}
+_REFUSED = {"catboost": "how CatBoost rounds its sums has not been reproduced to the bit"}
 """Libraries whose objects are known and not taken, with the reason."""
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), ONNX or treelite, a "

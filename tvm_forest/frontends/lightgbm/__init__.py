@@ -25,23 +25,15 @@ from .text import VERSIONS, ModelText, read_text
 
 _OBJECTS = ("Booster", "LGBMClassifier", "LGBMModel")  # the last are regressors and rankers
 _LINKS: dict[str, Link] = {
-    "regression": "identity",
-    "regression_l1": "identity",
-    "huber": "identity",
-    "fair": "identity",
-    "quantile": "identity",
-    "mape": "identity",
-    "poisson": "exp",
-    "gamma": "exp",
-    "tweedie": "exp",
+    **dict.fromkeys(
+        ("regression", "regression_l1", "huber", "fair", "quantile", "mape"), "identity"
+    ),
+    **dict.fromkeys(("poisson", "gamma", "tweedie"), "exp"),
     "binary": "sigmoid",
     "multiclass": "softmax",
-    "multiclassova": "sigmoid",
-    "cross_entropy": "sigmoid",
+    **dict.fromkeys(("multiclassova", "cross_entropy"), "sigmoid"),
     "cross_entropy_lambda": "log1p_exp",
-    "lambdarank": "identity",
-    "rank_xendcg": "identity",
-    "": "identity",  # an objective of the user's own
+    **dict.fromkeys(("lambdarank", "rank_xendcg", ""), "identity"),  # "" is one of the user's own
 }
 _OPTIONS = {  # beside the name of an objective
     "binary": {"sigmoid"},

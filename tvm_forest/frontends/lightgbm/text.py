@@ -22,15 +22,10 @@ from ...forest import Array
 from ..refusals import TRUNCATED, damaged, unsupported
 
 VERSIONS = ("v2", "v3", "v4")
-_HEADER_KEYS = set(
-    "version num_class num_tree_per_iteration max_feature_idx feature_names tree_sizes".split()
-)
-_OPTIONAL_KEYS = set(
-    "objective average_output label_index feature_infos monotone_constraints".split()
-)
-_UNUSED_KEYS = set(
-    "split_gain leaf_weight leaf_count internal_value internal_weight internal_count "
-    "shrinkage".split()
+_REQUIRED = "version num_class num_tree_per_iteration max_feature_idx feature_names tree_sizes"
+_OPTIONAL = "objective average_output label_index feature_infos monotone_constraints"
+_UNUSED = (
+    "split_gain leaf_weight leaf_count internal_value internal_weight internal_count shrinkage"
 )
 _INT32 = (-(2**31), 2**31)
 _COUNT = (0, 2**31)
@@ -53,7 +48,7 @@ _BOUNDS: dict[str, tuple[int, int] | None] = {  # of integers; None for float64
 }
 _ABSENT = {"is_linear": "0"}  # older files do not say it
 _INFINITE = ("threshold", "leaf_value")
-_TREE_KEYS = _UNUSED_KEYS | _BOUNDS.keys()
+_TREE_KEYS = _BOUNDS.keys() | set(_UNUSED.split())
 _MAX_CLASSES = 2**16  # of a model without trees
 _SAVE_AGAIN = "save it with LightGBM 4"
 
@@ -127,10 +122,10 @@ def _read_lines(lines: list[str]) -> dict[str, str]:
 
 def _read_header(head: str) -> dict[str, str]:
     header = _read_lines(head.split("\n")[1:])
-    unknown = sorted(header.keys() - _HEADER_KEYS - _OPTIONAL_KEYS)
+    unknown = sorted(header.keys() - set(f"{_REQUIRED} {_OPTIONAL}".split()))
     if unknown:
         raise unsupported(unknown[0], "unknown in a header", _SAVE_AGAIN)
-    missing = sorted(_HEADER_KEYS - header.keys())
+    missing = sorted(set(_REQUIRED.split()) - header.keys())
     if missing:
         raise damaged(missing[0], "missing in the header", TRUNCATED)
     if header["version"] not in VERSIONS:

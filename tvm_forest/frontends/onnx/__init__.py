@@ -23,21 +23,16 @@ from ..support import accepted, linked, refused
 from .graph import read_tree_op
 from .leaves import check_weights, read_leaves
 from .nodes import MODES, LeafWeights, read_listed_nodes, read_split_nodes
-from .operator import ATTRIBUTES, TreeOp
+from .operator import OPERATORS, TreeOp
 from .unfold import unfold_nodes
 
-_AGGREGATES: dict[str, Aggregate] = {
-    "AVERAGE": "average",
-    "SUM": "sum",
-    "MIN": "min",
-    "MAX": "max",
-}
+_AGGREGATES: dict[str, Aggregate] = {"AVERAGE": "average", "SUM": "sum", "MIN": "min", "MAX": "max"}
 _LINKS: dict[str, Link] = {"NONE": "identity", "SOFTMAX": "softmax", "LOGISTIC": "logistic"}
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _RAW = "export raw scores, with post_transform NONE"
 
 SUPPORT = [
-    *accepted("onnx", "operator", ATTRIBUTES, "floats or doubles"),
+    *accepted("onnx", "operator", OPERATORS, "floats or doubles"),
     *accepted("onnx", "mode", MODES),
     *accepted("onnx", "aggregate", _AGGREGATES),
     *linked("onnx", "post_transform", _LINKS),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..refusals import damaged, unsupported
-from .operator import ATTRIBUTES, TreeOp
+from .operator import OPERATORS, TreeOp
 
 DOMAIN = "ai.onnx.ml"
 _INT64, _TEXT = 7, 8  # types of elements
@@ -30,32 +30,29 @@ def read_tree_op(model: Any) -> TreeOp:
         ModelFormatError: the bytes are no ONNX model, or an attribute is of the wrong type.
         UnsupportedModel: the graph does more than evaluate one tree operator.
     """
+    try:
+        from google.protobuf.message import DecodeError
+        from onnx import ModelProto, defs
+    except ImportError:
+        what = "the package 'onnx', which reads the file, is not installed"
+        raise unsupported("format", what, "pip install 'tvm-forest[onnx]'") from None
     if isinstance(model, bytes):
-        model = _parse(model)
+        try:
+            model = ModelProto.FromString(model)
+        except DecodeError:
+            raise damaged("model", f"{len(model)} bytes that are no ONNX model") from None
     node = _find_tree_node(model.graph)
     _check_opset(model, node.op_type)
     constants = {entry.name for entry in model.graph.initializer}
     inputs = [entry for entry in model.graph.input if entry.name not in constants]
-    op = TreeOp.read(node, *_read_input(inputs))
+    known = defs.get_schema(node.op_type, OPERATORS[node.op_type], DOMAIN).attributes
+    op = TreeOp.read(node, known, *_read_input(inputs))
     _check_surroundings(model.graph, node, op, inputs[0].name)
     return op
 
 
-def _parse(data: bytes) -> Any:
-    try:
-        from google.protobuf.message import DecodeError
-        from onnx import ModelProto
-    except ImportError:
-        what = "the package 'onnx', which reads the file, is not installed"
-        raise unsupported("format", what, "pip install 'tvm-forest[onnx]'") from None
-    try:
-        return ModelProto.FromString(data)
-    except DecodeError:
-        raise damaged("model", f"{len(data)} bytes that are no ONNX model") from None
-
-
 def _find_tree_node(graph: Any) -> Any:
-    trees = [node for node in graph.node if node.domain == DOMAIN and node.op_type in ATTRIBUTES]
+    trees = [node for node in graph.node if node.domain == DOMAIN and node.op_type in OPERATORS]
     if len(trees) == 1:
         return trees[0]
     if not graph.node:

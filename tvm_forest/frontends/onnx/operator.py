@@ -2,8 +2,8 @@
 
 takes: the protobuf message of a node; gives: TreeOp.
 
-Every attribute is known, so nothing that decides a prediction passes unread; refused are others,
-those of another type or length, and tensors outside of the file.
+ONNX defines the attributes, and all are read, so nothing that decides a prediction passes unread.
+Refused are others, those of another type or length, and tensors outside of the file.
 """
 
 from __future__ import annotations
@@ -16,50 +16,11 @@ import numpy as np
 from ...forest import Array
 from ..refusals import damaged, refuse_damaged, unsupported
 
-_TYPES = {1: "a float", 2: "an integer", 3: "a text", 4: "a tensor"}
-_TYPES |= {6: "floats", 7: "integers", 8: "texts"}
+OPERATORS = {"TreeEnsembleRegressor": 3, "TreeEnsembleClassifier": 3, "TreeEnsemble": 5}
+"""The operators, and the version of their definition that has all attributes."""
+_TYPES = ("", "a float", "an integer", "a text", "a tensor", "", "floats", "integers", "texts")
 _DTYPES = {1: "float32", 2: "uint8", 11: "float64"}
 _TENSOR_FIELDS = {"float32": "float_data", "uint8": "int32_data", "float64": "double_data"}
-
-
-def _name_types(types: dict[str, str]) -> dict[str, str]:
-    return {name: kind for kind, names in types.items() for name in names.split()}
-
-
-_NODES = "nodes_falsenodeids nodes_featureids nodes_missing_value_tracks_true nodes_truenodeids"
-_TABLE = {
-    "integers": f"{_NODES} nodes_nodeids nodes_treeids",
-    "texts": "nodes_modes",
-    "floats": "nodes_values nodes_hitrates base_values",
-    "a tensor": "nodes_values_as_tensor nodes_hitrates_as_tensor base_values_as_tensor",
-    "a text": "post_transform",
-}
-
-
-def _list_weights(prefix: str) -> dict[str, str]:
-    return {
-        "integers": f"{prefix}_ids {prefix}_nodeids {prefix}_treeids",
-        "floats": f"{prefix}_weights",
-        "a tensor": f"{prefix}_weights_as_tensor",
-    }
-
-
-ATTRIBUTES = {
-    "TreeEnsembleRegressor": _name_types(_TABLE)
-    | _name_types(_list_weights("target"))
-    | {"n_targets": "an integer", "aggregate_function": "a text"},
-    "TreeEnsembleClassifier": _name_types(_TABLE)
-    | _name_types(_list_weights("class"))
-    | {"classlabels_int64s": "integers", "classlabels_strings": "texts"},
-    "TreeEnsemble": _name_types(
-        {
-            "integers": f"{_NODES} nodes_trueleafs nodes_falseleafs leaf_targetids tree_roots",
-            "a tensor": "nodes_modes nodes_splits nodes_hitrates membership_values leaf_weights",
-            "an integer": "n_targets aggregate_function post_transform",
-        }
-    ),
-}
-"""The type of each attribute of each operator."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +42,17 @@ class TreeOp:
     attributes: dict[str, Any]
 
     @classmethod
-    def read(cls, node: Any, dtype: str, n_features: int | None) -> TreeOp:
-        """Check the attributes of a node."""
-        known, attributes = ATTRIBUTES[node.op_type], {}
+    def read(cls, node: Any, known: Any, dtype: str, n_features: int | None) -> TreeOp:
+        """Check the attributes of a node against those that the definition of ONNX knows."""
+        attributes: dict[str, Any] = {}
         for attribute in node.attribute:
-            expected = known.get(attribute.name)
-            if expected is None:
+            if attribute.name not in known:
                 what = f"unknown for {node.op_type}"
                 raise unsupported(f"{attribute.name}", what, "leave it out")
-            given = _TYPES.get(attribute.type, f"type {attribute.type}")
+            expected, given = known[attribute.name].type.value, attribute.type
             if given != expected:
-                raise damaged(attribute.name, f"expected {expected}, got {given}")
+                given = _TYPES[given] if given < len(_TYPES) and _TYPES[given] else f"type {given}"
+                raise damaged(attribute.name, f"expected {_TYPES[expected]}, got {given}")
             if attribute.name in attributes:
                 raise damaged(attribute.name, "given twice")
             attributes[attribute.name] = attribute

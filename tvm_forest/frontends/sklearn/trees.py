@@ -52,18 +52,10 @@ def load_trees(model: Any) -> Forest:
 
 def read_nodes(trees: list[Any]) -> tuple[Array, Nodes]:
     """Return the number of nodes of each `sklearn.tree._tree.Tree`, and arrays over all nodes."""
-    names = {
-        "left": "children_left",
-        "right": "children_right",
-        "feature": "feature",
-        "threshold": "threshold",
-        "default_left": "missing_go_to_left",
-    }
-    nodes = {
-        ours: np.concatenate([getattr(tree, name) for tree in trees])
-        for ours, name in names.items()
-    }
-    return np.array([tree.node_count for tree in trees]), nodes
+    theirs = "children_left children_right feature threshold missing_go_to_left".split()
+    columns = [np.concatenate([getattr(tree, name) for tree in trees]) for name in theirs]
+    ours = ("left", "right", "feature", "threshold", "default_left")
+    return np.array([tree.node_count for tree in trees]), dict(zip(ours, columns, strict=True))
 
 
 def load_isolation_forest(model: Any) -> Forest:

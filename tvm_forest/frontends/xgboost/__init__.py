@@ -27,14 +27,7 @@ from .objectives import OBJECTIVES, base_margin
 
 Labels = tuple[LabelRule, Array | None]
 
-_OBJECTS = (
-    "Booster",
-    "XGBClassifier",
-    "XGBRFClassifier",
-    "XGBRegressor",
-    "XGBRFRegressor",
-    "XGBRanker",
-)
+_OBJECTS = "Booster XGBClassifier XGBRFClassifier XGBRegressor XGBRFRegressor XGBRanker".split()
 SUPPORT = [
     *accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
     *accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
@@ -187,21 +180,18 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         categories,
         CategoryRule("right"),
         base_score=base_score,
-        n_features=header.n_features,
-        category_names=header.category_names,
         absent=math.nan,
         in_place=in_place and header.tree_weights is not None and header.version < (3, 3),
-        refuses=("category",) if header.category_names else (),
         comparison="<",
         row_dtype="float32",
         link=link,
         label_rule=labels[0],
         labels=labels[1],
         leaf_id_dtype="float32",
-        feature_names=header.feature_names,
         n_rounds=int(np.searchsorted(ends, n_trees)) + 1 if n_trees else 0,
         tree_round=np.searchsorted(ends, np.arange(n_trees), side="right").astype(np.int32),
         source=f"xgboost {header.objective}",
+        **header.columns,
     )
 
 

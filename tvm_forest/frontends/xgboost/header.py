@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -44,28 +44,24 @@ class Header:
         objective: name of the objective.
         base_score: float32, one number or one per output, as written.
         has_estimate: whether the base score is more than what stands there before training.
-        n_features: number of features.
         n_outputs: number of classes or targets, 1 for a model without them.
         tree_class: int64 (T,), the output of each tree; -1 if its leaves hold vectors.
         trees: the trees.
         round_ends: number of trees after each boosting round; None where the model does not tell.
-        feature_names: names of the columns, or None.
-        category_names: per feature, what a frame calls category 0, 1, 2, ...
         tree_weights: float32 (T,), what DART multiplies the leaves of each tree with, else None.
+        columns: what the model says about the columns of rows, as fields of a Forest.
     """
 
     version: Version
     objective: str
     base_score: Array
     has_estimate: bool
-    n_features: int
     n_outputs: int
     tree_class: Array
     trees: Trees
-    round_ends: tuple[int, ...] | None = None
-    feature_names: tuple[str, ...] | None = None
-    category_names: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
-    tree_weights: Array | None = None
+    round_ends: tuple[int, ...] | None
+    tree_weights: Array | None
+    columns: dict[str, Any]
 
     def __post_init__(self) -> None:
         classes = self.tree_class
@@ -134,14 +130,12 @@ def _read_document(root: Field, oldest: int) -> Header:
         objective=learner.member("objective").member("name").as_text(),
         base_score=param.member("base_score").as_numbers(),
         has_estimate=param.member("boost_from_average", 1).as_integer() == 0 or n_trees > 0,
-        n_features=n_features,
         n_outputs=n_outputs,
         tree_class=np.full_like(tree_class, -1) if trees.width > 1 else tree_class,
         trees=trees,
         round_ends=_read_round_ends(model, n_trees, 1 if trees.width > 1 else n_outputs),
-        feature_names=_read_feature_names(learner, n_features),
-        category_names=_read_category_names(model.member("cats", {}), n_features, version),
         tree_weights=_read_tree_weights(booster, model, version, n_trees),
+        columns=_read_columns(learner, model, n_features, version),
     )
 
 
@@ -199,29 +193,30 @@ def even_rounds(n_trees: int, size: int) -> tuple[int, ...]:
     return tuple(range(size, n_trees + 1, size))
 
 
-def _read_feature_names(learner: Field, n_features: int) -> tuple[str, ...] | None:
+def _read_columns(
+    learner: Field, model: Field, n_features: int, version: Version
+) -> dict[str, Any]:
+    """Return names of the features, and of the categories of each that has some, by their codes.
+
+    Features whose categories have no certain names are left out: before 3.4, XGBoost counted the
+    characters of pandas' names where it cut their bytes, but not those of the names of others.
+    """
     names = learner.member("feature_names", []).as_texts()
     if len(names) not in (0, n_features):
         raise damaged("feature_names", f"{len(names)} names for {n_features} features")
-    return tuple(names) or None
-
-
-def _read_category_names(
-    cats: Field, n_features: int, version: Version
-) -> dict[int, tuple[str | int, ...]]:
-    """Return the names of the categories of each feature that has some, in the order of codes.
-
-    Features whose names are not certain are left out: before 3.4, XGBoost counted the characters of
-    pandas' names where it cut their bytes, but not those of the names of others.
-    """
-    columns = cats.member("enc", []).value
-    if not isinstance(columns, list) or len(columns) not in (0, n_features):
+    cats = model.member("cats", {}).member("enc", []).value
+    if not isinstance(cats, list) or len(cats) not in (0, n_features):
         raise damaged("enc", f"expected the categories of {n_features} features")
-    names = (_read_names(Field(column, "enc"), version < (3, 4)) for column in columns)
-    return {feature: known for feature, known in enumerate(names) if known}
+    categories = [_read_categories(Field(column, "enc"), version < (3, 4)) for column in cats]
+    return {
+        "n_features": n_features,
+        "feature_names": tuple(names) or None,
+        "category_names": {feature: known for feature, known in enumerate(categories) if known},
+        "refuses": ("category",) if any(categories) else (),
+    }
 
 
-def _read_names(column: Field, ascii_only: bool) -> tuple[Any, ...]:
+def _read_categories(column: Field, ascii_only: bool) -> tuple[Any, ...]:
     values = column.member("values").as_integers()
     if "offsets" not in column.value:
         return tuple(values)

@@ -29,11 +29,7 @@ _KNOWN = UNUSED | set(
 _MAX_CATEGORIES = 1 << 24
 
 NumberKind = Literal["integers", "booleans", "floats"]
-_TYPES: dict[NumberKind, set[type]] = {
-    "integers": {int},
-    "booleans": {int, bool},
-    "floats": {float},
-}
+_TYPES: dict[str, set[type]] = {"integers": {int}, "booleans": {int, bool}, "floats": {float}}
 
 
 @dataclass(frozen=True)
