@@ -1,4 +1,4 @@
-"""Whether a layout holds a model, and whether it is worth while to walk there.
+"""Whether a layout holds a model, and whether walks through it pay.
 
 takes: Workload; gives: Fit, for the rules of the default schedules and for the spaces.
 """
@@ -60,7 +60,7 @@ class Fit(NamedTuple):
 
 
 def fit_any(work: Workload) -> Fit:
-    """Say that linked nodes hold every model."""
+    """Say that the layout of last resort holds every model."""
     return Fit(True, "it holds every model")
 
 
@@ -84,24 +84,27 @@ def fit_word_nodes(work: Workload) -> Fit:
 
 
 def fit_leaf_vectors(work: Workload) -> Fit:
-    """Say the same of forests of leaf vectors, which lie apart from the nodes."""
+    """Say the same of a forest of leaf vectors, which lie apart from the nodes."""
     if not work.forest.has_vectors:
         return Fit(False, "leaves hold one number")
     return fit_word_nodes(work)
 
 
 def fit_codes(work: Workload) -> Fit:
-    """Say whether ranks, columns and children fit a word, and coding a row costs less than it."""
+    """Say whether rank, column and child fit a word, and few columns are coded for each hop.
+
+    Nodes that compare ranks need rows that are coded before they are walked.
+    """
     return _fit_codes(work, MAX_COLUMNS_PER_HOP)
 
 
 def fit_codes_few_rows(work: Workload) -> Fit:
-    """Say the same of batches of few rows, by permutes or by ranks."""
+    """Say the same of batches of 8 rows, for which fewer columns pay."""
     return _fit_codes(work, MAX_COLUMNS_PER_HOP_FEW_ROWS)
 
 
 def fit_codes_one_row(work: Workload) -> Fit:
-    """Say the same of a single row, whose searches hide no waits of each other."""
+    """Say the same of a single row, for which the searches that code it must be short too."""
     fit, forest = fit_codes(work), work.forest
     steps = np.ceil(np.log2(forest.cuts_per_column + 1)).sum() / max(1, work.hops)
     if fit.fits and steps > MAX_STEPS_PER_HOP_ONE_ROW and not forest.derived:
