@@ -261,20 +261,20 @@ def test_candidates_that_come_near_are_timed_in_turns_with_the_fastest(
 
         return TimedCalls(call, ["a"], lambda: now[0])
 
-    assert time_beside_fastest(course(0.010), 64, math.inf).best == pytest.approx(0.010)
+    assert time_beside_fastest(course(0.010), 64, math.inf).seconds == pytest.approx(0.010)
     load[0] = 1.2  # the machine is disturbed from here on, which ratios do not show
-    assert time_beside_fastest(course(0.009), 64, 0.010).best == pytest.approx(0.009)
-    assert time_beside_fastest(course(0.012), 64, 0.009).best == pytest.approx(
+    assert time_beside_fastest(course(0.009), 64, 0.010).seconds == pytest.approx(0.009)
+    assert time_beside_fastest(course(0.012), 64, 0.009).seconds == pytest.approx(
         0.012 * 1.2
     )  # not near
-    assert time_beside_fastest(course(0.0093), 64, 0.009).best == pytest.approx(0.0093)
-    assert time_beside_fastest(course(0.0088), 64, 0.009).best == pytest.approx(
+    assert time_beside_fastest(course(0.0093), 64, 0.009).seconds == pytest.approx(0.0093)
+    assert time_beside_fastest(course(0.0088), 64, 0.009).seconds == pytest.approx(
         0.009
     )  # hardly a lead
-    assert time_beside_fastest(course(0.008), 1, math.inf).best == pytest.approx(
+    assert time_beside_fastest(course(0.008), 1, math.inf).seconds == pytest.approx(
         0.008 * 1.2
     )  # another batch
-    assert {batch: times.best for batch, (_, times) in fastest.items()} == pytest.approx(
+    assert {batch: times.seconds for batch, (_, times) in fastest.items()} == pytest.approx(
         {64: 0.009, 1: 0.0096}
     )
 

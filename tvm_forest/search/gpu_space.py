@@ -19,11 +19,11 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Forest
+from ..layouts import CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..target import Target
 from . import heuristic, silvanforge
-from .layout_fit import PACKED, RANKED
 from .silvanforge import GpuPoint, GpuProblem
 from .strategies import Measure
 from .workload import Workload
@@ -33,7 +33,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256),
     "tree_threads": (1, *silvanforge.TABLE_5["tree_threads"], 32),
     "shared": (False, True, "shuffle", "atomic"),
-    "layout": (*silvanforge.TABLE_5["layout"], PACKED, RANKED),
+    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED),
     "tree_blocks": (1, 4, 16),
 }
 """The values of each parameter: the paper's, and more."""

@@ -15,9 +15,9 @@ from ..forest import Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import by_batch, walked
 from ..target import Target
-from .cpu_rules import BLOCK_BATCHES, CPU_RULES, Choice, Rule
+from .cpu_rules import BLOCK_BATCHES, CPU_RULES, Rule
 from .gpu_rules import GPU_RULES
-from .layout_fit import PERMUTE_ABILITY
+from .layout_fit import PERMUTE_ABILITY, Fit
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedule", "default_schedules", "explain", "new_schedule"]
@@ -63,25 +63,22 @@ def explain(forest: Forest, target: Target) -> list[str]:
 
 def _explain_batch(work: Workload, smallest: int) -> Iterator[str]:
     batch = f"batches of {smallest} row{'s' * (smallest > 1)} and more"
-    for rule, answer in _ask_rules(work, smallest):
-        if isinstance(answer, Choice):
-            yield f"{batch}: {rule.name}: {answer.reason}"
-        else:
-            yield f"{batch}: not {rule.name}: {answer}"
+    for rule, (fits, reason) in _ask_rules(work, _rules_for(work)[smallest]):
+        yield f"{batch}: {'' if fits else 'not '}{rule.name}: {reason}"
 
 
 def _choose(work: Workload) -> dict[int, Schedule]:
     """Return what the rules choose, by the smallest batch."""
-    answers = {smallest: [*_ask_rules(work, smallest)][-1][1] for smallest in _rules_for(work)}
-    return {k: answer.schedule for k, answer in answers.items() if isinstance(answer, Choice)}
+    last = {k: [*_ask_rules(work, rules)][-1] for k, rules in _rules_for(work).items()}
+    return {k: rule.write(work) for k, (rule, fit) in last.items() if fit.fits}
 
 
-def _ask_rules(work: Workload, smallest: int) -> Iterator[tuple[Rule, Choice | str]]:
-    """Yield the rules for a batch with their answers, up to the first that chooses."""
-    for rule in _rules_for(work)[smallest]:
-        answer = rule.choose(work)
-        yield rule, answer
-        if isinstance(answer, Choice):
+def _ask_rules(work: Workload, rules: list[Rule]) -> Iterator[tuple[Rule, Fit]]:
+    """Yield rules with their answers, up to the first that fits."""
+    for rule in rules:
+        fit = rule.fit(work)
+        yield rule, fit
+        if fit.fits:
             return
 
 

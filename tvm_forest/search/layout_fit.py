@@ -1,21 +1,24 @@
-"""Whether a layout holds a model, and whether it is worth while to walk there.
+"""Whether a layout holds a model, and whether walks through it pay.
 
 takes: Workload; gives: Fit, for the rules of the default schedules and for the spaces.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..layouts.level_limits import excess, widest_level
+from ..layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ..layouts.representation import find
 from .workload import Workload
 
-COMPLETE, LINKED, PACKED, RANKED, REORDERED = "array", "sparse", "packed", "ranked", "reorg"
-PLANES, LEVELS = "bitsliced", "levels"
-TILED = frozenset((COMPLETE, LINKED))
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
+"""What a CPU must be able to do for lanes, and for permutes."""
+
+_word_nodes: Any = find(WORD_NODES)
+_coded: Any = find(CODED)
+_permuted: Any = find(PERMUTED)
 
 MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which the default schedules link nodes instead."""
@@ -41,9 +44,12 @@ PERMUTED_TREES = 4
 REGISTER_NODES = 64
 """Inner nodes of one level of a tree whose bytes fit a register of AVX-512."""
 
-MOST_CATEGORIES = 30_000
 WORD_BITS = 32
-"""Bits for a node that compares ranks, and for a packed node beside its threshold."""
+"""Bits for the fields of a node beside its threshold, the default side always counted."""
+
+MAX_TESTS, MAX_CATEGORIES = 60_000, 30_000
+"""Distinct tests, and categories of a feature, up to which codes and bit planes are tried: what the
+layouts hold is known for sure when they are packed."""
 
 
 class Fit(NamedTuple):
@@ -54,11 +60,11 @@ class Fit(NamedTuple):
 
 
 def fit_any(work: Workload) -> Fit:
-    """Say that linked nodes hold every model."""
+    """Say that the layout of last resort holds every model."""
     return Fit(True, "it holds every model")
 
 
-def fit_complete_trees(work: Workload) -> Fit:
+def fit_padded(work: Workload) -> Fit:
     """Say whether complete trees are not much larger than those that there are."""
     said = f"{work.slots_per_node:.3g} slots for each of {work.forest.n_nodes} nodes"
     if work.slots_per_node > MAX_SLOTS_PER_NODE:
@@ -66,43 +72,40 @@ def fit_complete_trees(work: Workload) -> Fit:
     return Fit(True, said)
 
 
-def fit_packed(work: Workload) -> Fit:
+def fit_word_nodes(work: Workload) -> Fit:
     """Say whether a number, feature and child fit a word of 8 bytes."""
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return Fit(False, f"rows are {forest.row_dtype}, a word holds float32")
-    feature = max(8, (forest.n_features - 1).bit_length()) + 1  # and the default side
-    link = _link_bits(work)
-    bits = feature + link
-    said = f"feature {feature} + child {link} = {bits} bits of {WORD_BITS} beside the threshold"
-    return Fit(bits <= WORD_BITS, said)
+    fields = _word_nodes.node_bits(forest)
+    feature, link = fields.feature + 1, fields.link  # one for the default side
+    said = f"feature {feature} + child {link} = {feature + link} bits of {WORD_BITS}"
+    return Fit(feature + link <= WORD_BITS, f"{said} beside the threshold")
 
 
-def _link_bits(work: Workload) -> int:
-    """Count the bits of a place in the largest tree, and of the flag of inner nodes."""
-    return (2 * int(np.diff(work.forest.tree_offset).max()) - 1).bit_length()
-
-
-def fit_packed_vectors(work: Workload) -> Fit:
-    """Say the same of forests of leaf vectors, which lie apart from the nodes."""
+def fit_leaf_vectors(work: Workload) -> Fit:
+    """Say the same of a forest of leaf vectors, which lie apart from the nodes."""
     if not work.forest.has_vectors:
         return Fit(False, "leaves hold one number")
-    return fit_packed(work)
+    return fit_word_nodes(work)
 
 
-def fit_ranked(work: Workload) -> Fit:
-    """Say whether ranks, columns and children fit a word, and coding a row costs less than it."""
-    return _fit_ranked(work, MAX_COLUMNS_PER_HOP)
+def fit_codes(work: Workload) -> Fit:
+    """Say whether rank, column and child fit a word, and few columns are coded for each hop.
+
+    Nodes that compare ranks need rows that are coded before they are walked.
+    """
+    return _fit_codes(work, MAX_COLUMNS_PER_HOP)
 
 
-def fit_ranked_few_rows(work: Workload) -> Fit:
-    """Say the same of batches of few rows, by permutes or by ranks."""
-    return _fit_ranked(work, MAX_COLUMNS_PER_HOP_FEW_ROWS)
+def fit_codes_few_rows(work: Workload) -> Fit:
+    """Say the same of batches of 8 rows, for which fewer columns pay."""
+    return _fit_codes(work, MAX_COLUMNS_PER_HOP_FEW_ROWS)
 
 
-def fit_ranked_one_row(work: Workload) -> Fit:
-    """Say the same of a single row, whose searches hide no waits of each other."""
-    fit, forest = fit_ranked(work), work.forest
+def fit_codes_one_row(work: Workload) -> Fit:
+    """Say the same of a single row, for which the searches that code it must be short too."""
+    fit, forest = fit_codes(work), work.forest
     steps = np.ceil(np.log2(forest.cuts_per_column + 1)).sum() / max(1, work.hops)
     if fit.fits and steps > MAX_STEPS_PER_HOP_ONE_ROW and not forest.derived:
         said = f"{steps:.2g} steps of searches for each hop, {MAX_STEPS_PER_HOP_ONE_ROW} pay"
@@ -110,21 +113,19 @@ def fit_ranked_one_row(work: Workload) -> Fit:
     return fit
 
 
-def _fit_ranked(work: Workload, max_columns_per_hop: float) -> Fit:
-    counts, hops = work.forest.cuts_per_column, work.hops
-    thresholds = int(counts.max(initial=0))
-    rank, place = 8 if thresholds <= 255 else 16, max(0, work.columns - 1).bit_length()
-    link = _link_bits(work)
-    needed, word = rank + place + link, 2 * WORD_BITS if work.forest.derived else WORD_BITS
+def _fit_codes(work: Workload, max_columns_per_hop: float) -> Fit:
+    hops, thresholds = work.hops, int(work.forest.cuts_per_column.max(initial=0))
+    rank, column, link, word = _coded.node_bits(work.forest)
+    needed = rank + column + link
     said = (
         f"{work.columns} columns, at most {thresholds} thresholds in one: rank {rank} + column "
-        f"{place} + child {link} = {needed} bits of {word}"
+        f"{column} + child {link} = {needed} bits of {word}"
     )
-    if thresholds > 65535 or needed > word:
+    if thresholds > np.iinfo(np.uint16).max or needed > word:
         return Fit(False, said)
     if work.forest.derived:
         said += f"; features are asked for up to {work.most_categories} categories"
-        return Fit(work.most_categories <= MOST_CATEGORIES, said)
+        return Fit(work.most_categories <= MAX_CATEGORIES, said)
     said += f"; {work.columns / max(1, hops):.2g} columns to code for each of {hops} hops"
     if work.columns > max_columns_per_hop * hops:
         return Fit(False, f"{said}, {max_columns_per_hop} pay")
@@ -139,7 +140,7 @@ def refuse_permutes(work: Workload) -> str | None:
         return "linear leaves read the rows themselves"
     if work.forest.has_vectors:
         return "leaves hold vectors, a byte for each is looked up"
-    return excess(work.forest)
+    return work.unfit(PERMUTED)
 
 
 def fit_permutes(work: Workload) -> Fit:
@@ -154,16 +155,17 @@ def fit_permutes(work: Workload) -> Fit:
     if work.columns > min(MAX_PERMUTED_COLUMNS, MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops):
         pay = f"{MAX_PERMUTED_COLUMNS} and {MAX_COLUMNS_PER_HOP_FEW_ROWS} for each hop pay"
         return Fit(False, f"{said}, {pay}")
-    return Fit(True, f"{said}, at most {widest_level(forest)} inner nodes on a level of a tree")
+    return Fit(
+        True, f"{said}, at most {_permuted.widest_level(forest)} inner nodes on a level of a tree"
+    )
 
 
 def fit_permutes_few_rows(work: Workload) -> Fit:
     """Say the same of batches of 8 rows, for which each level of a tree must fit a register."""
-    widest = widest_level(work.forest)
+    widest = _permuted.widest_level(work.forest)
     if widest > REGISTER_NODES:
-        return Fit(
-            False, f"{widest} inner nodes on a level of a tree, {REGISTER_NODES} fit a register"
-        )
+        said = f"{widest} inner nodes on a level of a tree"
+        return Fit(False, f"{said}, {REGISTER_NODES} fit a register")
     return fit_permutes(work)
 
 
@@ -171,32 +173,23 @@ def refuse_planes(work: Workload) -> str | None:
     """Say why bit planes cannot hold a model, or hold it badly."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
-    most = (
-        (work.tests, "distinct tests", 60_000),
-        (int(work.forest.cuts_per_column.max(initial=0)), "thresholds of a feature", (1 << 16) - 1),
-        (int(np.bincount(work.forest.node_tree).max()), "nodes of a tree", 1 << 16),
-        (work.forest.n_trees, "trees", 1 << 17),
-        (work.most_categories, "categories of a feature", MOST_CATEGORIES),
-    )
-    over = next((x for x in most if x[0] > x[2]), None)
-    return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+    if work.tests > MAX_TESTS:
+        return f"{work.tests} distinct tests, {MAX_TESTS} fit"
+    if work.most_categories > MAX_CATEGORIES:
+        return f"{work.most_categories} categories of a feature, {MAX_CATEGORIES} fit"
+    return work.unfit(BIT_PLANES)
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
     """Return the layouts without tiles that a search tries: those that hold the model well."""
-    complete = work.slots_per_node <= MAX_TRIED_SLOTS_PER_NODE
-    fits = {
-        RANKED: fit_ranked(work).fits,
-        PLANES: refuse_planes(work) is None,
-        COMPLETE: complete,
-        REORDERED: complete,
-        PACKED: fit_packed(work).fits,
-        LINKED: True,
-        LEVELS: refuse_permutes(work) is None,
+    coded = {CODED: fit_codes(work).fits, BIT_PLANES: refuse_planes(work) is None}
+    padded = work.slots_per_node <= MAX_TRIED_SLOTS_PER_NODE
+    others = {
+        PADDED: padded,
+        TRANSPOSED: padded,
+        WORD_NODES: fit_word_nodes(work).fits,
+        PERMUTED: refuse_permutes(work) is None,
+        ANY_FOREST: True,
     }
-    reads_codes = (RANKED, PLANES)  # these know memberships in sets of categories
-    return frozenset(
-        name
-        for name, fit in fits.items()
-        if fit and (name in reads_codes or not work.forest.derived)
-    )
+    fits = coded if work.forest.derived else coded | others  # memberships are known to codes
+    return frozenset(name for name, fit in fits.items() if fit)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ..forest import Array
-from .layout_fit import PLANES
+from ..layouts import BIT_PLANES
 from .space import Point
 from .walk_costs import ns_per_row_by_planes
 from .workload import Workload
@@ -50,7 +50,7 @@ def words_of(point: Point, work: Workload, batch: int) -> dict[str, float]:
     counts = _scaled_counts(work, batch)
     scaled = (kind, point.order, point.hops)
     found |= {f"{name} * {word}": x for word in scaled for name, x in counts.items()}
-    if point.layout == PLANES:
+    if point.layout == BIT_PLANES:
         ns = ns_per_row_by_planes(work, point.block, batch)
         found["by bits"] = math.log(ns / max(1, work.hops))
     return found

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import InputError, ScheduleError
 from ..forest import Forest
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..target import Target, cpu_name
 
 FORMAT = 2

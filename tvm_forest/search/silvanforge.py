@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from ..schedule_prims.memory import COPIED
-from .layout_fit import COMPLETE, LINKED, REORDERED
+from ..layouts import ANY_FOREST, COPIED, PADDED, TRANSPOSED
 from .strategies import select_fastest
 
 
@@ -42,7 +41,7 @@ TABLE_5: dict[str, tuple[Any, ...]] = {
     "unroll": BOTH,
     "factor": (1, 2, 4),
     "shared": BOTH,
-    "layout": (COMPLETE, LINKED, REORDERED),
+    "layout": (PADDED, ANY_FOREST, TRANSPOSED),
 }
 """The values of each parameter."""
 
@@ -86,25 +85,20 @@ def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
     rows, threads = point.rows_tb, point.rows_tb // point.rows_thread * point.tree_threads
     shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
-    uneven = point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds)
-    checks = {
-        f"{rows} rows of a block are not dealt out {point.rows_thread} to a thread": (
-            rows % point.rows_thread != 0
-        ),
-        f"{threads} threads of a block, allowed are {MIN_BLOCK_THREADS} to {MAX_BLOCK_THREADS}": (
-            not MIN_BLOCK_THREADS <= threads <= MAX_BLOCK_THREADS
-        ),
-        f"{point.tree_threads} threads share {trees} trees": uneven,
-        f"{shared} bytes of shared memory, must be below {SHARED_BYTES}": shared >= SHARED_BYTES,
-        "trees are cached one after the other, and walks of several are interleaved": (
-            point.cache_trees and point.factor > 1
-        ),
-        f"trees of layout {point.layout!r} cannot be cached": (
-            point.cache_trees and point.layout not in COPIED
-        ),
-        f"{blocks} blocks, a grid holds {MAX_GRID_BLOCKS}": blocks > MAX_GRID_BLOCKS,
-    }
-    return next((reason for reason, fires in checks.items() if fires), None)
+    if rows % point.rows_thread:
+        return f"{rows} rows of a block are not dealt out {point.rows_thread} to a thread"
+    if not MIN_BLOCK_THREADS <= threads <= MAX_BLOCK_THREADS:
+        allowed = f"{MIN_BLOCK_THREADS} to {MAX_BLOCK_THREADS}"
+        return f"{threads} threads of a block, allowed are {allowed}"
+    if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
+        return f"{point.tree_threads} threads share {trees} trees"
+    if shared >= SHARED_BYTES:
+        return f"{shared} bytes of shared memory, must be below {SHARED_BYTES}"
+    if point.cache_trees and point.factor > 1:
+        return "trees are cached one after the other, and walks of several are interleaved"
+    if point.cache_trees and point.layout not in COPIED:
+        return f"trees of layout {point.layout!r} cannot be cached"
+    return f"{blocks} blocks, a grid holds {MAX_GRID_BLOCKS}" if blocks > MAX_GRID_BLOCKS else None
 
 
 def count_shared_bytes(point: GpuPoint, problem: GpuProblem) -> int:

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 
 from ..errors import ScheduleError
 from ..forest import Forest
+from ..layouts import SIMDIZED, TILED, TRANSPOSED, WORD_NODES
 from ..schedule import DIRECTIVES, Schedule
 from ..schedule_prims.batches import schedule_of
-from ..schedule_prims.memory import WALKED
 from ..schedule_prims.walks import LANES
 from ..target import Target
 from . import cpu_rules, heuristic
-from .layout_fit import PACKED, REORDERED, TILED, fitting_layouts
+from .layout_fit import fitting_layouts
 from .workload import Workload
 
 Options = dict[Any, Schedule]
 """What a parameter may be, and what becomes of the schedule."""
 
-ONE_ROW_ONLY = {"tile": (2,), "layout": (REORDERED,)}
+ONE_ROW_ONLY = {"tile": (2,), "layout": (TRANSPOSED,)}
 """What is tried for single rows only."""
 
 MAX_STRAIGHT_HOPS = 16
@@ -148,7 +148,7 @@ class Space:
 
     def vector_blocks(self, layout: str) -> list[int]:
         """Return the blocks of a layout of vectors that a batch fills, and the default's."""
-        sizes = LANES[WALKED[layout]]
+        sizes = LANES[SIMDIZED[layout]]
         return [x for x in sizes if x <= self.batch or x == self.default_block(layout)]
 
     def tries(self, name: str, value: Any) -> bool:
@@ -190,15 +190,15 @@ def _decide_layout(space: Space, sch: Schedule) -> Options:
     declared = {x["name"]: new for x, new in apply_choices(sch, "represent_as")}
     known, fit = {sch.representation: sch} | declared, fitting_layouts(space.workload)
     if sch.rewrites:
-        return {name: new for name, new in known.items() if name in fit & TILED}
-    known |= {name: sch.represent_as(name) for name in WALKED if space.vector_blocks(name)}
+        return {name: new for name, new in known.items() if name in fit and name in TILED}
+    known |= {name: sch.represent_as(name) for name in SIMDIZED if space.vector_blocks(name)}
     fit |= {space.default.representation}
     return {name: new for name, new in known.items() if name in fit and space.tries("layout", name)}
 
 
 def _decide_block(space: Space, sch: Schedule) -> Options:
     layout = sch.representation
-    if layout in WALKED:
+    if layout in SIMDIZED:
         sizes, found = space.vector_blocks(layout), Options()
     else:
         least = 1 if space.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
@@ -218,7 +218,7 @@ def _decide_order(space: Space, sch: Schedule) -> Options:
 
 def _decide_walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
-    if sch.representation in WALKED:
+    if sch.representation in SIMDIZED:
         return {x["how"]: new for x, new in apply_choices(sch, "simdize", index=leaf.name)}
     order = "trees" if leaf.kind == "tree" else "rows"
     declared = [x["factor"] for x, _ in apply_choices(sch, "interleave", index=leaf.name)]
@@ -231,7 +231,7 @@ def _decide_walks(space: Space, sch: Schedule) -> Options:
 
 def _decide_hops(space: Space, sch: Schedule) -> Options:
     found: Options = {"loop": sch}
-    if sch.representation in WALKED:
+    if sch.representation in SIMDIZED:
         return found
     leaf, work = sch.leaves()[0].name, space.workload
     if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
@@ -242,7 +242,7 @@ def _decide_hops(space: Space, sch: Schedule) -> Options:
 def _decide_cache(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
     found: Options = {"": sch}
-    fetched = {PACKED, space.default.representation} - set(WALKED)
+    fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
     large = not space.workload.has_small_trees
     if large and sch.representation in fetched and "b0" in sch.names():
         choices = apply_choices(sch, "cache", index="tree", how="stream")

@@ -6,10 +6,8 @@ takes: Forest, Target, sizes of batches; gives: spaces; by name, what searches t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
 
 from ..forest import Forest
-from ..schedule import Schedule
 from ..target import Target
 from .gpu_space import GpuSpace, search_by_algorithm_1
 from .space import Space
@@ -21,27 +19,13 @@ GPU_STRATEGIES: dict[str, Strategy] = {
 }
 
 
-class AnySpace(Protocol):
-    """What strategies that know nothing of parameters ask of a space."""
-
-    @property
-    def default(self) -> Schedule:
-        """The schedule that is used without a search."""
-
-    def points(self) -> Iterable[Any]:
-        """Return every point, in a fixed order."""
-
-    def schedule(self, point: Any) -> Schedule:
-        """Return the schedule of a point."""
-
-
 def spaces_of(
     forest: Forest,
     target: Target,
     batches: Iterable[int],
     n_jobs: int | None = None,
     exact: bool = True,
-) -> Mapping[int, AnySpace]:
+) -> Mapping[int, Space | GpuSpace]:
     """Return what may be chosen for a model, for each size of batch.
 
     Args:

@@ -15,7 +15,10 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import plain
-from ..layouts.selection_limits import is_listed, leaves_of_trees
+from ..layouts.complete_trees import count_leaves
+from ..layouts.representation import find
+from ..layouts.row_codes.ranks import code_dtype
+from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .step_times import StepTimes, step_times_of
@@ -61,6 +64,16 @@ class Workload:
     def step_times(self) -> StepTimes:
         """What steps take on the machine."""
         return step_times_of(self.target.vendor)
+
+    @cached_property
+    def _reasons(self) -> dict[str, str | None]:
+        return {}
+
+    def unfit(self, layout: str) -> str | None:
+        """Say why a layout cannot hold the forest; None if it can."""
+        if layout not in self._reasons:
+            self._reasons[layout] = find(layout).unfit(self.forest)
+        return self._reasons[layout]
 
     def has(self, ability: str) -> bool:
         """Whether the CPU, as far as known, has an ability such as "avx512f"."""
@@ -125,20 +138,15 @@ class Workload:
         """Columns of a coded row."""
         return len(self.forest.cuts_per_column)
 
-    @cached_property
+    @property
     def code_bytes(self) -> int:
         """Bytes of the codes of a row."""
-        return self.columns * (1 if self.forest.cuts_per_column.max(initial=0) <= 255 else 2)
+        return self.columns * np.dtype(code_dtype(self.forest)).itemsize
 
     @property
     def membership_columns(self) -> int:
         """Columns of memberships in sets of categories."""
         return sum(question.sets for question in self.forest.questions)
-
-    @property
-    def named_categories(self) -> int:
-        """Categories that name these sets, each as often as sets name it."""
-        return sum(question.named for question in self.forest.questions)
 
     @property
     def most_categories(self) -> int:
@@ -154,7 +162,7 @@ class Workload:
 
     @cached_property
     def _leaves(self) -> Array:
-        return leaves_of_trees(self.forest)
+        return count_leaves(self.forest)
 
     @cached_property
     def _is_listed(self) -> Array:

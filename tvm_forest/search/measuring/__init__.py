@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Trials:
         batch: rows of a call.
         ask: measures in a child.
         end: when time is up, on the clock.
-        left: trials that are left; None for any number.
+        left: trials that are left; infinity for any number.
         limit_s: seconds for one candidate.
         clock: seconds from any moment on.
         show: is told of every new record.
@@ -96,7 +96,7 @@ class Trials:
     batch: int
     ask: Ask
     end: float = math.inf
-    left: int | None = None
+    left: float = math.inf
     limit_s: float = 30.0
     clock: Callable[[], float] = time.monotonic
     show: Callable[[TrialRecord], None] = lambda record: None
@@ -120,14 +120,12 @@ class Trials:
         limit = min(self.limit_s, time_left)
         found = self.ask(schedule.to_json(), self.batch, fastest, seconds=limit)
         spent = round(self.clock() - begin, 3)
-        record = TrialRecord(self.journal.context, self.batch, schedule, spent=spent)
-        if isinstance(found, Failure):
-            if found.timed_out and limit < self.limit_s:
-                raise StopSearch  # cut short: it may be a good one
-            record = replace(record, problem=found.reason)
-        else:
-            record = replace(record, seconds=found.best, median=found.median, rounds=found.rounds)
-        self.left = None if self.left is None else self.left - 1
+        failed = isinstance(found, Failure)
+        if failed and found.timed_out and limit < self.limit_s:
+            raise StopSearch  # cut short: it may be a good one
+        result = {"problem": found.reason} if failed else found._asdict()
+        record = TrialRecord(self.journal.context, self.batch, schedule, spent=spent, **result)
+        self.left -= 1
         self.journal.add(record)
         self.show(record)
         return record
@@ -160,7 +158,7 @@ def tune(
         setup, name = make_setup(forest, target, max(batches), rows, seed, n_jobs)
         child.prepare(measure.prepare, setup)
         space_of = spaces.spaces_of(forest, target, batches, n_jobs, exact)
-        left, finished = budget_s, True
+        left, most, finished = budget_s, math.inf if trials is None else trials, True
         ran_on = gpu.identify_in(child, target) or (machine.cpu if machine else cpu_name())
         name += "" if exact else ", in any order"
         context = describe_context(forest, target, n_jobs, name, ran_on)
@@ -171,7 +169,7 @@ def tune(
                 child.ready()
             for place, (batch, space) in enumerate(space_of.items()):
                 begin, share = time.monotonic(), left / (len(batches) - place)
-                run = Trials(journal, batch, ask, begin + share, trials, limit_s, show=bar.show)
+                run = Trials(journal, batch, ask, begin + share, most, limit_s, show=bar.show)
                 try:
                     search(space, run, random.Random(seed))
                 except StopSearch:

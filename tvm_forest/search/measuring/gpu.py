@@ -24,7 +24,7 @@ OPEN_SECONDS = 60.0
 
 
 def identify_in(child: Child, target: Target) -> str:
-    """Return what times depend on beside the target, see `identify`; "" for "simt".
+    """Return what times depend on beside the target, see `identify_gpu`; "" for "simt".
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.

@@ -69,7 +69,7 @@ class TrialSetup(NamedTuple):
 class CallTimes(NamedTuple):
     """Seconds of a call: of the best round and the median round; and the number of rounds."""
 
-    best: float
+    seconds: float
     median: float
     rounds: int
 
@@ -180,18 +180,18 @@ def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes
     """
     found = time_in_rounds(calls, best)
     other, known = _fastest.get(batch, (calls, found))
-    if other is not calls and found.best < NEAR_RATIO * known.best:
+    if other is not calls and found.seconds < NEAR_RATIO * known.seconds:
         ratio = _median_ratio(calls, found, other, known)
         ratio = max(1.0, ratio) if ratio > 1 - LEAST_LEAD else ratio
-        found = found._replace(best=known.best * ratio)
-    if other is calls or found.best < known.best:
+        found = found._replace(seconds=known.seconds * ratio)
+    if other is calls or found.seconds < known.seconds:
         _fastest[batch] = calls, found
     return found
 
 
 def _median_ratio(ours: TimedCalls, found: CallTimes, other: TimedCalls, known: CallTimes) -> float:
     """Time two candidates in turns, and return the median of the ratios of their rounds."""
-    counts = [max(1, round(ROUND_SECONDS / times.best)) for times in (found, known)]
+    counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (found, known)]
     ratios, begin = list[float](), ours.clock()
     while len(ratios) < MAX_PAIRS:
         if len(ratios) >= LEAST_PAIRS and ours.clock() - begin >= MAX_SECONDS:
