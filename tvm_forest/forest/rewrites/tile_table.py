@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import children
+from ..edges import children, invert
 from .ordering import level_order
 from .tile_rules import tile_roots
 
@@ -66,9 +66,8 @@ def tile_table(forest: Forest) -> TileTable:
     key = inside.reshape(n_tiles, 2 * size) @ (1 << np.arange(2 * size))
     _, first, shape = np.unique(key, return_index=True, return_inverse=True)
     by_use = np.argsort(first)
-    rank = np.argsort(by_use)
     step = _steps(inside[first[by_use]])
-    shape = rank[shape]
+    shape = invert(by_use)[shape]
     below = np.full((n_tiles, 2 * size + 1), -1)
     flat = (n_tiles, 2 * size)
     np.put_along_axis(below, step[shape].reshape(flat), sides.reshape(flat), axis=1)
