@@ -5,6 +5,7 @@ takes: shapes, dtypes, values; gives: nothing, or InputError.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from ..errors import InputError
 from ..forest import Array, Forest
 
 NUMBERS = "fiub"
+"""Kinds of dtypes that hold numbers or bools."""
+
+UNWANTED: dict[str, Callable[[Array], Array]] = {"nan": np.isnan, "inf": np.isinf}
+"""Numbers that a model may refuse, by their name in `Forest.refuses`."""
+
 _REMEDIES = {
     "nan": "fill in or drop rows with missing values first",
     "inf": "clip the values to the range of {dtype} first",
@@ -62,9 +68,9 @@ def check_values(array: Array, forest: Forest) -> None:
     """
     if np.isfinite(array).all():
         return
-    for word, find in (("nan", np.isnan), ("inf", np.isinf)):
-        found = find(array) if word in forest.refuses else np.zeros(0, bool)
-        if found.any():
+    for word, find in UNWANTED.items():
+        found = find(array)
+        if word in forest.refuses and found.any():
             row, column = np.unravel_index(np.argmax(found), found.shape)
             remedy = _REMEDIES[word].format(dtype=array.dtype)
             raise refusal(
