@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .trees import Trees
 
 
-def inner_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
+def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
     """Return the inner nodes of depth 0, 1, and so on, each with its left and its right child.
 
     A level holds the nodes of all trees, tree by tree, and those of a tree from left to right.
     """
-    left, right = children(forest)
+    left, right = find_children(forest)
     levels, node = list[tuple[Array, Array, Array]](), forest.tree_offset[:-1]
     while (node := node[~forest.is_leaf[node]]).size:
         levels.append((node, left[node], right[node]))
@@ -28,18 +28,18 @@ def inner_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
     return levels
 
 
-def children(forest: Trees) -> tuple[Array, Array]:
+def find_children(forest: Trees) -> tuple[Array, Array]:
     """Return the left and right children, int64 (N,), numbered through the forest; -1 at leaves."""
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, LEAF, base + forest.left)
     return left, np.where(forest.is_leaf, LEAF, base + forest.right)
 
 
-def parents(forest: Trees) -> Array:
+def find_parents(forest: Trees) -> Array:
     """Return the parents, int64 (N,), numbered through the forest; -1 at roots."""
     parent = np.full(forest.n_nodes, -1)
     inner = np.flatnonzero(~forest.is_leaf)
-    for child in children(forest):
+    for child in find_children(forest):
         parent[child[inner]] = inner
     return parent
 

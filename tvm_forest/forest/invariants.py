@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .linear_leaves import linear_problem
+from .linear_leaves import find_linear_problem
 from .metadata import Unit
 from .rules import Array
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def find_problem(forest: Forest) -> str | None:
     """Return the first broken invariant as a sentence, or None."""
-    problems = (_shape_problem, _rule_problem, _node_problem, linear_problem)
+    problems = (_shape_problem, _rule_problem, _node_problem, find_linear_problem)
     return next(filter(None, (find(forest) for find in problems)), None)
 
 

@@ -32,7 +32,7 @@ def linear_fields(forest: Forest) -> tuple[Array, ...]:
     return tuple(fields)
 
 
-def linear_values(forest: Forest, rows: Array, ends: Array) -> Array:
+def evaluate_leaves(forest: Forest, rows: Array, ends: Array) -> Array:
     """Return the values that linear leaves give rows.
 
     Args:
@@ -56,7 +56,7 @@ def linear_values(forest: Forest, rows: Array, ends: Array) -> Array:
     return np.where(missing, forest.leaf_value[ends, 0], total)[:, :, None]
 
 
-def linear_problem(forest: Forest) -> str | None:
+def find_linear_problem(forest: Forest) -> str | None:
     """Return what is wrong with the fields of linear leaves as a sentence, or None."""
     given = {name: getattr(forest, name) for name in FIELDS}
     unset = [name for name, array in given.items() if array is None]

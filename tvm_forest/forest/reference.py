@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .linear_leaves import linear_values
+from .linear_leaves import evaluate_leaves
 from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
     ends = walk_trees(forest, rows)
     if output == "apply":
         return forest.node_id[ends].astype(forest.leaf_id_dtype)
-    leaves = linear_values(forest, rows, ends) if forest.is_linear else forest.leaf_value[ends]
+    leaves = evaluate_leaves(forest, rows, ends) if forest.is_linear else forest.leaf_value[ends]
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
     margin = aggregate_leaves(forest, leaves)

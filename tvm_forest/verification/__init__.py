@@ -5,6 +5,6 @@ takes: model, Forest, Predictor, rows; gives: Report.
 
 from .compare import verify
 from .distances import ulps
-from .report import Comparison, Report
+from .report import Agreement, Report
 
-__all__ = ["Comparison", "Report", "ulps", "verify"]
+__all__ = ["Agreement", "Report", "ulps", "verify"]

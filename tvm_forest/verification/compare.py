@@ -18,7 +18,7 @@ from ..inputs import to_rows
 from ..inputs.checks import UNWANTED
 from ..probe_rows import hard_rows, typical_rows
 from .distances import row_ulps, ulps
-from .report import Comparison, Report
+from .report import Agreement, Report
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
@@ -107,7 +107,7 @@ def _ask_reference(forest: Forest, rows: Array) -> Answers:
     return Answers(_REFERENCE, np.ones(len(rows), bool), margin, value, labels, leaves)
 
 
-def _compare(ours: _Compiled, theirs: Answers) -> Comparison:
+def _compare(ours: _Compiled, theirs: Answers) -> Agreement:
     """Compare a compiled model with the answers of another."""
     compared, bound = theirs.asked, LINK_ULPS[ours.forest.link]
     if theirs.library == _REFERENCE:
@@ -125,7 +125,7 @@ def _compare(ours: _Compiled, theirs: Answers) -> Comparison:
         faults.append(np.greater(value, bound))
     wrong = np.any(faults, axis=0)
     first = int(np.flatnonzero(compared)[np.argmax(wrong)]) if wrong.any() else None
-    return Comparison(
+    return Agreement(
         against=theirs.library,
         n_rows=len(wrong),
         rows_equal=None if margin is None else int(np.count_nonzero(margin == 0)),

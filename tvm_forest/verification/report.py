@@ -1,6 +1,6 @@
 """What `verify` finds, and how it says so.
 
-takes: counts of equal rows, largest distances; gives: Comparison, Report, and their text.
+takes: counts of equal rows, largest distances; gives: Agreement, Report, and their text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Agreement:
     """How far a compiled model agrees with another that should predict the same.
 
     Attributes:
@@ -76,8 +76,8 @@ class Report:
     model: str
     rows: dict[str, int]
     refused: int
-    reference: Comparison
-    library: Comparison | str
+    reference: Agreement
+    library: Agreement | str
 
     @property
     def ok(self) -> bool:

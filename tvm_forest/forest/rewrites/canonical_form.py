@@ -25,11 +25,11 @@ def plain(forest: Forest) -> Forest:
     Args:
         forest: any; one in canonical form is returned as it is.
     """
-    forest = arrange_by_round(derive_columns(forest))
+    forest = arrange_by_round(add_membership_columns(forest))
     return narrow_thresholds(forest) if forest.has_vectors else forest
 
 
-def derive_columns(forest: Forest) -> Forest:
+def add_membership_columns(forest: Forest) -> Forest:
     """Turn tests for sets of categories into comparisons with membership columns."""
     if not forest.categories:
         return forest

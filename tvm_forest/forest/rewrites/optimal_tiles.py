@@ -19,20 +19,20 @@ from __future__ import annotations
 import numpy as np
 
 from .. import Array, Forest
-from ..edges import inner_levels
+from ..edges import list_levels
 
 NEVER = 1 << 60
 """Cost of what cannot be; the sum of two is still an int64."""
 
 
-def optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
+def choose_optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
     """Return int64 (N,), the root of each node's tile among all nodes; a leaf is its own.
 
     Args:
         size: most nodes of a tile.
         rows: int64 (N,), rows that come through each node.
     """
-    levels = inner_levels(forest)
+    levels = list_levels(forest)
     below = np.zeros(forest.n_nodes, np.int64)  # inner nodes at and below, up to size
     to_left = np.zeros((forest.n_nodes, size + 1), np.int8)
     cost = np.full((forest.n_nodes, size + 1), NEVER)

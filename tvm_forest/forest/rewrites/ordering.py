@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import inner_levels, invert
+from ..edges import invert, list_levels
 from ..hits import need_hits, peel_depths
 from ..model import ROLES
 from .rebuild import take_nodes
@@ -137,7 +137,7 @@ def level_order(forest: Forest) -> tuple[Array, Array]:
     """
     place = forest.tree_offset[forest.node_tree]
     numbered = np.ones(forest.n_trees, np.int64)  # nodes of each tree that have their number
-    for node, left, right in inner_levels(forest):
+    for node, left, right in list_levels(forest):
         tree = forest.node_tree[node]
         pair = np.arange(len(node)) - np.searchsorted(tree, tree)
         place[left] += numbered[tree] + 2 * pair
@@ -155,7 +155,7 @@ def depth_first(forest: Forest) -> tuple[Array, Array]:
     Returns:
         (order, place), see `level_order`.
     """
-    levels = inner_levels(forest)
+    levels = list_levels(forest)
     pairs = np.zeros(forest.n_nodes, np.int64)  # of siblings below a node
     for node, left, right in reversed(levels):
         pairs[node] = 1 + pairs[left] + pairs[right]

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...errors import BuildError, ScheduleError
 from .. import LEAF, Array, Forest
-from ..edges import children, invert
+from ..edges import find_children, invert
 from .rebuild import take_nodes
-from .tile_rules import check_tiling, tile_roots
+from .tile_rules import check_tiling, find_tile_roots
 
 MAX_NODES = 1 << 25
 """Nodes of the largest padded forest: padding one leaf by d hops makes (size + 1)**d of it."""
@@ -99,8 +99,8 @@ class _Growth:
     def __init__(self, start: Forest) -> None:
         self.start = start
         self.source = np.arange(start.n_nodes)
-        self.left, self.right = children(start)
-        self.tile = tile_roots(start).copy()
+        self.left, self.right = find_children(start)
+        self.tile = find_tile_roots(start).copy()
         self.hits = np.zeros(start.n_nodes, np.int64)
         if start.hits is not None:
             self.hits += start.hits

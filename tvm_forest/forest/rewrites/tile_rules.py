@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import parents
+from ..edges import find_parents
 
 
 def check_tiling(forest: Forest) -> None:
@@ -35,11 +35,11 @@ def check_tiling(forest: Forest) -> None:
     open_end = top & (parent >= 0) & ~forest.is_leaf & (size[parent] < forest.tile_size)
     small = f"tile {{tile}} begins below a tile of {{size}} nodes, fewer than {forest.tile_size}"
     _refuse(forest, open_end, "5 (maximal)", small, size[parent])
-    apart = top & (tile_roots(forest) != np.arange(forest.n_nodes))
+    apart = top & (find_tile_roots(forest) != np.arange(forest.n_nodes))
     _refuse(forest, apart, "6 (connected)", "no path inside tile {tile} leads to the rest of it")
 
 
-def tile_roots(forest: Forest) -> Array:
+def find_tile_roots(forest: Forest) -> Array:
     """Return int64 (N,), the root of each node's tile, numbered through the whole forest."""
     if forest.tile is None:
         return np.arange(forest.n_nodes)
@@ -57,7 +57,7 @@ def _tile_tops(forest: Forest, tile: Array) -> tuple[Array, Array, Array]:
         each node, -1 at roots; bool, whether the parent is in another tile.
     """
     key = forest.node_tree * (int(tile.max(initial=0)) + 1) + tile
-    parent = parents(forest)
+    parent = find_parents(forest)
     return key, parent, (parent < 0) | (key[parent] != key)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import children
+from ..edges import find_children
 from ..hits import node_hits, skewed_trees
-from .optimal_tiles import optimal_tiles
+from .optimal_tiles import choose_optimal_tiles
 from .ordering import level_order
 from .padding import fill_tiles
 from .tile_table import tile_table
@@ -66,7 +66,7 @@ def tile_nodes(
         return _with_tiles(forest, size, uniform())
     rows = node_hits(forest, f"tile_nodes: argument 'how': {how!r}")
     if how == "optimal":
-        tile = optimal_tiles(forest, size, rows)
+        tile = choose_optimal_tiles(forest, size, rows)
     else:
         tile = _grow_tiles(forest, size, rows, hybrid=how == "hybrid")
     tiled = _with_tiles(forest, size, tile)
@@ -119,7 +119,7 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
     With rows that are all equal, the next node is the first in level order: uniform tiling.
     """
     _, place = level_order(forest)
-    left, right = (_inner_only(forest, child) for child in children(forest))
+    left, right = (_inner_only(forest, child) for child in find_children(forest))
     tile = np.arange(forest.n_nodes)
     of_tree = rows[forest.tree_offset[:-1]]
     root = _inner_only(forest, forest.tree_offset[:-1])
