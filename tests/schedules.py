@@ -1,16 +1,19 @@
-"""Random schedules, and what every schedule must compute.
+"""Random schedules for CPUs and GPUs, and what every schedule must compute.
 
-A random schedule is a few steps drawn from the directives' own `choices` and from `further_moves`,
-which are legal too but which no search would try. With a forest, its model is rewritten as well:
-then some schedules cannot be built, and `refusal` says which.
+A random schedule for a CPU is a few steps drawn from the directives' own `choices` and from
+`further_moves`, which are legal too but which no search would try. With a forest, its model is
+rewritten as well: then some schedules cannot be built, and `refusal` says which. One for a GPU
+tiles and maps loops first, for few schedules that were drawn freely would fit on a GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
+import time
+import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, permutations, product
 from typing import Any
@@ -26,7 +29,7 @@ from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
-from tvm_forest.schedule_prims.memory import WALKED
+from tvm_forest.schedule_prims.memory import COPIED, WALKED
 
 CPU_WORDS = sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"})
 SHAPING = (
@@ -36,6 +39,7 @@ SHAPING = (
 """Words that are drawn more often: the others need many kinds of loops to meet."""
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse", "sparse_peeled")
+GPU_LAYOUTS = LAYOUTS[:-1]
 REWRITES = ("tile_nodes", "pad_trees", "sort_trees")
 DEPTHS = ("depth", "likely")
 PROFILED = ("likely", "probability", "hybrid", "optimal", "sparse_peeled")
@@ -121,6 +125,46 @@ def drawn_schedule(
             continue
         sch = new if hops_written_out(new) <= MOST_HOPS else sch
     return sch
+
+
+def drawn_gpu_schedule(seed: int, start: Schedule) -> Schedule:
+    """Tile and order loops at random, give some to the GPU, and take further steps that fit."""
+    rng = np.random.default_rng(seed)
+    rounds = start.trees // start.classes
+    sch = start.represent_as(str(rng.choice(GPU_LAYOUTS)))
+    sch = sch.tile("batch", "b0", "b1", int(rng.choice([1, 3, 4, 8])))
+    sizes = [size for size in (1, 2, 4, 4, 5, 8, 8, rounds) if size <= rounds]
+    sch = sch.tile("tree", "t0", "t1", int(rng.choice(sizes)))
+    inner = [*(["class"] if start.classes > 1 else []), "b1", "t0", "t1"]
+    sch = sch.reorder("b0", *rng.permutation(inner).tolist()).gpu_dimension("b0", "grid.x")
+    if rng.random() < 0.5:
+        sch = _step_if_allowed(sch, "gpu_dimension", "t1", "block.x")
+    for dimension in rng.permutation(["grid.y", "block.x", "block.y", "block.z"])[:3]:
+        sch = _step_if_allowed(sch, "gpu_dimension", str(rng.choice(inner)), str(dimension))
+    split = {"first": "d1", "second": "d2", "at": int(rng.integers(1, rounds))}
+    near = [x for x in (*inner, "b0") if x[0] == "b" or sch.representation in COPIED]
+    more: list[tuple[Any, ...]] = [
+        *(("cache", str(rng.choice(near))) for _ in range(2)),
+        ("atomic_reduce", str(rng.choice([*inner, "b0"]))),
+        *(("vector_reduce", "t1"), ("vector_reduce", "t1"), ("shared_reduce", "t1")),
+        *((word, str(rng.choice(inner))) for word in ("unroll", "unroll_walk", "specialize")),
+        ("peel_walk", str(rng.choice(inner)), 2),
+        ("split", str(rng.choice(["t0", "t1"])), *split.values()),
+        *(("interleave", loop.name, int(rng.choice([2, 3, 4]))) for loop in sch.leaves()),
+    ]
+    for place in rng.permutation(len(more)):
+        word, *arguments = more[place]
+        width = [int(rng.choice([2, 4, 8]))] if word == "vector_reduce" else []
+        sch = _step_if_allowed(sch, word, *arguments, *width) if rng.random() < 0.6 else sch
+    return sch
+
+
+def _step_if_allowed(sch: Schedule, word: str, *arguments: Any) -> Schedule:
+    try:
+        return getattr(sch, word)(*arguments)
+    except ScheduleError:
+        REFUSED[word] += 1
+        return sch
 
 
 def hops_written_out(sch: Schedule) -> int:
@@ -244,14 +288,53 @@ def check_results(
         with pytest.raises(ScheduleError, match="exact=False"):
             tvm_forest.build(forest, schedule=sch)
     predictor = tvm_forest.build(forest, schedule=sch, exact=sch.keeps_order)
-    for n in sizes:
+    compare(predictor, forest, sch, sizes, [{"n_jobs": count} for count in jobs])
+    for n, n_jobs in product(sizes, jobs):
         rows = hard_rows(forest, n, seed=n)
-        margin = forest.predict_reference(rows)
+        values = predictor.predict_per_tree(rows, n_jobs=n_jobs)
+        assert np.array_equal(values, forest.predict_reference(rows, "per_tree")), (n, n_jobs)
+
+
+def compare(
+    predictor: Any,
+    forest: Forest,
+    sch: Schedule,
+    sizes: Iterable[int],
+    options: Iterable[dict[str, int]] = ({},),
+) -> None:
+    """Margins are bit-equal if the order is kept, else within the bound; leaves are equal."""
+    for n, given in product(sizes, options):
+        rows = hard_rows(forest, n, seed=n)
+        expected = forest.predict_reference(rows)
+        margin = predictor.predict_margin(rows, **given).reshape(expected.shape)
         bound = 0 if sch.keeps_order else rounding_bound(forest, rows)
-        for n_jobs in jobs:
-            result = predictor.predict_margin(rows, n_jobs=n_jobs).reshape(margin.shape)
-            assert np.all(np.abs(result - margin) <= bound), (n, n_jobs)
-            leaves = predictor.apply(rows, n_jobs=n_jobs)
-            assert np.array_equal(leaves, forest.predict_reference(rows, "apply")), (n, n_jobs)
-            values = predictor.predict_per_tree(rows, n_jobs=n_jobs)
-            assert np.array_equal(values, forest.predict_reference(rows, "per_tree")), (n, n_jobs)
+        assert np.all(np.abs(margin - expected) <= bound), (n, given)
+        leaves = predictor.apply(rows, **given)
+        assert np.array_equal(leaves, forest.predict_reference(rows, "apply")), (n, given)
+
+
+def summarize(
+    seeds: range, draw: Callable[[int], tuple[Forest, Schedule]], check: Callable[[int], Schedule]
+) -> int:
+    """Check many seeds; print every failure with its schedule, and counts of what was met."""
+    words, lengths = Counter[str](), Counter[int]()
+    exact, failed, begin = 0, [], time.perf_counter()
+    for seed in seeds:
+        try:
+            sch = check(seed)
+        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
+            failed.append(seed)
+            sch = draw(seed)[1]
+            print(
+                f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{sch.to_json()}\n{sch}", flush=True
+            )
+            continue
+        words.update(step.do for step in sch.steps)
+        lengths[len(sch.steps)] += 1
+        exact += sch.keeps_order
+    print(f"seeds {seeds.start} to {seeds.stop - 1}: {len(failed)} failed {failed}")
+    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
+    print("steps of a schedule:", dict(sorted(lengths.items())))
+    print("directives:", dict(words.most_common()))
+    print("drawn but refused:", dict(REFUSED.most_common()))
+    return len(failed)

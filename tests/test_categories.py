@@ -171,6 +171,7 @@ def compiled(rule: str, comparison: Any, dtype: str, name: str) -> tuple[Forest,
         pytest.param("scikit-learn", "<=", "float64", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.cases(12)
 def test_every_corner_of_a_rule_is_compiled(
     rule: str, comparison: Any, dtype: str, name: str
 ) -> None:
@@ -207,6 +208,7 @@ def test_every_number_of_categories_is_searched(how: Any, count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ranked, blocks, sliced])
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.cases(4)
 def test_trees_that_mix_questions_are_exact(how: Any, rule: str) -> None:
     forest = asking(drawn_forest(12, 6, dtype="float64"), RULES[rule])
     check_results(forest, how(forest), (0, 1, 33, 130))
@@ -221,7 +223,7 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
         assert representation.takes_memberships(layout, plain(forest)) == takes
     _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
     predictor.predict(rows_of(forest)[:3])
-    assert len(predictor._frames[3, 2]) == 1
+    assert len(predictor._small_batches.frames[3, 2]) == 1
 
 
 def test_a_thread_of_a_gpu_codes_categories_too() -> None:

@@ -58,6 +58,7 @@ def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, *WALKED])
+@pytest.mark.cases(4)
 def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     """LightGBM splits at inf where it asks whether a value is missing."""
     dtype = "float32" if layout == "packed" else "float64"
@@ -73,6 +74,7 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.cases(10)
 def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
     """Each case takes the next seed, so trees of all kinds meet all layouts."""
     at = 4 * list(WALKS).index(walk) + LAYOUTS.index(layout)

@@ -20,6 +20,8 @@ from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
+from tvm_forest.search.layout_fit import fit_permutes_few_rows
+from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target, cpu_abilities
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
@@ -169,9 +171,10 @@ def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
 
 
 def test_eight_rows_are_permuted_if_a_level_fits_a_register() -> None:
-    rule = heuristic._few_rows_permuted
-    assert isinstance(rule(forest_of([full(7)] * 40), CAN), heuristic.Choice)
-    assert rule(WIDE, CAN) == ("128 inner nodes on a level of a tree, 64 fit a register")
+    narrow, wide = (Workload.of(forest_of([full(n)] * 40), CAN) for n in (7, 8))
+    assert fit_permutes_few_rows(narrow).fits
+    said = "128 inner nodes on a level of a tree, 64 fit a register"
+    assert fit_permutes_few_rows(wide) == (False, said)
 
 
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:

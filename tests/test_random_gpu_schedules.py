@@ -10,15 +10,14 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import time
-import traceback
 from collections import Counter
 
 import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from gpu_schedules import LAYOUTS, ORDERS, check, drawn_gpu_schedule
+from gpu_schedules import ORDERS, check
+from schedules import GPU_LAYOUTS, drawn_gpu_schedule, summarize
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
 
@@ -40,8 +39,9 @@ def drawn(seed: int) -> tuple[Forest, Schedule]:
 @pytest.mark.parametrize(
     "seed", [*range(FEW), *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS))]
 )
+@pytest.mark.cases(4)
 def test_random_gpu_schedules_compute_what_the_model_says(seed: int) -> None:
-    check(*drawn(seed), ORDERS[seed // 2 % 2], (1, 7, 20))
+    check_seed(seed)
 
 
 def test_trees_are_near_wherever_a_random_schedule_says_so() -> None:
@@ -62,27 +62,17 @@ def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:
     asked = ("shared_reduce", "vector_reduce", "atomic_reduce", "cache", "interleave")
     for word in (*asked, "unroll", "unroll_walk", "peel_walk", "split", "specialize"):
         assert words[word] >= 5, word
-    assert {sch.representation for sch in schedules} == set(LAYOUTS)
+    assert {sch.representation for sch in schedules} == set(GPU_LAYOUTS)
     assert {sch.keeps_order for sch in schedules} == {True, False}
 
 
-def summary(first: int, stop: int) -> int:
-    """Check many seeds; print every failure with its schedule, and counts of what was met."""
-    words, exact, failed, begin = Counter[str](), 0, [], time.perf_counter()
-    for seed in range(first, stop):
-        model, sch = drawn(seed)
-        try:
-            check(model, sch, ORDERS[seed // 2 % 2], (1, 7, 20))
-        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
-            failed.append(seed)
-            print(f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{sch}", flush=True)
-        words.update({step.do for step in sch.steps})
-        exact += sch.keeps_order
-    print(f"seeds {first} to {stop - 1}: {len(failed)} failed {failed}")
-    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
-    print("with:", dict(words.most_common()))
-    return len(failed)
+def check_seed(seed: int) -> Schedule:
+    """Build, run and compare the case of a seed; returns its schedule."""
+    model, sch = drawn(seed)
+    check(model, sch, ORDERS[seed // 2 % 2], (1, 7, 20))
+    return sch
 
 
 if __name__ == "__main__":
-    sys.exit(summary(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    seeds = range(int(sys.argv[1]), int(sys.argv[2]))
+    sys.exit(summarize(seeds, drawn, check_seed) > 0)

@@ -8,15 +8,20 @@ By hand, for any number of them, with a summary at the end:
 from __future__ import annotations
 
 import sys
-import time
-import traceback
-from collections import Counter
 
 import numpy as np
 import pytest
 
 import tvm_forest
-from schedules import LAYOUTS, REFUSED, check_results, drawn_schedule, refusal, seen_forest
+from schedules import (
+    LAYOUTS,
+    REFUSED,
+    check_results,
+    drawn_schedule,
+    refusal,
+    seen_forest,
+    summarize,
+)
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
@@ -56,6 +61,7 @@ def check(seed: int) -> Schedule:
         *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS, BATCH)),
     ],
 )
+@pytest.mark.cases(3)
 def test_random_schedules_of_random_forests_compute_what_the_model_says(first: int) -> None:
     for seed in range(first, first + BATCH):
         check(seed)
@@ -76,29 +82,6 @@ def test_the_fixed_seeds_meet_all_that_is_promised() -> None:
     assert {sch.representation for _, sch in built} == set(LAYOUTS)
 
 
-def summary(first: int, stop: int) -> int:
-    """Check many seeds; print every failure with its schedule, and counts of what was met."""
-    used: Counter[str] = Counter()
-    steps: Counter[int] = Counter()
-    exact, failed, begin = 0, [], time.perf_counter()
-    for seed in range(first, stop):
-        try:
-            sch = check(seed)
-        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
-            failed.append(seed)
-            print(f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{drawn_case(seed)[1].to_json()}")
-            print(drawn_case(seed)[1], flush=True)
-            continue
-        used.update(step.do for step in sch.steps)
-        steps[len(sch.steps)] += 1
-        exact += sch.keeps_order
-    print(f"seeds {first} to {stop - 1}: {len(failed)} failed {failed}")
-    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
-    print("steps of a schedule:", dict(sorted(steps.items())))
-    print("directives:", dict(used.most_common()))
-    print("drawn but refused:", dict(REFUSED.most_common()))
-    return len(failed)
-
-
 if __name__ == "__main__":
-    sys.exit(summary(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    seeds = range(int(sys.argv[1]), int(sys.argv[2]))
+    sys.exit(summarize(seeds, drawn_case, check) > 0)

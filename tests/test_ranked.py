@@ -19,6 +19,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
@@ -135,6 +136,7 @@ def test_hard_rows_meet_odd_thresholds(comparison: Literal["<", "<="]) -> None:
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [15, 16, 255, 256, 4095, 4096])
 @pytest.mark.parametrize("default_left", [False, True])
+@pytest.mark.cases(5)
 def test_every_number_of_thresholds_is_searched(
     count: int, comparison: Literal["<", "<="], default_left: bool
 ) -> None:
@@ -155,12 +157,11 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     forest = replace(stumps(np.arange(20) / 4), comparison=comparison)
     rep, arrays = pack(forest)
     sch = schedule(forest)
-    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
-    replay(tir, sch, forms)
+    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
-    mod = pipeline(rep, comparison, sch, forms, None)(mod)
+    mod = pipeline(rep, comparison, facts, None)(mod)
     library = cpu.compile_module(mod, machine)
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)
@@ -211,6 +212,7 @@ NESTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.cases(4)
 def test_rows_are_coded_once_and_near(name: str) -> None:
     arrange, rows = NESTS[name]
     trees: list[Any] = [Split(0, 0.5, Split(2, -1.0, i, 2.0), 3.0) for i in range(7)]
@@ -228,6 +230,7 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     "seed",
     [*range(1000, 1008), *(pytest.param(n, marks=pytest.mark.long) for n in range(1008, 1015))],
 )
+@pytest.mark.cases(4)
 def test_random_schedules_compute_what_the_model_says(seed: int) -> None:
     forest = replace(odd_forest(seed), comparison=COMPARISONS[seed % 2])
     start = tvm_forest.new_schedule(forest)

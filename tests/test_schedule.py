@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any, NamedTuple
 
 import pytest
 
+import tvm_forest.schedule
 from tvm_forest.errors import ScheduleError
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
@@ -327,6 +330,19 @@ def test_every_directive_is_a_documented_method() -> None:
     missing = [name for name, method in methods.items() if not (method.__doc__ or "").strip()]
     assert missing == []
     assert sorted(methods) == sorted(WORDS)
+
+
+def test_the_class_lists_every_directive_with_its_own_signature() -> None:
+    for word, directive in DIRECTIVES.items():
+        method = vars(Schedule)[word]
+        assert (method.__name__, method.__doc__) == (word, directive.rewrite.__doc__)
+        assert inspect.signature(method) == directive.signature
+
+
+def test_names_of_earlier_pickles_are_found() -> None:
+    assert tvm_forest.schedule.Schedule is Schedule
+    assert isinstance(CPU.steps[0], tvm_forest.schedule.Step)
+    assert pickle.loads(pickle.dumps(CPU)) == CPU
 
 
 def test_vectorize_is_another_name_of_simdize() -> None:

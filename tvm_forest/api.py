@@ -22,7 +22,7 @@ from .forest.rewrites.canonical_form import plain
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Schedules
-from .schedule_prims.model import check_fit
+from .schedule_prims.fitting import check_fit
 from .search import heuristic
 from .target import Target, parse_target
 
@@ -334,9 +334,9 @@ def _machine_at(address: str | None) -> Any:
     """Return what measures: None for this machine."""
     if address is None:
         return contextlib.nullcontext()
-    from .search.measuring.remote import Remote
+    from .search.measuring.remote import RemoteMachine
 
-    return Remote(address)
+    return RemoteMachine(address)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -1,19 +1,35 @@
 """The nest of a schedule: loops inside loops, and what can be read off them.
 
 takes: nothing; gives: Loop, Guard, and questions about a nest.
+
+A nest is a tree of loops. This one evaluates 5 trees; rows are tiled by 64, and the loop over trees
+was split at tree 2, which made a copy of the loop inside for each part:
+
+    for b0 in (0, n, 64)                 b0 = 0, 64, 128, ...
+      for d1 in (0, 2, 1)                trees 0, 1
+        for b1@d1 in (0, 64, 1)          guard b0 + b1@d1 < n
+          out[b0+b1@d1] += walk(d1, b0+b1@d1)
+      for d2 in (2, 5, 1)                trees 2, 3, 4
+        for b1@d2 in (0, 64, 1)          guard b0 + b1@d2 < n
+          out[b0+b1@d2] += walk(d2, b0+b1@d2)
+
+It holds five loops, two of which are leaf loops (`b1@d1` and `b1@d2`, the copies of `b1`), and a
+guard for each of these, because the last block of 100 rows has 36 rows only. The row of an
+iteration is the sum of the values of the loops over rows around it: b0 = 64, b1@d1 = 3 is row 67.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Kind = Literal["batch", "class", "tree"]
+_OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
 
 
 @dataclass(frozen=True)
@@ -31,8 +47,10 @@ class Share:
         return cls(int(text.removeprefix("ceil(n/").removesuffix(")")))
 
 
-Step = Any  # int | Share; code that computes with it has asked for a constant `count` before
-Stop = Any  # int | Share | None; None is n
+Stride = Any
+"""int or Share; code that computes with a stride has made sure of a constant `count` before."""
+Stop = Any
+"""int, Share or None, which is n; code that computes with a bound has done the same."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,7 @@ class Loop:
     """One index variable: the values start, start + step, ... below stop.
 
     The row (class, tree) that an iteration works on is the sum of the values of all enclosing
-    loops of that kind.
+    loops of that kind. What follows `case` are annotations, which directives put on a loop.
 
     Attributes:
         name: unique in the schedule.
@@ -49,17 +67,20 @@ class Loop:
         stop: bound, exclusive; None means n, the number of rows.
         step: distance of two values; a Share where rows were tiled into a number of parts.
         children: loops inside, in order; none for a leaf loop, whose body is one walk.
-        case: the one iteration of the loop around it in which this loop runs; None for all.
+        case: the one iteration of the specialized loop around it in which this loop runs; None for
+            all.
         parallel: whether the iterations may run at the same time on CPU threads.
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how the iterations are done by one vector walk, "gather", "bits" or "permute", or
-            None.
-        hops: hops of the straight-line walks at or below, a number or "depth"; None for a loop.
-        peel: hops before the loop of the walks at or below, a number or "likely", and whether each
-            is checked.
-        cache: how the rows or trees of an iteration are brought near, "pack" or "prefetch".
+        simdize: how one vector walk does all iterations, "gather", "bits" or "permute"; None if
+            each iteration has a walk of its own.
+        hops: hops of the straight lines that replace the walks at or below, a number or "depth";
+            None for walks in a loop.
+        peel: hops before the loop of the walks at or below, a number or "likely", and whether a
+            leaf test follows each of them.
+        cache: how the rows or trees of an iteration are brought near, "auto", "pack", "prefetch",
+            "stream" or "shared".
         reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared" or
             ("vector", width); None for a plain loop.
     """
@@ -68,7 +89,7 @@ class Loop:
     kind: Kind
     start: int
     stop: Stop
-    step: Step
+    step: Stride
     children: tuple[Loop, ...] = ()
     case: int | None = None
     parallel: bool = False
@@ -91,29 +112,38 @@ class Loop:
     @property
     def last(self) -> int | None:
         """The largest value; None if it depends on n."""
-        if self.count is None or isinstance(self.step, Share):
-            return None
-        return self.start + (self.count - 1) * self.step
+        return None if self.count is None else self.start + (self.count - 1) * self.step
 
     @property
-    def special(self) -> bool:
-        """Whether every iteration has loops of its own."""
+    def range_text(self) -> str:
+        """The values as users see them, such as "(0, n, 64)"."""
+        return f"({self.start}, {'n' if self.stop is None else self.stop}, {self.step})"
+
+    @property
+    def is_specialized(self) -> bool:
+        """Whether every iteration has a copy of its own of the loops inside."""
         return any(child.case is not None for child in self.children)
 
-    def walk(self) -> Iterator[Loop]:
+    @property
+    def is_assigned(self) -> bool:
+        """Whether a directive has said how the iterations run, so that no other may."""
+        assigned = self.parallel, self.gpu, self.unroll, self.simdize, self.interleave > 1
+        return any(assigned)
+
+    def traverse(self) -> Iterator[Loop]:
         """Yield this loop and all loops inside, outermost first."""
         yield self
         for child in self.children:
-            yield from child.walk()
+            yield from child.traverse()
 
-    def marks(self) -> list[str]:
-        """Return what directives have said about this loop, in words."""
+    def annotations(self) -> list[str]:
+        """Return in words what directives said about this loop, but that it is parallel."""
         peeled, checked = self.peel or (0, True)
         strategy = self.reduce if isinstance(self.reduce, tuple) else (self.reduce,)
-        said = [
+        words = [
             (self.gpu, f"{self.gpu}"),
             (self.unroll, "unroll"),
-            (self.special, "specialize"),
+            (self.is_specialized, "specialize"),
             (self.interleave > 1, f"interleave {self.interleave}"),
             (self.simdize, f"simdize {self.simdize}"),
             (self.hops is not None, f"unroll_walk {self.hops}"),
@@ -121,11 +151,15 @@ class Loop:
             (self.cache, f"cache {self.cache}"),
             (self.reduce, " ".join(["reduce", *map(str, strategy)])),
         ]
-        return [text for fires, text in said if fires]
+        return [text for holds, text in words if holds]
 
-    def renamed(self, names: dict[str, str]) -> Loop:
-        """Return this loop and its inside with other names."""
-        inside = tuple(child.renamed(names) for child in self.children)
+    def describe(self) -> str:
+        """Return in words all that directives said about this loop; "" for a plain loop."""
+        return ", ".join([*(["parallel"] if self.parallel else []), *self.annotations()])
+
+    def rename(self, names: dict[str, str]) -> Loop:
+        """Return this loop and all loops inside with new names, by the old ones."""
+        inside = tuple(child.rename(names) for child in self.children)
         return replace(self, name=names.get(self.name, self.name), children=inside)
 
 
@@ -137,19 +171,16 @@ class Guard:
     stop: Stop
 
 
-def path_to(loop: Loop, name: str) -> tuple[Loop, ...]:
+def find_path(loop: Loop, name: str) -> tuple[Loop, ...]:
     """Return the loops from `loop` down to the one of that name, or nothing."""
     if loop.name == name:
         return (loop,)
-    for child in loop.children:
-        below = path_to(child, name)
-        if below:
-            return (loop, *below)
-    return ()
+    below = next(filter(None, (find_path(child, name) for child in loop.children)), ())
+    return (loop, *below) if below else ()
 
 
 def paths(loop: Loop) -> list[tuple[Loop, ...]]:
-    """Return the loops from `loop` down to each leaf, in order."""
+    """Return the loops from `loop` down to each innermost one, in order."""
     if not loop.children:
         return [(loop,)]
     return [(loop, *below) for child in loop.children for below in paths(child)]
@@ -163,8 +194,11 @@ def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]
     return (replace(loop, children=tuple(inside)),)
 
 
-def values(path: Iterable[Loop], kind: Kind, guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
-    """Return the sums that guards allow of all values of the loops of one kind, in order."""
+def list_sums(path: Iterable[Loop], kind: Kind, guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
+    """Return all sums of the values of the loops of one kind that guards allow, int64, in order.
+
+    Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4.
+    """
     loops = [loop for loop in path if loop.kind == kind]
     own = [np.arange(loop.start, loop.stop, loop.step) for loop in loops]
     grid = np.meshgrid(*own, indexing="ij")
@@ -176,137 +210,126 @@ def values(path: Iterable[Loop], kind: Kind, guards: Iterable[Guard]) -> npt.NDA
     return np.sum(list(at.values()), axis=0)[kept]
 
 
-def walk_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
-    """Return the loops here and inside whose body is one walk, in order.
+def find_leaf_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
+    """Return the leaf loops here and inside, in order: those whose body is one walk.
 
-    That is an innermost loop. With `vectors`, a walk finds a value for each class, so it is also a
-    loop that holds nothing but loops over classes, which are done after the walk.
+    A loop without loops inside is one. With `vectors`, a walk finds a value for each class, so a
+    loop that holds nothing but loops over classes, which are done after the walk, is one as well.
     """
-    after = vectors and not loop.special and all(map(_of_outputs, loop.children))
-    if not loop.children or after:
+    outputs_only = vectors and not loop.is_specialized and all(map(_is_output_loop, loop.children))
+    if not loop.children or outputs_only:
         return (loop,)
-    return tuple(found for child in loop.children for found in walk_loops(child, vectors))
+    return tuple(found for child in loop.children for found in find_leaf_loops(child, vectors))
 
 
-def _of_outputs(loop: Loop) -> bool:
-    alone = loop.kind == "class" and not (loop.parallel or loop.gpu)
-    return alone and all(map(_of_outputs, loop.children))
+def _is_output_loop(loop: Loop) -> bool:
+    plain = loop.kind == "class" and not (loop.parallel or loop.gpu)
+    return plain and all(map(_is_output_loop, loop.children))
 
 
-def path_problem(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False) -> str | None:
-    """Return what is wrong with the loops around one innermost loop, or None."""
-    leaf = path[-1]
-    kinds = {loop.kind for loop in path}
+def list_problems(path: tuple[Loop, ...], wanted: set[str], vectors: bool = False) -> Iterator[str]:
+    """Yield what is wrong with the path to one innermost loop, as sentences.
+
+    Args:
+        path: the loops from the outermost one down to the innermost one.
+        wanted: kinds of loops that there must be.
+        vectors: see `find_leaf_loops`.
+    """
+    leaf, kinds = path[-1], {loop.kind for loop in path}
     if kinds != wanted:
-        return f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
+        yield f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
     for loop in path[:-1]:
-        if (loop.interleave > 1 or loop.simdize) and walk_loops(loop, vectors) != (loop,):
+        if (loop.interleave > 1 or loop.simdize) and find_leaf_loops(loop, vectors) != (loop,):
             what = "interleaved" if loop.interleave > 1 else "simdized"
-            return f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
-    return _cache_problem(path) or _parallel_problem(path) or _gpu_problem(path)
+            yield f"'{loop.name}' is {what} but contains '{loop.children[0].name}'"
+    yield from _list_cache_problems(path)
+    yield from _list_parallel_problems(path)
+    yield from _list_gpu_problems([loop for loop in path if loop.gpu], leaf)
 
 
-def _cache_problem(path: tuple[Loop, ...]) -> str | None:
+def _list_cache_problems(path: tuple[Loop, ...]) -> Iterator[str]:
     for i, loop in enumerate(path):
+        cached = f"'{loop.name}' has cache {loop.cache}"
         if loop.cache and (loop.interleave > 1 or loop.simdize):
-            return (
-                f"'{loop.name}' has cache {loop.cache}, one iteration at a time, but its walks "
-                "advance together; tile it, and cache the outer loop"
-            )
-        if loop.cache is None or loop.cache == "prefetch":
-            continue
-        endless = next((x for x in path[i + 1 :] if x.kind == loop.kind and x.count is None), None)
-        if endless is not None:
-            return (
-                f"'{loop.name}' has cache {loop.cache} but holds '{endless.name}' of n iterations"
-            )
-    return None
+            advice = "tile it, and cache the outer loop"
+            yield f"{cached}, one iteration at a time, but its walks advance together; {advice}"
+        for inside in path[i + 1 :] if loop.cache not in (None, "prefetch") else ():
+            if inside.kind == loop.kind and inside.count is None:
+                yield f"{cached} but holds '{inside.name}' of n iterations"
 
 
-def _parallel_problem(path: tuple[Loop, ...]) -> str | None:
-    at = [i for i, loop in enumerate(path) if loop.parallel]
-    for i, k in zip(at, at[1:], strict=False):
-        if path[i].cache:
-            return (
-                f"'{path[i].name}' has cache {path[i].cache} and holds parallel '{path[k].name}', "
-                "so they cannot be fused"
-            )
-        if k > i + 1 or len(path[i].children) > 1 or path[i].special:
-            return (
-                f"'{path[k].name}' lies inside parallel '{path[i].name}', but is not its only "
-                "child, so they cannot be fused"
-            )
-    mapped = next((loop for loop in path if loop.parallel and loop.gpu), None)
-    return f"'{mapped.name}' is parallel and mapped to {mapped.gpu}" if mapped else None
+def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[str]:
+    parallel = [loop for loop in path if loop.parallel]
+    for outer, inner in pairwise(parallel):
+        unfused = "so they cannot be fused"
+        if outer.cache:
+            cached = f"'{outer.name}' has cache {outer.cache}"
+            yield f"{cached} and holds parallel '{inner.name}', {unfused}"
+        if outer.children != (inner,) or outer.is_specialized:
+            inside = f"'{inner.name}' lies inside parallel '{outer.name}'"
+            yield f"{inside}, but is not its only child, {unfused}"
+    for loop in parallel:
+        if loop.gpu:
+            yield f"'{loop.name}' is parallel and mapped to {loop.gpu}"
 
 
-def _gpu_problem(path: tuple[Loop, ...]) -> str | None:
-    mapped = [loop for loop in path if loop.gpu]
-    names = [str(loop.gpu) for loop in mapped]
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        return f"'{doubled}' is used by two loops on the path to '{path[-1].name}'"
+def _list_gpu_problems(mapped: list[Loop], leaf: Loop) -> Iterator[str]:
+    dimensions = [str(loop.gpu) for loop in mapped]
+    for dimension in dimensions:
+        if dimensions.count(dimension) > 1:
+            yield f"'{dimension}' is used by two loops on the path to '{leaf.name}'"
     for loop in mapped:
         width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
-        if width > 1 and loop.special:
-            return f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
+        if width > 1 and loop.is_specialized:
+            yield f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
         if width > 1 and (loop.count is None or loop.count % width):
-            return f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
+            yield f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
     for outer, inner in combinations(mapped, 2):
         if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):
-            return f"grid index '{inner.name}' lies inside block index '{outer.name}'"
-    return None
+            yield f"grid index '{inner.name}' lies inside block index '{outer.name}'"
 
 
-def keeps_order(nest: Loop) -> bool:
+def adds_in_order(nest: Loop) -> bool:
     """Return whether each row adds its trees in ascending order, one after the other.
 
-    Decided from ranges: a tree loop must step over all that is inside, and of two leaves that meet
-    the same rows and classes the first must have the smaller trees. A loop that a special loop
-    repeats counts for itself.
+    Decided from ranges: a tree loop must step over all that is inside, and of two leaf loops that
+    meet the same rows and classes the first must have the smaller trees. For example, `t0` in
+    (0, 8, 4) steps over `t1` in (0, 4, 1), but `t1` in (0, 4, 1) around `t0` in (0, 8, 4) does not:
+    trees 0, 4, 1, 5, ... follow each other.
     """
-    if any(loop.parallel or loop.gpu for loop in nest.walk() if loop.kind == "tree"):
+    loops = tuple(nest.traverse())
+    if any(loop.parallel or loop.gpu for loop in loops if loop.kind == "tree"):
         return False
-    return all(_steps_over(loop) for loop in nest.walk()) and all(
-        _disjoint(first, second) or _before(first, second)
-        for first, second in combinations(paths(nest), 2)
-    )
+    pairs = combinations(paths(nest), 2)
+    return all(map(_steps_over_inside, loops)) and all(_are_in_order(*pair) for pair in pairs)
 
 
-def _steps_over(loop: Loop) -> bool:
+def _steps_over_inside(loop: Loop) -> bool:
     if loop.kind != "tree" or loop.count == 1:
         return True
-    spans = [_range(path[1:], "tree") for path in paths(loop)]
+    spans = [_range_of_sums(path[1:], "tree") for path in paths(loop)]
     return max(high for _, high in spans) - min(low for low, _ in spans) < loop.step
 
 
-def _range(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
-    """Smallest and largest sum of the values of one kind."""
+def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> bool:
+    """Whether a second leaf loop adds later trees, or to other rows or classes, than a first."""
+    fork = next(i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y)
+    if first[fork].case != second[fork].case:
+        return True  # they are of two iterations of the loop around them, which is checked itself
+    first, second = first[fork:], second[fork:]
+    return (
+        _lies_below(first, second, "tree")
+        or any(_lies_below(first, second, kind) for kind in _OUTPUT_KINDS)
+        or any(_lies_below(second, first, kind) for kind in _OUTPUT_KINDS)
+    )
+
+
+def _lies_below(first: tuple[Loop, ...], second: tuple[Loop, ...], kind: Kind) -> bool:
+    return _range_of_sums(first, kind)[1] < _range_of_sums(second, kind)[0]
+
+
+def _range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
+    """Smallest and largest sum of the values of the loops of one kind, without guards."""
     inside = [loop for loop in path if loop.kind == kind]
     high = sum(float("inf") if loop.last is None else loop.last for loop in inside)
     return sum(loop.start for loop in inside), high
-
-
-def _apart(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> tuple[int, bool]:
-    """Where two paths part, and whether they belong to two iterations of a special loop."""
-    at = next(i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y)
-    return at, first[at].case != second[at].case
-
-
-def _disjoint(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> bool:
-    """Whether two leaves meet no row and class in common."""
-    at, special = _apart(first, second)
-    if special:
-        return first[at - 1].kind != "tree"
-    for kind in ("batch", "class"):
-        (low, high), (low2, high2) = _range(first[at:], kind), _range(second[at:], kind)
-        if high < low2 or high2 < low:
-            return True
-    return False
-
-
-def _before(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> bool:
-    at, special = _apart(first, second)
-    if special:  # the tree loop itself steps over what is inside
-        return True
-    return _range(first[at:], "tree")[1] < _range(second[at:], "tree")[0]

@@ -15,8 +15,8 @@ from typing import Any
 
 from .errors import InputError
 
-KINDS = ("llvm", "simt", "cuda", "rocm", "opencl")
 GPUS = ("simt", "cuda", "rocm", "opencl")
+KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
 
 
@@ -25,14 +25,15 @@ class Target:
     """A target and the facts that schedules depend on.
 
     Attributes:
-        kind: "llvm", "cuda", or "simt" for the threads of a GPU, run one after the other on a CPU.
+        kind: "llvm" for CPUs, "cuda", "rocm" or "opencl" for GPUs, or "simt" for the threads of a
+            GPU that run one after the other on a CPU.
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
         cores: CPU cores that this process may use; 1 for GPUs.
-        abilities: what the CPU at hand can do, in the words of Linux, such as "avx512f"; empty
-            where the system does not tell, or if a CPU was named.
-        vendor: who made it, in the same words, such as "AuthenticAMD"; "" where that is not known,
-            or if abilities are given.
+        abilities: features of the CPU at hand in the words of Linux, such as "avx512f"; empty
+            where the system does not tell them, or if the options name a CPU.
+        vendor: maker of that CPU, in the same words, such as "AuthenticAMD"; "" where the system
+            does not tell it, or if the options name a CPU or abilities are given.
     """
 
     kind: str = "llvm"
@@ -56,15 +57,15 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that `parse_target` takes."""
-        return {"kind": self.kind, **{key: _thaw(value) for key, value in self.options}}
+        options = {key: list(x) if isinstance(x, tuple) else x for key, x in self.options}
+        return {"kind": self.kind, **options}
 
     def host(self) -> dict[str, Any]:
         """Return the CPU that runs the code, in the form that TVM takes."""
         if not self.on_gpu:
             return self.to_dict()
-        if self.kind != "simt":
-            return {"kind": "llvm"}
-        return {key: x for key, x in self.to_dict().items() if key != "order"} | {"kind": "llvm"}
+        options = self.to_dict() if self.kind == "simt" else {}
+        return {key: x for key, x in options.items() if key != "order"} | {"kind": "llvm"}
 
 
 def available_cores() -> int:
@@ -76,23 +77,23 @@ def available_cores() -> int:
 
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
-    """Return what Linux says that the CPU can do; nothing elsewhere."""
-    return frozenset(_of_cpu("flags").split())
+    """Return the features of the CPU at hand that Linux tells; nothing elsewhere."""
+    return frozenset(_read_cpu("flags").split())
 
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return who made the CPU, as far as Linux says."""
-    return _of_cpu("vendor_id")
+    """Return the maker of the CPU at hand that Linux tells; "" elsewhere."""
+    return _read_cpu("vendor_id")
 
 
 def cpu_name() -> str:
-    """Return what Linux calls the CPU at hand; elsewhere what Python does."""
-    return _of_cpu("model name") or platform.processor() or platform.machine()
+    """Return the name of the CPU at hand that Linux tells; elsewhere that of Python."""
+    return _read_cpu("model name") or platform.processor() or platform.machine()
 
 
-def _of_cpu(field: str) -> str:
-    """Read a field of the first core; "" where there is none."""
+def _read_cpu(field: str) -> str:
+    """Read a field of the first core from /proc/cpuinfo; "" where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -117,51 +118,37 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
         return target
     spec = {"kind": target} if isinstance(target, str) else target
     if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
-        raise InputError(
-            f"build: argument 'target': expected a name or a dict with 'kind', got {target!r}; "
-            "use 'llvm'"
-        )
+        raise _refuse(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
     kind = spec["kind"]
     if kind in LATER:
-        raise InputError(f"build: argument 'target': {kind!r} is not supported yet; use 'llvm'")
+        raise _refuse(f"{kind!r} is not supported yet; use 'llvm'")
     if " " in kind:
-        raise InputError(
-            f"build: argument 'target': options in the string {kind!r}; write them as a dict, "
-            "e.g. {'kind': 'llvm', 'mcpu': 'skylake-avx512'}"
-        )
+        advice = "write them as a dict, e.g. {'kind': 'llvm', 'mcpu': 'skylake-avx512'}"
+        raise _refuse(f"options in the string {kind!r}; {advice}")
     if kind not in KINDS:
-        known = ", ".join(KINDS)
-        raise InputError(f"build: argument 'target': unknown kind {kind!r} (have: {known})")
+        raise _refuse(f"unknown kind {kind!r} (have: {', '.join(KINDS)})")
     order = spec.get("order", "forwards")
     if kind == "simt" and order not in ("forwards", "backwards"):
-        raise InputError(
-            f"build: argument 'target': option 'order' of 'simt': {order!r} is unknown; use "
-            "'forwards' or 'backwards'"
-        )
+        unknown = f"option 'order' of 'simt': {order!r} is unknown"
+        raise _refuse(f"{unknown}; use 'forwards' or 'backwards'")
     if kind == "cuda":
         _check_cuda(spec)
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
-    options = ((key, _freeze(value)) for key, value in named)
+    options = ((key, tuple(x) if isinstance(x, list) else x) for key, x in named)
     return Target(kind, tuple(options))
 
 
 def _check_cuda(spec: dict[str, Any]) -> None:
-    where = "build: argument 'target': option"
     arch, device = spec.get("arch", "sm_80"), spec.get("device", 0)
     if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?|any", arch):
-        raise InputError(
-            f"{where} 'arch' of 'cuda': {arch!r} is no architecture; use 'sm_90' or 'any'"
-        )
+        what = f"option 'arch' of 'cuda': {arch!r} is no architecture"
+        raise _refuse(f"{what}; use 'sm_90' or 'any'")
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-        raise InputError(f"{where} 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
+        raise _refuse(f"option 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
     other = sorted(set(spec) - {"kind", "arch", "device"})
     if other:
-        raise InputError(f"{where} {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
+        raise _refuse(f"option {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
 
 
-def _freeze(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _thaw(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _refuse(what: str) -> InputError:
+    return InputError(f"build: argument 'target': {what}")

@@ -116,8 +116,8 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
         place = np.arange(len(node)) - np.searchsorted(tree, tree)
         longest = max(longest, int(place.max(initial=-1)) + 1)
         target[node] = np.where(is_root[node], result, work + place)
-        fields = [plane[node], target[left[node]], target[right[node]], target[node]]
-        columns.append(np.stack([tree, np.full(len(node), bit), *fields]))
+        planes = [plane[node], target[left[node]], target[right[node]], target[node]]
+        columns.append(np.stack([tree, np.full(len(node), bit), *planes]))
         zero = np.flatnonzero(trees & is_fixed[root])  # trees with this bit 0 in all leaves
         columns.append(np.repeat([[0], [bit], *3 * [[tests]], [result]], len(zero), axis=1))
         columns[-1][0] = zero

@@ -1,4 +1,4 @@
-"""The scheduling language: importing this module gives `Schedule` its directives.
+"""The scheduling language: directives, which are the methods of `Schedule`.
 
 takes: Schedule; gives: Schedule; `rewrite`, which changes the model as a schedule asks; and
 `replay`, which repeats a trace on TVM's own schedule.
@@ -10,27 +10,14 @@ takes: Schedule; gives: Schedule; `rewrite`, which changes the model as a schedu
     memory.py       represent_as  cache
     reductions.py   atomic_reduce  vector_reduce
     devices.py      gpu_dimension  shared_reduce
+
+A new directive is a function in one of these files and a line in the body of `Schedule`
+(`schedule.py`), which lists the whole language.
 """
 
-from __future__ import annotations
-
-from ..schedule import DIRECTIVES, Schedule
-from . import devices, fission, loops, memory, model, reductions, walks
-from .model import rewrite
+from .directive import DIRECTIVES
+from .fitting import rewrite
 from .replay import replay
+from .schedule import Schedule
 
-setattr(Schedule, "vectorize", getattr(Schedule, "simdize"))  # noqa: B009, B010  # an alias
-
-__all__ = [
-    "DIRECTIVES",
-    "Schedule",
-    "devices",
-    "fission",
-    "loops",
-    "memory",
-    "model",
-    "reductions",
-    "replay",
-    "rewrite",
-    "walks",
-]
+__all__ = ["DIRECTIVES", "Schedule", "replay", "rewrite"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import groupby
 
 from ..errors import ScheduleError
-from ..schedule import Schedule
+from .schedule import Schedule
 
 PARALLEL = "_parallel"
 """Suffix of the functions that use threads; those without it run on the caller's thread."""
@@ -34,21 +35,20 @@ def by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:
     for key, sch in named.items():
         if type(key) is not int or key < 1:
             what = f"{key!r} is no number of rows; use whole numbers from 1 on as keys"
-            raise ScheduleError(f"{where}: argument 'schedule': {what}")
+            raise _refuse(where, what)
         if not isinstance(sch, Schedule):
             at = f" at {key}" if isinstance(schedule, Mapping) else ""
-            what = f"expected a Schedule{at}, got {type(sch).__name__}; make one with "
-            raise ScheduleError(
-                f"{where}: argument 'schedule': {what}tvm_forest.new_schedule(model)"
-            )
+            what = f"expected a Schedule{at}, got {type(sch).__name__}; make one with"
+            raise _refuse(where, f"{what} tvm_forest.new_schedule(model)")
     if 1 not in named:
-        what = f"no schedule for batches of 1 row (have: {', '.join(map(str, sorted(named)))})"
-        raise ScheduleError(f"{where}: argument 'schedule': {what}; add the key 1")
-    found: dict[int, Schedule] = {}
-    for key in sorted(named):
-        if not found or found[max(found)] != named[key]:
-            found[key] = named[key]
-    return found
+        have = ", ".join(map(str, sorted(named)))
+        raise _refuse(where, f"no schedule for batches of 1 row (have: {have}); add the key 1")
+    first_of_runs = (next(run) for _, run in groupby(sorted(named), key=named.__getitem__))
+    return {key: named[key] for key in first_of_runs}
+
+
+def _refuse(where: str, what: str) -> ScheduleError:
+    return ScheduleError(f"{where}: argument 'schedule': {what}")
 
 
 def schedule_of(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
@@ -60,7 +60,8 @@ def schedule_of(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
 def walked(schedules: Mapping[int, Schedule]) -> Schedule:
     """Return the schedule of the largest batches that walks hop by hop, else that of the largest.
 
-    It is asked what leaves say: by bits, a few rows would cost as much as a block.
+    Functions that give leaves are compiled by it: in bit planes, a few rows would cost as much as a
+    block.
     """
     keys = sorted(schedules, reverse=True)
     hops = (key for key in keys if not schedules[key].sliced)
@@ -68,9 +69,10 @@ def walked(schedules: Mapping[int, Schedule]) -> Schedule:
 
 
 def function_names(schedules: Mapping[int, Schedule]) -> dict[int, str]:
-    """Name what predicts batches from each size on; equal schedules share a function.
+    """Return the name of the function that predicts batches from each size on.
 
-    The name is "predict" for the largest batches, and such as "predict_from_8" for others.
+    It is "predict" for the largest batches, and such as "predict_from_8" for others. Equal
+    schedules share a function.
     """
     names = {schedules[max(schedules)]: "predict"}
     for smallest in sorted(schedules):

@@ -1,8 +1,13 @@
-"""What a directive is: a checked rewrite of the nest, a trace entry, and a mapping onto TVM.
+"""What a directive is: a checked rewrite of the nest, a step of the trace, a mapping onto TVM.
 
-takes: a function Schedule -> Schedule; gives: a method of `Schedule` and an entry in `DIRECTIVES`.
+takes: a function Schedule -> Schedule; gives: a method for `Schedule` and an entry in `DIRECTIVES`.
 
-The mapping receives TVM's live schedule and only calls its methods, so no module of this folder
+A directive is written as one function, which raises `Refusal` unless the step may be taken and then
+returns the rewritten schedule. The decorator `directive` puts around it what all have in common:
+arguments get their names, a refusal becomes a ScheduleError that shows the nest, the result is
+checked for broken invariants, and the step goes into the trace. What a search may try (`choices`)
+and what the step does to TVM's schedule (`onto_tir`) or to the model (`onto_forest`) stand beside
+it. `onto_tir` receives TVM's live schedule and only calls its methods, so no module of this folder
 imports tvm when it runs.
 """
 
@@ -10,31 +15,45 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..nest import Loop
-from ..schedule import DIRECTIVES, Schedule, Step
+from ..nest import Loop, find_leaf_loops
 
 if TYPE_CHECKING:
     from tvm import s_tir
 
-Choices = Callable[[Schedule], Iterator[dict[str, Any]]]
-Rewrite = Callable[..., Schedule]
+    from .schedule import Schedule
+
+P = ParamSpec("P")
+Choices = Callable[["Schedule"], Iterator[dict[str, Any]]]
+Method = Callable[Concatenate["Schedule", P], "Schedule"]
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One step of the trace: a directive and its arguments, all of them by name."""
+
+    do: str
+    arguments: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form that the JSON text holds."""
+        return {"do": self.do, **self.arguments}
 
 
 @dataclass
 class Nest:
-    """The nest while it is rebuilt in TVM.
+    """The nest while the steps of a trace are replayed on TVM's schedule.
 
     Attributes:
         tir: TVM's schedule of the function.
-        loops: TVM's loop of each index that S-TIR can still rewrite.
-        order: names of all indices in S-TIR's nest, outermost first.
-        reductions: names of the indices over trees.
+        loops: TVM's handle of each loop that S-TIR can still rewrite, by name.
+        order: names of all loops of S-TIR's nest, outermost first.
+        reductions: names of the loops over trees, which S-TIR sees as a reduction.
     """
 
     tir: s_tir.Schedule
@@ -56,15 +75,62 @@ class Nest:
             self.reductions |= set(new)
 
 
-@dataclass
-class RegisteredDirective:
-    """A word of the language."""
+class Refusal(Exception):
+    """Why a directive refuses a step.
+
+    Args:
+        subject: name of the argument that is wrong, or the loop that `index` names; None for the
+            step itself.
+        what: what is wrong with it, and what to do.
+        mark: loop that the printed nest points at; None for the one that `index` names, "" for
+            none.
+    """
+
+    def __init__(self, subject: str | Loop | None, what: str, mark: str | None = None) -> None:
+        if isinstance(subject, Loop):
+            what = f"'{subject.name}' {what}"
+            subject = "index"
+        self.what = f"argument '{subject}': {what}" if subject else what
+        self.mark = mark
+
+
+@dataclass(frozen=True)
+class Directive:
+    """A word of the language.
+
+    Attributes:
+        name: what users call it.
+        rewrite: the function that checks a step and returns the rewritten schedule.
+        choices: yields the argument dicts that a search may try on a schedule.
+        onto_tir: replays the step on TVM's schedule, `onto_tir(nest, **arguments)`; None if our
+            passes do what it says.
+        onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
+    """
 
     name: str
-    rewrite: Rewrite
+    rewrite: Callable[..., Schedule]
     choices: Choices
     onto_tir: Callable[..., None] | None = None
     onto_forest: Callable[..., Forest] | None = None
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters of the directive, the schedule first."""
+        return inspect.signature(self.rewrite)
+
+    @functools.cached_property
+    def list_parameter(self) -> str:
+        """Name of the `*` parameter, which the trace stores as a list; "" if there is none."""
+        parameters = self.signature.parameters.values()
+        return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+
+    def name_arguments(
+        self, sch: Schedule, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments of a call by their names, without those left to their defaults."""
+        _, *named = self._bind(sch, args, kwargs).arguments.items()
+        listed = {self.list_parameter: ()} if self.list_parameter else {}
+        return listed | dict(named)
 
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
         """Rewrite, check the invariants, and append the step to the trace.
@@ -73,79 +139,69 @@ class RegisteredDirective:
             ScheduleError: an argument is wrong; `sch` is unchanged.
         """
         named = dict(arguments)
-        listed = named.pop(_list_parameter(self.rewrite), ())
-        try:
-            bound = inspect.signature(self.rewrite).bind(sch, *listed, **named)
-        except TypeError as error:
-            raise refuse(sch, self.name, str(error)) from None
+        listed = named.pop(self.list_parameter, ())
+        bound = self._bind(sch, listed, named)
         for name, value in arguments.items():
             if getattr(value, "ndim", 0):  # no comparison with an array is true or false
                 what = f"argument '{name}': got an array, which JSON cannot say; use .tolist()"
                 raise refuse(sch, self.name, what)
-        new = self.rewrite(*bound.args, **bound.kwargs)
-        arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
+        try:
+            new = self.rewrite(*bound.args, **bound.kwargs)
+        except Refusal as refusal:
+            mark = arguments.get("index") if refusal.mark is None else refusal.mark
+            raise refuse(sch, self.name, refusal.what, mark) from None
         problem = new.problem()
         if problem is not None:
             raise refuse(sch, self.name, f"{problem}; leave this step out")
-        return replace(new, steps=(*sch.steps, Step(self.name, arguments)))
+        stored = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
+        return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
+
+    def _bind(self, sch: Schedule, listed: Any, named: dict[str, Any]) -> inspect.BoundArguments:
+        try:
+            return self.signature.bind(sch, *listed, **named)
+        except TypeError as error:
+            raise refuse(sch, self.name, str(error)) from None
 
 
-@dataclass(frozen=True)
-class DirectiveHandle:
-    """What the decorated name is bound to; carries the hooks."""
-
-    registered: RegisteredDirective
-
-    def onto_tir(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Register how the step is replayed on TVM's schedule: `function(nest, **arguments)`."""
-        self.registered.onto_tir = function
-        return function
-
-    def onto_forest(self, function: Callable[..., Forest]) -> Callable[..., Forest]:
-        """Register how the step rewrites the model: `function(forest, **arguments)`."""
-        self.registered.onto_forest = function
-        return function
+DIRECTIVES: dict[str, Directive] = {}
 
 
-def directive(choices: Choices) -> Callable[[Rewrite], DirectiveHandle]:
-    """Make a rewrite a directive: a method of `Schedule` under the function's name.
+def offer_nothing(sch: Schedule) -> Iterator[dict[str, Any]]:
+    """Offer a search no choices, for steps that only users take."""
+    yield from ()
 
-    Args:
-        choices: yields the argument dicts that a search may try on a schedule.
-    """
 
-    def register(rewrite: Rewrite) -> DirectiveHandle:
-        entry = RegisteredDirective(rewrite.__name__, rewrite, choices)
+def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
+    """Offer a search every loop that is wanted, once for each set of further arguments."""
+
+    def choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+        for loop in filter(wanted, sch.loops()):
+            yield from ({"index": loop.name, **further} for further in more or ({},))
+
+    return choices
+
+
+def directive(
+    choices: Choices = offer_nothing,
+    onto_tir: Callable[..., None] | None = None,
+    onto_forest: Callable[..., Forest] | None = None,
+) -> Callable[[Method[P]], Method[P]]:
+    """Make a function a directive, see `Directive`; gives the method that `Schedule` lists."""
+
+    def register(rewrite: Method[P]) -> Method[P]:
+        entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest)
         DIRECTIVES[entry.name] = entry
 
         @functools.wraps(rewrite)
-        def method(sch: Schedule, *args: Any, **kwargs: Any) -> Schedule:
-            return entry.apply(sch, _named_arguments(rewrite, sch, args, kwargs))
+        def method(sch: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+            return entry.apply(sch, entry.name_arguments(sch, args, kwargs))
 
-        setattr(Schedule, entry.name, method)
-        return DirectiveHandle(entry)
+        return method
 
     return register
 
 
-def _list_parameter(rewrite: Rewrite) -> str:
-    """Name of the `*` parameter, which the trace stores as a list; "" if there is none."""
-    parameters = inspect.signature(rewrite).parameters.values()
-    return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
-
-
-def _named_arguments(
-    rewrite: Rewrite, sch: Schedule, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    signature = inspect.signature(rewrite)
-    try:
-        bound = signature.bind(sch, *args, **kwargs)
-    except TypeError as error:
-        raise refuse(sch, rewrite.__name__, str(error)) from None
-    named = dict(bound.arguments)
-    named.pop(next(iter(signature.parameters)))
-    listed = _list_parameter(rewrite)
-    return {**named, listed: list(named.get(listed, ()))} if listed else named
+# -- checks that several directives make ----------------------------------------------------------
 
 
 def refuse(sch: Schedule, where: str, what: str, mark: str | None = None) -> ScheduleError:
@@ -153,29 +209,47 @@ def refuse(sch: Schedule, where: str, what: str, mark: str | None = None) -> Sch
     return ScheduleError(f"{where}: {what}\n{sch.render(mark)}")
 
 
-def find_loop(sch: Schedule, where: str, argument: str, name: Any) -> Loop:
-    """Return the live loop `name`.
+def is_whole(value: Any, least: float, most: float = float("inf")) -> bool:
+    """Return whether a value is an integer, and no bool, from `least` to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
-    Raises:
-        ScheduleError: there is none; the message lists the live ones, or what replaced it.
-    """
-    if isinstance(name, str) and name in sch.names():
-        return sch[name]
-    for old, new in sch.replaced:
-        if isinstance(name, str) and old == name:
-            names = ", ".join(f"'{x}'" for x in new)
-            raise refuse(sch, where, f"argument '{argument}': '{name}' was replaced by {names}")
+
+def check_word(argument: str, value: Any, words: Iterable[str]) -> None:
+    """Refuse what is none of the words of an argument."""
+    if value not in words:
+        raise Refusal(argument, f"{value!r} is unknown; use {', '.join(words)}")
+
+
+def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
+    """Return the live loop of a name; the refusal lists the live ones, or what replaced it."""
+    if isinstance(name, str):
+        if name in sch.names():
+            return sch[name]
+        if name in dict(sch.replaced):
+            names = ", ".join(f"'{x}'" for x in dict(sch.replaced)[name])
+            raise Refusal(argument, f"'{name}' was replaced by {names}")
     live = ", ".join(sch.names())
-    raise refuse(sch, where, f"argument '{argument}': no live index {name!r} (live: {live})")
+    raise Refusal(argument, f"no live index {name!r} (live: {live})")
 
 
-def check_new_name(sch: Schedule, where: str, argument: str, name: Any) -> None:
-    """Refuse a name that is no identifier or was already used in this schedule."""
-    if not (isinstance(name, str) and name.replace(".", "_").isidentifier()):
-        raise refuse(
-            sch, where, f"argument '{argument}': {name!r} is no name; use letters and digits"
-        )
-    if name in sch.names() or name in dict(sch.replaced):
-        raise refuse(
-            sch, where, f"argument '{argument}': '{name}' already exists; choose another name"
-        )
+def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
+    """Return a leaf loop of which no directive has said how its iterations run."""
+    loop = find_loop(sch, index)
+    if find_leaf_loops(loop, sch.vectors) != (loop,):
+        inside = f"contains '{loop.children[0].name}'"
+        raise Refusal(loop, f"is not innermost ({inside}); choose the innermost loop")
+    if loop.is_assigned:
+        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
+    return loop
+
+
+def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
+    """Refuse two names, by argument, that are no identifiers, alike, or used in this schedule."""
+    for argument, name in names.items():
+        if not (isinstance(name, str) and name.replace(".", "_").isidentifier()):
+            raise Refusal(argument, f"{name!r} is no name; use letters and digits", mark="")
+        if name in sch.names() or name in dict(sch.replaced):
+            raise Refusal(argument, f"'{name}' already exists; choose another name", mark="")
+    first, second = names
+    if names[first] == names[second]:
+        raise Refusal(second, f"'{names[second]}' is also '{first}'; {advice}", mark="")

@@ -10,29 +10,41 @@ pass WriteNest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..nest import Guard, Loop
-from ..schedule import Schedule
-from .directive import check_new_name, directive, find_loop, refuse
-from .walks import MOST_HOPS
+from ..nest import Loop
+from .directive import (
+    Refusal,
+    check_new_names,
+    check_word,
+    directive,
+    find_loop,
+    is_whole,
+    offer_loops,
+)
+from .walks import MAX_HOPS
 
-MOST_COPIES = 64
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+MAX_COPIES = 64
+"""Copies that one step makes of a loop."""
 
 
 def _split_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
-        if loop.count is None or loop.count < 2 or loop.special:
+        if loop.count is None or loop.count < 2 or loop.is_specialized:
             continue
         for part in sorted({1, loop.count // 2, loop.count - 1}):
             names = {"first": f"{loop.name}a", "second": f"{loop.name}b"}
             yield {"index": loop.name, **names, "at": loop.start + part * loop.step}
 
 
-@directive(choices=_split_choices)
+@directive(_split_choices)
 def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedule:
     """Run a loop in two parts, each with its own copy of what is inside.
 
@@ -57,63 +69,53 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
                                           for b1@d2 in (0, 64, 1)
                                             S
     """
-    loop = find_loop(sch, "split", "index", index)
-    for argument, name in (("first", first), ("second", second)):
-        check_new_name(sch, "split", argument, name)
-    if first == second:
-        raise refuse(sch, "split", f"argument 'second': '{second}' is also 'first'; rename one")
-    _check_cut(sch, loop, at)
-    halves = [replace(loop, stop=at), replace(loop, start=at)]
-    return _with_copies(sch, loop, [(first, halves[0]), (second, halves[1])])
-
-
-def _check_cut(sch: Schedule, loop: Loop, at: Any) -> None:
+    loop = find_loop(sch, index)
+    check_new_names(sch, "rename one", first=first, second=second)
     if loop.count is None:
-        what = f"argument 'index': '{loop.name}' has a symbolic range"
-        raise refuse(sch, "split", f"{what}; tile it and split the inner index", loop.name)
-    if loop.special:
-        what = f"argument 'index': '{loop.name}' is specialized; split one of its copies"
-        raise refuse(sch, "split", what, loop.name)
-    if not isinstance(at, int) or isinstance(at, bool) or not loop.start < at < loop.stop:
-        what = f"argument 'at': {at!r} lies outside ({loop.start}, {loop.stop}) of '{loop.name}'"
-        raise refuse(sch, "split", f"{what}; choose a value between", loop.name)
+        raise Refusal(loop, "has a symbolic range; tile it and split the inner index")
+    if loop.is_specialized:
+        raise Refusal(loop, "is specialized; split one of its copies")
+    if not is_whole(at, loop.start + 1, loop.stop - 1):
+        outside = f"lies outside ({loop.start}, {loop.stop}) of '{index}'; choose a value between"
+        raise Refusal("at", f"{at!r} {outside}")
     if (at - loop.start) % loop.step:
         grid = f"{loop.start}, {loop.start + loop.step}, {loop.start + 2 * loop.step}, ..."
-        what = f"argument 'at': {at} is not on the grid {grid} of '{loop.name}'"
-        raise refuse(sch, "split", f"{what}; choose a value of it", loop.name)
+        raise Refusal("at", f"{at} is not on the grid {grid} of '{index}'; choose a value of it")
+    return _replace_by_parts(sch, loop, {first: {"stop": at}, second: {"start": at}})
 
 
-def _with_copies(sch: Schedule, loop: Loop, parts: list[tuple[str, Loop]]) -> Schedule:
-    """Replace a loop by renamed copies of it, with all guards and names that follow."""
-    maps = [_copy_names(loop, name) for name, _ in parts]
-    new = [part.renamed(names) for (_, part), names in zip(parts, maps, strict=True)]
-    return _renamed(sch.with_loops(loop.name, new), maps)
+def _replace_by_parts(sch: Schedule, loop: Loop, parts: dict[str, dict[str, Any]]) -> Schedule:
+    """Replace a loop by copies of it, given what changes in each by its name."""
+    inside = [x.name for child in loop.children for x in child.traverse()]
+    maps = [{loop.name: part, **_name_copies(inside, part)} for part in parts]
+    changed = (replace(loop, **changes) for changes in parts.values())
+    copies = [part.rename(names) for part, names in zip(changed, maps, strict=True)]
+    return _replace_names(sch.with_loop(loop.name, *copies), maps)
 
 
-def _copy_names(loop: Loop, part: str) -> dict[str, str]:
-    inside = {x.name: f"{x.name}@{part}" for x in loop.walk() if x is not loop}
-    return {loop.name: part, **inside}
+def _name_copies(names: Iterable[str], copy: str) -> dict[str, str]:
+    """Name the loops inside a copy: `x` becomes `x@copy`."""
+    return {name: f"{name}@{copy}" for name in names}
 
 
-def _renamed(sch: Schedule, maps: list[dict[str, str]]) -> Schedule:
-    """Give every guard and every name that was copied its copies."""
+def _replace_names(sch: Schedule, maps: list[dict[str, str]]) -> Schedule:
+    """Put in the place of every guard and name that was copied its copies, given their names."""
     copied = maps[0].keys()
-    guards: list[Guard] = []
-    for guard in sch.guards:
-        for names in maps if copied & set(guard.loops) else maps[:1]:
-            guards.append(replace(guard, loops=tuple(names.get(x, x) for x in guard.loops)))
+    guards = (
+        replace(guard, loops=tuple(names.get(x, x) for x in guard.loops))
+        for guard in sch.guards
+        for names in (maps if copied & set(guard.loops) else maps[:1])
+    )
     replaced = ((old, tuple(names[old] for names in maps)) for old in copied)
     return replace(sch, guards=tuple(guards), replaced=(*sch.replaced, *replaced))
 
 
-def _specialize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in sch.loops():
-        small = loop.count is not None and 2 <= loop.count <= 4
-        if small and loop.children and not loop.special:
-            yield {"index": loop.name}
+def _has_few_iterations(loop: Loop) -> bool:
+    few = loop.count is not None and 2 <= loop.count <= 4
+    return few and bool(loop.children) and not loop.is_specialized
 
 
-@directive(choices=_specialize_choices)
+@directive(offer_loops(_has_few_iterations))
 def specialize(sch: Schedule, index: str) -> Schedule:
     """Give every iteration of a loop its own copy of the loops inside.
 
@@ -135,31 +137,25 @@ def specialize(sch: Schedule, index: str) -> Schedule:
                                       for t1@t0=1 in (0, 2, 1)
                                         S
     """
-    loop = find_loop(sch, "specialize", "index", index)
+    loop = find_loop(sch, index)
     if loop.count is None:
-        what = f"argument 'index': '{index}' has a symbolic number of iterations; tile it first"
-        raise refuse(sch, "specialize", what, index)
-    if not loop.children or loop.special:
-        what = "contains no loop to specialise" if not loop.special else "is already specialized"
-        raise refuse(sch, "specialize", f"argument 'index': '{index}' {what}", index)
-    if loop.count > MOST_COPIES:
-        what = f"argument 'index': {loop.count} copies exceed the limit {MOST_COPIES}; tile first"
-        raise refuse(sch, "specialize", what, index)
+        raise Refusal(loop, "has a symbolic number of iterations; tile it first")
+    if loop.is_specialized:
+        raise Refusal(loop, "is already specialized")
+    if not loop.children:
+        raise Refusal(loop, "contains no loop to specialise")
+    if loop.count > MAX_COPIES:
+        raise Refusal("index", f"{loop.count} copies exceed the limit {MAX_COPIES}; tile first")
     if len(loop.children) > 1:
-        what = f"argument 'index': '{index}' contains {len(loop.children)} loops; specialize first"
-        raise refuse(sch, "specialize", what, index)
+        raise Refusal(loop, f"contains {len(loop.children)} loops; specialize first")
     (child,) = loop.children
-    maps = [{x.name: f"{x.name}@{index}={k}" for x in child.walk()} for k in range(loop.count)]
-    cases = [replace(child.renamed(names), case=k) for k, names in enumerate(maps)]
-    special = replace(loop, children=tuple(cases))
-    return _renamed(sch.with_loop(index, special), maps)
+    inside = [x.name for x in child.traverse()]
+    maps = [_name_copies(inside, f"{index}={k}") for k in range(loop.count)]
+    cases = [replace(child.rename(names), case=k) for k, names in enumerate(maps)]
+    return _replace_names(sch.with_loop(index, replace(loop, children=tuple(cases))), maps)
 
 
-def _split_by_depth_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ()
-
-
-@directive(choices=_split_by_depth_choices)
+@directive()
 def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     """Split a tree loop wherever the depth changes, and walk each piece in a straight line.
 
@@ -174,64 +170,56 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     Raises:
         ScheduleError: no such loop, another word, depths unknown, or more than 64 pieces.
     """
-    loop = find_loop(sch, "split_by_depth", "index", index)
-    if by not in ("depth", "likely"):
-        what = f"argument 'by': {by!r} is unknown; use depth, likely"
-        raise refuse(sch, "split_by_depth", what, index)
-    depths = sch.hops if by == "depth" else sch.likely
-    if depths is None:
-        what = "argument 'index': the depths of the trees are not known"
-        advice = "begin with new_schedule(model), or use tvm_forest.with_depths(schedule, model)"
-        if by == "likely":
-            what = "argument 'by': the hops to the likely leaves are not known"
-            advice = "use tvm_forest.with_depths(schedule, model, profile)"
-        raise refuse(sch, "split_by_depth", f"{what}; {advice}", index)
-    if loop.kind != "tree" or loop.special:
-        what = f"argument 'index': '{index}' is no plain tree index; give a loop over trees"
-        raise refuse(sch, "split_by_depth", what, index)
+    loop = find_loop(sch, index)
+    check_word("by", by, ("depth", "likely"))
+    depths = _find_known_depths(sch, by)
+    if loop.kind != "tree" or loop.is_specialized:
+        raise Refusal(loop, "is no plain tree index; give a loop over trees")
     if loop.peel is not None or (by == "likely" and loop.hops is not None):
         done = "peeled" if loop.hops is None else "fully unrolled"
-        what = f"argument 'index': '{index}' is already {done}; leave one of them out"
-        raise refuse(sch, "split_by_depth", what, index)
-    runs = [(depth, len(list(run))) for depth, run in groupby(_iteration_depths(sch, loop, depths))]
-    if len(runs) > MOST_COPIES:
-        what = f"argument 'index': {len(runs)} changes of depth exceed the limit {MOST_COPIES}"
-        raise refuse(sch, "split_by_depth", f"{what}; sort the trees by depth", index)
-    named = _piece_names(index, [depth for depth, _ in runs])
+        raise Refusal(loop, f"is already {done}; leave one of them out")
+    per_iteration = _list_depths(sch, loop, depths)
+    runs = [(depth, len(list(run))) for depth, run in groupby(per_iteration)]
+    if len(runs) > MAX_COPIES:
+        what = f"{len(runs)} changes of depth exceed the limit {MAX_COPIES}"
+        raise Refusal("index", f"{what}; sort the trees by depth")
     if len(runs) <= 1:
-        hops = next((depth for depth, _ in runs), 0)
-        return sch.with_loop(index, replace(loop, **_walked(by, hops)))
-    parts, value = [], loop.start
-    for name, (depth, length) in zip(named, runs, strict=True):
-        stop = min(value + length * loop.step, loop.stop or 0)
-        parts.append((name, replace(loop, start=value, stop=stop, **_walked(by, depth))))
-        value += length * loop.step
-    return _with_copies(sch, loop, parts)
+        depth = runs[0][0] if runs else 0
+        return sch.with_loop(index, replace(loop, **_annotate_walks(by, depth)))
+    parts, start, seen = dict[str, dict[str, Any]](), loop.start, Counter[int]()
+    for depth, length in runs:
+        seen[depth] += 1
+        again = f".{seen[depth]}" if seen[depth] > 1 else ""
+        stop = start + length * loop.step
+        span = {"start": start, "stop": min(stop, loop.stop or 0)}
+        parts[f"{index}.d{depth}{again}"] = span | _annotate_walks(by, depth)
+        start = stop
+    return _replace_by_parts(sch, loop, parts)
 
 
-def _walked(by: str, hops: int) -> dict[str, Any]:
-    """How the walks of a piece are done: in a straight line or peeled; very deep ones in a loop."""
+def _find_known_depths(sch: Schedule, by: str) -> tuple[int, ...]:
+    depths = sch.hops if by == "depth" else sch.likely
+    if depths is not None:
+        return depths
     if by == "depth":
-        return {"hops": hops if hops <= MOST_HOPS else None}
-    return {"peel": (min(hops, MOST_HOPS), True) if hops else None}
+        what = "the depths of the trees are not known; begin with new_schedule(model), or use"
+        raise Refusal("index", f"{what} tvm_forest.with_depths(schedule, model)")
+    what = "the hops to the likely leaves are not known; use"
+    raise Refusal("by", f"{what} tvm_forest.with_depths(schedule, model, profile)")
 
 
-def _iteration_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:
-    """Deepest tree of every iteration, whatever the other tree loops around it do."""
-    leaves = [x.name for x in loop.walk() if not x.children]
+def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
+    """Return annotations of a piece: a straight line or a peel; very deep trees stay in a loop."""
+    if by == "depth":
+        return {"hops": hops if hops <= MAX_HOPS else None}
+    return {"peel": (min(hops, MAX_HOPS), True) if hops else None}
+
+
+def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:
+    """Return the deepest tree of every iteration, whatever the tree loops around it do."""
+    leaves = [x.name for x in loop.traverse() if not x.children]
     deepest = []
     for k in range(loop.count or 0):
         trees = {int(tree) for leaf in leaves for tree in sch.trees_of(leaf, {loop.name: k})}
         deepest.append(max((depths[tree] for tree in trees if tree < len(depths)), default=0))
     return deepest
-
-
-def _piece_names(index: str, depths: list[int]) -> list[str]:
-    names: list[str] = []
-    for depth in depths:
-        name, again = f"{index}.d{depth}", 1
-        while name in names:
-            again += 1
-            name = f"{index}.d{depth}.{again}"
-        names.append(name)
-    return names

@@ -1,19 +1,21 @@
 """Directives about memory: represent_as, cache.
 
-takes: Schedule; gives: Schedule with a layout, or a mark that the pass CacheNear acts on.
+takes: Schedule; gives: Schedule with a layout, or an annotation that the pass CacheNear acts on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import layouts
-from ..schedule import Schedule
-from .directive import directive, find_loop, refuse
+from .directive import Refusal, check_word, directive, find_loop
 
-HOW = {
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+CACHES = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
@@ -29,12 +31,11 @@ WALKED = layouts.SIMDIZED
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
-    names = TILED if tiled else LAYOUTS
+    names = TILED if sch.has_rewrite("tile_nodes") else LAYOUTS
     yield from ({"name": name} for name in names if name != sch.representation)
 
 
-@directive(choices=_represent_as_choices)
+@directive(_represent_as_choices)
 def represent_as(sch: Schedule, name: str) -> Schedule:
     """Choose how the model lies in memory.
 
@@ -45,29 +46,33 @@ def represent_as(sch: Schedule, name: str) -> Schedule:
         ScheduleError: no name.
     """
     if not isinstance(name, str) or not name:
-        raise refuse(sch, "represent_as", f"argument 'name': {name!r} is no name of a layout")
+        raise Refusal("name", f"{name!r} is no name of a layout")
     return replace(sch, representation=name)
 
 
 def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
         if loop.cache is None and loop.children:
-            for how in HOW.get(loop.kind, ())[1:-1]:
-                if how == "prefetch" or not any(x.stop is None for x in loop.walk() if x != loop):
+            endless = any(x.stop is None for x in loop.traverse() if x != loop)
+            for how in CACHES.get(loop.kind, ())[1:-1]:
+                if how == "prefetch" or not endless:
                     yield {"index": loop.name, "how": how}
 
 
-@directive(choices=_cache_choices)
+@directive(_cache_choices)
 def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     """Bring the rows or trees of an iteration near before it runs.
 
-    "pack" copies the rows that the loops inside can reach into a block of their own; "prefetch"
-    asks for the rows or the first nodes of the tree of the next iteration; "stream" asks for all of
-    that tree, in layouts that can (`TreeAccess.lines`), which pays for blocks of rows that touch most
-    of it; "shared" copies into the shared memory of a GPU; "auto" packs rows and prefetches trees on a CPU, and is
-    "shared" on a GPU, where "pack" is so too, and nothing is prefetched. A layout that codes rows
-    does so with or without "pack", and always near, so "pack" only says where. For trees
-    of a GPU `build` refuses layouts other than `COPIED`, and tiles.
+    - "pack" makes a block copy of the rows that the loops inside can reach.
+    - "prefetch" asks for the rows, or the first nodes of the tree, of the next iteration.
+    - "stream" asks for all nodes of that tree, in layouts that can (`TreeAccess.lines`), which
+      pays for blocks of rows that touch most of them.
+    - "shared" makes a block copy in the shared memory of a GPU.
+    - "auto" packs rows and prefetches trees on a CPU, and is "shared" on a GPU.
+
+    On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes
+    copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
+    `build` takes the layouts `COPIED` only, without tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
@@ -84,18 +89,14 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack
           S                            S
     """
-    loop = find_loop(sch, "cache", "index", index)
+    loop = find_loop(sch, index)
     if loop.kind == "class":
-        message = f"argument 'index': '{index}' has no working set; cache rows or trees"
-        raise refuse(sch, "cache", message, index)
-    if how not in HOW[loop.kind]:
-        words = ", ".join(HOW[loop.kind])
-        raise refuse(sch, "cache", f"argument 'how': {how!r} is unknown; use {words}", index)
+        raise Refusal(loop, "has no working set; cache rows or trees")
+    check_word("how", how, CACHES[loop.kind])
     if loop.cache is not None:
-        message = f"argument 'index': '{index}' already has cache {loop.cache}; leave this step out"
-        raise refuse(sch, "cache", message, index)
-    endless = [x.name for x in loop.walk() if x is not loop and x.kind == loop.kind and not x.count]
-    if endless and how != "prefetch":
-        message = f"argument 'index': '{index}' holds '{endless[0]}' of n iterations; tile it first"
-        raise refuse(sch, "cache", message, index)
+        raise Refusal(loop, f"already has cache {loop.cache}; leave this step out")
+    inside = (x for x in loop.traverse() if x is not loop and x.kind == loop.kind)
+    endless = next((x for x in inside if not x.count), None)
+    if endless is not None and how != "prefetch":
+        raise Refusal(loop, f"holds '{endless.name}' of n iterations; tile it first")
     return sch.with_loop(index, replace(loop, cache=how))

@@ -1,6 +1,6 @@
 """Directives about the model: tile_nodes, pad_trees, sort_trees, know_depths.
 
-takes: Schedule; gives: Schedule with a rewrite noted, and `rewrite`, which carries them out.
+takes: Schedule; gives: Schedule with a rewrite of the model, which `rewrite` carries out.
 
 They change the forest and not the nest, so that one schedule says everything that was chosen. What
 they do to the depths of the trees is unknown until the model is seen: `know_depths` says it.
@@ -10,77 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ScheduleError
-from ..forest import Forest
 from ..forest.rewrites import ordering, padding, tiling
-from ..schedule import DIRECTIVES, Schedule, Step
-from .directive import directive, refuse
+from .directive import Refusal, TraceStep, check_word, directive
 from .memory import TILED
 
-PADDINGS = ("tree", "forest")
-ORDERS = ("depth", "likely")
-MOST_HOPS = 1 << 20
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+MAX_DEPTH = (1 << 20) - 1
+"""Hops to a leaf that `know_depths` believes."""
 
 
-def rewrite(forest: Forest, sch: Schedule) -> Forest:
-    """Rewrite a model as the schedule asks.
-
-    Args:
-        forest: trees stand in the order `round * C + class`.
-        sch: its `rewrites` are carried out in order.
-
-    Raises:
-        ScheduleError: a rewrite needs a leaf profile that the forest does not have.
-        BuildError: padding makes the trees too large.
-    """
-    for step in sch.rewrites:
-        hook = DIRECTIVES[step.do].onto_forest
-        assert hook is not None, f"{step.do} is no rewrite of the model"
-        forest = hook(forest, **step.arguments)
-    return forest
+def _check_is_first(sch: Schedule, do: str) -> None:
+    """Refuse to rewrite a model a second time by the same directive."""
+    if sch.has_rewrite(do):
+        raise Refusal(None, "the model is rewritten so already; leave this step out")
 
 
-def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
-    """Refuse what is no schedule, or the schedule of another model.
-
-    Raises:
-        ScheduleError: as said.
-    """
-    if not isinstance(sch, Schedule):
-        raise ScheduleError(
-            f"{where}: argument 'schedule': expected a Schedule, got {type(sch).__name__}; "
-            "make one with tvm_forest.new_schedule(model)"
-        )
-    size = (forest.n_trees, forest.n_outputs)
-    if (sch.trees, sch.classes, sch.vectors) != (*size, forest.has_vectors):
-        vectors = " with vectors in their leaves" if forest.has_vectors else ""
-        raise ScheduleError(
-            f"{where}: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
-            f"the model has {size[0]} and {size[1]}{vectors}; make one with "
-            f"tvm_forest.new_schedule(model)\n{sch}"
-        )
-
-
-def _noted(sch: Schedule, do: str, **arguments: Any) -> Schedule:
-    """Note a rewrite, after which the depths are unknown."""
-    step = Step(do, arguments)
+def _add_rewrite(sch: Schedule, do: str, **arguments: Any) -> Schedule:
+    """Add a rewrite of the model, after which the depths of its trees are unknown."""
+    step = TraceStep(do, arguments)
     return replace(sch, rewrites=(*sch.rewrites, step), hops=None, likely=None)
 
 
-def _refuse_twice(sch: Schedule, do: str) -> None:
-    if any(step.do == do for step in sch.rewrites):
-        raise refuse(sch, do, "the model is rewritten so already; leave this step out")
-
-
 def _tile_nodes_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    tiled = any(step.do == "tile_nodes" for step in sch.rewrites)
-    if not tiled and sch.representation in TILED:
+    if sch.representation in TILED and not sch.has_rewrite("tile_nodes"):
         yield from ({"size": size, "how": "uniform"} for size in (2, 4, 8))
 
 
-@directive(choices=_tile_nodes_choices)
+@directive(_tile_nodes_choices, onto_forest=tiling.tile_nodes)
 def tile_nodes(
     sch: Schedule, size: int, how: str = "uniform", gate: Sequence[float] | None = None
 ) -> Schedule:
@@ -98,26 +58,16 @@ def tile_nodes(
     Raises:
         ScheduleError: a size or word that is not known, no gate, or tiled already.
     """
-    _refuse_twice(sch, "tile_nodes")
+    _check_is_first(sch, "tile_nodes")
     wrong = tiling.problem(size, how, gate)
     if wrong is not None:
-        raise refuse(sch, "tile_nodes", wrong)
-    return _noted(sch, "tile_nodes", size=size, how=how, gate=None if gate is None else list(gate))
+        raise Refusal(None, wrong)
+    gate = None if gate is None else list(gate)
+    return _add_rewrite(sch, "tile_nodes", size=size, how=how, gate=gate)
 
 
-@tile_nodes.onto_forest
-def tile_nodes_onto_forest(
-    forest: Forest, size: int, how: str = "uniform", gate: Sequence[float] | None = None
-) -> Forest:
-    """Number the tiles."""
-    return tiling.tile_nodes(forest, size, how, gate)
-
-
-def _pad_trees_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ()  # the layouts without child numbers pad by themselves
-
-
-@directive(choices=_pad_trees_choices)
+# A search is offered no padding, for layouts without child numbers pad by themselves.
+@directive(onto_forest=padding.pad_trees)
 def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     """Bring every leaf to one depth, so that all walks of a tree take the same number of hops.
 
@@ -129,24 +79,13 @@ def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     Raises:
         ScheduleError: another word, or padded already.
     """
-    _refuse_twice(sch, "pad_trees")
-    if to not in PADDINGS:
-        what = f"argument 'to': {to!r} is unknown; use {', '.join(PADDINGS)}"
-        raise refuse(sch, "pad_trees", what)
-    return _noted(sch, "pad_trees", to=to)
+    _check_is_first(sch, "pad_trees")
+    check_word("to", to, ("tree", "forest"))
+    return _add_rewrite(sch, "pad_trees", to=to)
 
 
-@pad_trees.onto_forest
-def pad_trees_onto_forest(forest: Forest, to: str = "tree") -> Forest:
-    """Put nodes above shallow leaves."""
-    return padding.pad_trees(forest, to)
-
-
-def _sort_trees_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ()  # changes the order of additions
-
-
-@directive(choices=_sort_trees_choices)
+# Nor is it offered sorting, which changes the order of additions.
+@directive(onto_forest=ordering.sort_trees)
 def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
     """Put trees of equal depth next to each other, class by class.
 
@@ -159,24 +98,12 @@ def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
     Raises:
         ScheduleError: another word, or sorted already.
     """
-    _refuse_twice(sch, "sort_trees")
-    if by not in ORDERS:
-        what = f"argument 'by': {by!r} is unknown; use {', '.join(ORDERS)}"
-        raise refuse(sch, "sort_trees", what)
-    return _noted(sch, "sort_trees", by=by)
+    _check_is_first(sch, "sort_trees")
+    check_word("by", by, ("depth", "likely"))
+    return _add_rewrite(sch, "sort_trees", by=by)
 
 
-@sort_trees.onto_forest
-def sort_trees_onto_forest(forest: Forest, by: str = "depth") -> Forest:
-    """Reorder the trees inside each class."""
-    return ordering.sort_trees(forest, by)
-
-
-def _know_depths_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ()
-
-
-@directive(choices=_know_depths_choices)
+@directive()
 def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = None) -> Schedule:
     """Say how deep the trees are after the rewrites so far; `split_by_depth` needs it.
 
@@ -192,9 +119,9 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
     """
     rounds = sch.rounds
     for name, numbers in (("depths", depths), ("likely", likely)):
-        fine = isinstance(numbers, list | tuple) and len(numbers) == rounds
-        fine = fine and all(type(x) is int and 0 <= x < MOST_HOPS for x in numbers or ())
-        if not fine and (name, numbers) != ("likely", None):
-            what = f"argument '{name}': not one depth for each of the {rounds} rounds of trees"
-            raise refuse(sch, "know_depths", f"{what}; use tvm_forest.with_depths(schedule, model)")
+        is_list = isinstance(numbers, list | tuple) and len(numbers) == rounds
+        fits = is_list and all(type(x) is int and 0 <= x <= MAX_DEPTH for x in numbers or ())
+        if not fits and (name, numbers) != ("likely", None):
+            what = f"not one depth for each of the {rounds} rounds of trees"
+            raise Refusal(name, f"{what}; use tvm_forest.with_depths(schedule, model)")
     return replace(sch, hops=tuple(depths), likely=None if likely is None else tuple(likely))

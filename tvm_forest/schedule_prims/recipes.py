@@ -13,19 +13,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from ..schedule import Schedule
+from .schedule import Schedule
 
 Recipe = Callable[..., Schedule]
 
 
-def _output(sch: Schedule) -> tuple[str, ...]:
-    """Name the loop over classes, if there is one that has walks of its own."""
-    return ("class",) if sch.round_size > 1 else ()
+def _order(sch: Schedule, names: str) -> Schedule:
+    """Reorder loops, outermost first; `class` stands for a loop only if there is one per walk."""
+    words = (name for name in names.split() if name != "class" or sch.round_size > 1)
+    return sch.reorder(*words)
 
 
-def _rounds(sch: Schedule) -> int:
-    """Count the trees of one class, at least 1."""
-    return max(1, sch.rounds)
+def _tile_both(sch: Schedule, rows: int, trees: int) -> Schedule:
+    """Tile rows to `b0`, `b1` and trees to `t0`, `t1`."""
+    return sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
+
+
+def _map_to_gpu(sch: Schedule, **dimensions: str) -> Schedule:
+    """Map loops, by name, to dimensions of the grid and of thread blocks."""
+    for index, dimension in dimensions.items():
+        sch = sch.gpu_dimension(index, dimension)
+    return sch
+
+
+def _interleave_copies(sch: Schedule, index: str, factor: int) -> Schedule:
+    """Interleave every copy of a leaf loop, unless the factor is 1."""
+    for name in sch.copies(index) if factor > 1 else ():
+        sch = sch.interleave(name, factor)
+    return sch
 
 
 # -- CPU ------------------------------------------------------------------------------------------
@@ -34,15 +49,13 @@ def _rounds(sch: Schedule) -> int:
 def xgboost_rows(sch: Schedule, rows: int = 64) -> Schedule:
     """Let blocks of rows go through one tree after the other, in parallel (E1).
 
-    XGBoost's CPU predictor (Chen and Guestrin, KDD 2016). Keeps the
-    order of additions.
+    XGBoost's CPU predictor (Chen and Guestrin, KDD 2016). Keeps the order of additions.
 
     Args:
         sch: schedule without directives.
         rows: rows of a block.
     """
-    sch = sch.tile("batch", "b0", "b1", rows)
-    return sch.reorder("b0", *_output(sch), "tree", "b1").parallel("b0")
+    return _order(sch.tile("batch", "b0", "b1", rows), "b0 class tree b1").parallel("b0")
 
 
 def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
@@ -54,7 +67,7 @@ def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
         sch: schedule without directives.
         at: number of shallow trees, 1 to the number of trees - 1.
     """
-    sch = sch.reorder(*_output(sch), "tree", "batch").split("tree", "d1", "d2", at)
+    sch = _order(sch, "class tree batch").split("tree", "d1", "d2", at)
     return sch.unroll_walk("d1").unroll_walk("d2")
 
 
@@ -71,16 +84,8 @@ def treebeard_tree_at_a_time(sch: Schedule, cores: int = 2, walks: int = 8) -> S
         cores: parts of the batch, one for each core.
         walks: rows that walk together; 1 for one after the other.
     """
-    sch = sch.tile("batch", "b0", "b1", parts=cores)
-    sch = sch.reorder("b0", *_output(sch), "tree", "b1").parallel("b0").split_by_depth("tree")
-    return _interleaved(sch, "b1", walks)
-
-
-def _interleaved(sch: Schedule, index: str, factor: int) -> Schedule:
-    """Interleave every copy of a leaf loop, unless the factor is 1."""
-    for name in sch.copies(index) if factor > 1 else ():
-        sch = sch.interleave(name, factor)
-    return sch
+    sch = _order(sch.tile("batch", "b0", "b1", parts=cores), "b0 class tree b1")
+    return _interleave_copies(sch.parallel("b0").split_by_depth("tree"), "b1", walks)
 
 
 def tree_parallel(sch: Schedule, parts: int = 2, width: int = 8) -> Schedule:
@@ -93,9 +98,8 @@ def tree_parallel(sch: Schedule, parts: int = 2, width: int = 8) -> Schedule:
         parts: parts of the forest, 1 to the number of trees.
         width: lanes of a vector of rows: 2, 4, 8, 16 or 32.
     """
-    sch = sch.tile("tree", "t0", "t1", parts=parts)
-    sch = sch.reorder("t0", *_output(sch), "t1", "batch").parallel("t0")
-    return sch.vector_reduce("t0", width)
+    sch = _order(sch.tile("tree", "t0", "t1", parts=parts), "t0 class t1 batch")
+    return sch.parallel("t0").vector_reduce("t0", width)
 
 
 def row_and_tree_parallel(sch: Schedule, row_parts: int = 2, tree_parts: int = 2) -> Schedule:
@@ -109,8 +113,7 @@ def row_and_tree_parallel(sch: Schedule, row_parts: int = 2, tree_parts: int = 2
         tree_parts: parts of the forest, 1 to the number of trees.
     """
     sch = sch.tile("batch", "b0", "b1", parts=row_parts).tile("tree", "t0", "t1", parts=tree_parts)
-    sch = sch.reorder("b0", "t0", *_output(sch), "t1", "b1")
-    return sch.parallel("b0").parallel("t0")
+    return _order(sch, "b0 t0 class t1 b1").parallel("b0").parallel("t0")
 
 
 def two_trees_at_a_time(sch: Schedule, trees: int = 2) -> Schedule:
@@ -122,8 +125,7 @@ def two_trees_at_a_time(sch: Schedule, trees: int = 2) -> Schedule:
         sch: schedule without directives.
         trees: trees that a row walks in turn, 1 to the number of trees.
     """
-    sch = sch.tile("tree", "t0", "t1", trees)
-    return sch.reorder("t0", "batch", *_output(sch), "t1")
+    return _order(sch.tile("tree", "t0", "t1", trees), "t0 batch class t1")
 
 
 def rows_by_trees(sch: Schedule, rows: int = 4, trees: int = 2) -> Schedule:
@@ -136,8 +138,7 @@ def rows_by_trees(sch: Schedule, rows: int = 4, trees: int = 2) -> Schedule:
         rows: rows of a tile.
         trees: trees of a tile, 1 to the number of trees.
     """
-    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
-    return sch.reorder("b0", *_output(sch), "t0", "b1", "t1")
+    return _order(_tile_both(sch, rows, trees), "b0 class t0 b1 t1")
 
 
 # -- GPU ------------------------------------------------------------------------------------------
@@ -154,10 +155,9 @@ def gpu_straight_lines(sch: Schedule, at: int, threads: int = 2) -> Schedule:
         at: number of shallow trees, a multiple of `threads`.
         threads: threads of a block.
     """
-    sch = sch.tile("tree", "t0", "t1", threads)
-    sch = sch.reorder("batch", "t1", *_output(sch), "t0").split("t0", "e1", "e2", at)
-    sch = sch.unroll_walk("e1").unroll_walk("e2")
-    return sch.gpu_dimension("batch", "grid.x").gpu_dimension("t1", "block.x")
+    sch = _order(sch.tile("tree", "t0", "t1", threads), "batch t1 class t0")
+    sch = sch.split("t0", "e1", "e2", at).unroll_walk("e1").unroll_walk("e2")
+    return _map_to_gpu(sch, batch="grid.x", t1="block.x")
 
 
 def tahoe_direct(sch: Schedule, rows: int = 256) -> Schedule:
@@ -169,11 +169,7 @@ def tahoe_direct(sch: Schedule, rows: int = 256) -> Schedule:
         sch: schedule without directives.
         rows: rows, and threads, of a block.
     """
-    return _thread_for_each_row(sch.tile("batch", "b0", "b1", rows))
-
-
-def _thread_for_each_row(sch: Schedule) -> Schedule:
-    return sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    return _map_to_gpu(sch.tile("batch", "b0", "b1", rows), b0="grid.x", b1="block.x")
 
 
 def tahoe_shared_data(sch: Schedule) -> Schedule:
@@ -185,8 +181,8 @@ def tahoe_shared_data(sch: Schedule) -> Schedule:
     Args:
         sch: schedule without directives.
     """
-    sch = sch.reorder("batch", "tree", *_output(sch))
-    return sch.gpu_dimension("batch", "grid.x").gpu_dimension("tree", "block.x").cache("batch")
+    sch = _order(sch, "batch tree class")
+    return _map_to_gpu(sch, batch="grid.x", tree="block.x").cache("batch")
 
 
 def tahoe_shared_data_rows(sch: Schedule, rows: int = 8, threads: int = 32) -> Schedule:
@@ -199,9 +195,14 @@ def tahoe_shared_data_rows(sch: Schedule, rows: int = 8, threads: int = 32) -> S
         rows: rows of a block.
         threads: threads of a row; no more than there are trees are used.
     """
-    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", min(threads, _rounds(sch)))
-    sch = _thread_for_each_row(sch.reorder("b0", "b1", "t1", *_output(sch), "t0"))
-    return sch.gpu_dimension("t1", "block.y").cache("b0")
+    sch = _tile_both(sch, rows, _limit_threads(sch, threads))
+    sch = _order(sch, "b0 b1 t1 class t0")
+    return _map_to_gpu(sch, b0="grid.x", b1="block.x", t1="block.y").cache("b0")
+
+
+def _limit_threads(sch: Schedule, threads: int) -> int:
+    """Return how many threads are used where each takes a round of trees at least."""
+    return min(threads, max(1, sch.rounds))
 
 
 def tahoe_shared_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
@@ -214,9 +215,8 @@ def tahoe_shared_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
         fit: trees that fit, 1 to the number of trees.
         rows: rows, and threads, of a block.
     """
-    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", fit)
-    sch = _thread_for_each_row(sch.reorder("b0", "b1", *_output(sch), "t0", "t1"))
-    return sch.cache("t0")
+    sch = _order(_tile_both(sch, rows, fit), "b0 b1 class t0 t1")
+    return _map_to_gpu(sch, b0="grid.x", b1="block.x").cache("t0")
 
 
 def tahoe_shared_partial_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
@@ -231,8 +231,8 @@ def tahoe_shared_partial_forest(sch: Schedule, fit: int, rows: int = 256) -> Sch
         rows: rows, and threads, of a block.
     """
     sch = sch.tile("tree", "g", "t", fit).tile("batch", "b0", "b1", rows)
-    sch = sch.reorder("g", "b0", "b1", *_output(sch), "t").gpu_dimension("g", "grid.y")
-    return _thread_for_each_row(sch).cache("g").atomic_reduce("g")
+    sch = _map_to_gpu(_order(sch, "g b0 b1 class t"), g="grid.y", b0="grid.x", b1="block.x")
+    return sch.cache("g").atomic_reduce("g")
 
 
 def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
@@ -246,10 +246,9 @@ def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
         rows: rows of a block, as many as shared memory holds; the library uses up to 4.
         threads: threads of a block; no more than there are trees are used.
     """
-    sch = sch.tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", min(threads, _rounds(sch)))
-    sch = sch.reorder("b0", "t1", *_output(sch), "t0", "b1")
-    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t1", "block.x").cache("b0")
-    return _interleaved(sch, "b1", rows).shared_reduce("t1")
+    sch = _tile_both(sch, rows, _limit_threads(sch, threads))
+    sch = _map_to_gpu(_order(sch, "b0 t1 class t0 b1"), b0="grid.x", t1="block.x").cache("b0")
+    return _interleave_copies(sch, "b1", rows).shared_reduce("t1")
 
 
 def gpu_template(
@@ -291,23 +290,21 @@ def gpu_template(
     sch = sch.tile("batch", "bx", "r", rows_tb).tile("r", "tx", "b", rows_thread)
     tree, threads = "tree", {"bx": "grid.x", "tx": "block.x"}
     if tree_blocks > 1:
-        sch, tree = sch.tile("tree", "g", "part", -(-_rounds(sch) // tree_blocks)), "part"
+        sch, tree = sch.tile("tree", "g", "part", -(-max(1, sch.rounds) // tree_blocks)), "part"
         threads = {"g": "grid.y", **threads}
     if tree_threads > 1:
         sch, tree = sch.tile(tree, "t", "ty", tree_threads), "t"
         threads |= {"tx": "block.y", "ty": "block.x"} if shared == "shuffle" else {"ty": "block.y"}
-    inside = ["b", tree] if factor > 1 else [tree, "b"]
-    sch = sch.reorder(*threads, *_output(sch), *inside)
-    for name, dimension in threads.items():
-        sch = sch.gpu_dimension(name, dimension)
-    for name, wanted in (("bx", cache_rows), (tree, cache_trees)):
-        sch = sch.cache(name) if wanted else sch
+    inside = f"b {tree}" if factor > 1 else f"{tree} b"
+    sch = _map_to_gpu(_order(sch, f"{' '.join(threads)} class {inside}"), **threads)
+    sch = sch.cache("bx") if cache_rows else sch
+    sch = sch.cache(tree) if cache_trees else sch
     for name in sorted({"g", "ty"} & set(threads)):
-        sch = _added_up(sch, name, shared)
-    return _interleaved(sch.split_by_depth(tree) if unroll else sch, tree, factor)
+        sch = _add_up_sums(sch, name, shared)
+    return _interleave_copies(sch.split_by_depth(tree) if unroll else sch, tree, factor)
 
 
-def _added_up(sch: Schedule, name: str, how: bool | str) -> Schedule:
+def _add_up_sums(sch: Schedule, name: str, how: bool | str) -> Schedule:
     """Say how the sums of threads, or of blocks, become one."""
     if how == "atomic":
         return sch.atomic_reduce(name)

@@ -1,6 +1,6 @@
 """Directives that say how the partial sums of parallel tree loops are added up.
 
-takes: Schedule; gives: Schedule with a mark that the pass PrivatizeSums acts on.
+takes: Schedule; gives: Schedule with an annotation that the pass PrivatizeSums acts on.
 
 A tree loop whose iterations run at the same time conflicts: two of them add to the same margin.
 Each iteration therefore gets a partial sum of its own, all of which are added when the loop ends.
@@ -12,26 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..nest import Loop
-from ..schedule import Schedule
-from .directive import directive, find_loop, refuse
+from .directive import Refusal, directive, find_loop, offer_loops
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 WIDTHS = (2, 4, 8, 16, 32)
+"""Lanes of a vector of partial sums."""
 
 
-def _conflicting(sch: Schedule) -> Iterator[Loop]:
-    for loop in sch.loops():
-        if loop.kind == "tree" and loop.reduce is None and (loop.parallel or loop.gpu):
-            yield loop
+def _has_conflict(loop: Loop) -> bool:
+    """Whether iterations of a loop add to one margin at the same time, and nothing says how."""
+    return loop.kind == "tree" and loop.reduce is None and bool(loop.parallel or loop.gpu)
 
 
-def _atomic_reduce_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    yield from ({"index": loop.name} for loop in _conflicting(sch))
-
-
-@directive(choices=_atomic_reduce_choices)
+@directive(offer_loops(_has_conflict))
 def atomic_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop atomically, without partial sums.
 
@@ -49,18 +47,18 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce atomic
           S                                   S
     """
-    loop = _conflict(sch, "atomic_reduce", index, "no atomic is needed")
+    loop = _find_conflict(sch, index, "no atomic is needed")
     return sch.with_loop(index, replace(loop, reduce="atomic"))
 
 
 def _vector_reduce_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in _conflicting(sch):
-        for width in (8, 16, *([32] if loop.gpu else [])):
-            if not _unshuffled(loop, width):
+    for loop in filter(_has_conflict, sch.loops()):
+        for width in (8, 16, 32) if loop.gpu else (8, 16):
+            if _find_shuffle_refusal(loop, width) is None:
                 yield {"index": loop.name, "width": width}
 
 
-@directive(choices=_vector_reduce_choices)
+@directive(_vector_reduce_choices)
 def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     """Add up the partial sums of a parallel tree loop with vectors along the rows.
 
@@ -81,43 +79,35 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce vector 8
           S                                   S
     """
-    loop = _conflict(sch, "vector_reduce", index, "there is nothing to reduce")
+    loop = _find_conflict(sch, index, "there is nothing to reduce")
     if not isinstance(width, int) or width not in WIDTHS:
-        message = f"argument 'width': {width!r} is not a power of two up to 32; use one of {WIDTHS}"
-        raise refuse(sch, "vector_reduce", message, index)
-    problem = _unshuffled(loop, width)
-    if problem:
-        raise refuse(sch, "vector_reduce", problem, index)
+        raise Refusal("width", f"{width!r} is not a power of two up to 32; use one of {WIDTHS}")
+    refusal = _find_shuffle_refusal(loop, width)
+    if refusal is not None:
+        raise refusal
     return sch.with_loop(index, replace(loop, reduce=("vector", width)))
 
 
-def _unshuffled(loop: Loop, width: int) -> str:
-    """Say why the threads of a loop cannot add up their sums by shuffles; "" if they can."""
-    if not loop.gpu:
-        return ""
-    if loop.gpu != "block.x":
-        return (
-            f"argument 'index': '{loop.name}' is mapped to {loop.gpu}, but threads next to each "
-            "other are those of block.x; map it there, or use shared_reduce or atomic_reduce"
-        )
-    if loop.count is None or loop.count % width:
-        return (
-            f"argument 'width': {width} does not divide the {loop.count} threads of "
-            f"'{loop.name}'; tile the trees by a multiple of it"
-        )
-    return ""
+def _find_shuffle_refusal(loop: Loop, width: int) -> Refusal | None:
+    """Return why the threads of a loop cannot add up their sums by shuffles, or None."""
+    if loop.gpu and loop.gpu != "block.x":
+        what = f"'{loop.name}' is mapped to {loop.gpu}, but threads next to each other are those"
+        advice = "map it there, or use shared_reduce or atomic_reduce"
+        return Refusal("index", f"{what} of block.x; {advice}")
+    if loop.gpu and (loop.count is None or loop.count % width):
+        what = f"{width} does not divide the {loop.count} threads of '{loop.name}'"
+        return Refusal("width", f"{what}; tile the trees by a multiple of it")
+    return None
 
 
-def _conflict(sch: Schedule, where: str, index: str, why: str) -> Loop:
-    loop = find_loop(sch, where, "index", index)
+def _find_conflict(sch: Schedule, index: str, why: str) -> Loop:
+    """Return a loop whose iterations add to one margin at the same time."""
+    loop = find_loop(sch, index)
     if loop.kind != "tree":
-        what = "rows" if loop.kind == "batch" else "classes"
-        message = f"argument 'index': '{index}' runs over {what}, nothing conflicts"
-        raise refuse(sch, where, f"{message}; leave this step out", index)
+        values = "rows" if loop.kind == "batch" else "classes"
+        raise Refusal(loop, f"runs over {values}, nothing conflicts; leave this step out")
     if not (loop.parallel or loop.gpu):
-        message = f"argument 'index': '{index}' is sequential; {why}"
-        raise refuse(sch, where, f"{message}, or make it parallel first", index)
+        raise Refusal(loop, f"is sequential; {why}, or make it parallel first")
     if loop.reduce is not None:
-        message = f"argument 'index': '{index}' already has {'; '.join(loop.marks())}"
-        raise refuse(sch, where, f"{message}; choose one of them", index)
+        raise Refusal(loop, f"already has {'; '.join(loop.annotations())}; choose one of them")
     return loop

@@ -1,6 +1,7 @@
 """Directives that say how walks are done: interleave, unroll_walk, peel_walk, simdize.
 
-takes: Schedule; gives: Schedule with a mark that the pass LowerWalks acts on.
+takes: Schedule; gives: Schedule with an annotation that the pass LowerWalks acts on, and the form
+that the walks of each leaf loop get by them.
 
 S-TIR sees a walk as one operator, so none of these has a primitive there.
 """
@@ -9,37 +10,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.hits import peel_depths
-from ..nest import Loop, walk_loops
-from ..schedule import Schedule
-from .directive import directive, find_loop, refuse
-from .loops import said_of
+from ..nest import Loop
+from .directive import (
+    Refusal,
+    directive,
+    find_loop,
+    find_unassigned_leaf,
+    is_whole,
+    offer_loops,
+    refuse,
+)
 from .memory import WALKED
 
-MOST_WALKS = 32
-MOST_HOPS = 64
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+MAX_WALKS = 32
+"""Walks that advance together."""
+MAX_HOPS = 64
+"""Hops of a straight line, or peeled off a loop."""
 LANES = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
 """Rows of one vector walk."""
 
 
 def _interleave_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.leaves():
-        if loop.kind != "class" and not (loop.parallel or loop.marks()):
+        if loop.kind != "class" and not loop.describe():
             yield from ({"index": loop.name, "factor": k} for k in (2, 4, 8))
 
 
-@directive(choices=_interleave_choices)
+@directive(_interleave_choices)
 def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     """Advance `factor` walks of a leaf loop together, hop by hop.
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
-    they may end at different depths, and a walk that has ended stays where it is. Iterations that
-    are left over form a smaller group; rows, whose number is unknown, groups of half the size each.
+    they may end at different depths, and a walk that has ended is held at its leaf. Iterations
+    that are left over form a smaller group; of rows, whose number is unknown, groups of half the
+    size each: 8, 4, 2 and 1.
 
     Pass: LowerWalks.
 
@@ -55,42 +68,24 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
         for b1 in (0, 64, 1)   -->   for b1 in (0, 64, 1)   # interleave 8
           S                            S
     """
-    loop = _leaf(sch, "interleave", index)
+    loop = find_unassigned_leaf(sch, index)
     if loop.kind == "class":
-        message = f"argument 'index': '{index}' runs over classes; interleave rows or trees"
-        raise refuse(sch, "interleave", message, index)
-    if not isinstance(factor, int) or isinstance(factor, bool) or not 2 <= factor <= MOST_WALKS:
-        message = f"argument 'factor': {factor!r} has no effect; use 2..{MOST_WALKS}"
-        raise refuse(sch, "interleave", message, index)
+        raise Refusal(loop, "runs over classes; interleave rows or trees")
+    if not is_whole(factor, 2, MAX_WALKS):
+        raise Refusal("factor", f"{factor!r} has no effect; use 2..{MAX_WALKS}")
     return sch.with_loop(index, replace(loop, interleave=factor))
 
 
-def _leaf(sch: Schedule, where: str, index: str) -> Loop:
-    """Return a leaf loop whose iterations no directive has spoken for."""
-    loop = find_loop(sch, where, "index", index)
-    if walk_loops(loop, sch.vectors) != (loop,):
-        inside = loop.children[0].name
-        message = f"argument 'index': '{index}' is not innermost (contains '{inside}')"
-        raise refuse(sch, where, f"{message}; choose the innermost loop", index)
-    taken = (loop.parallel, loop.gpu, loop.unroll, loop.interleave > 1, loop.simdize)
-    if any(taken):
-        message = f"argument 'index': '{index}' already has {said_of(loop)}; choose one of them"
-        raise refuse(sch, where, message, index)
-    return loop
+def _has_plain_walks(loop: Loop) -> bool:
+    return loop.kind == "tree" and loop.hops is None and loop.peel is None
 
 
-def _unroll_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in sch.loops():
-        if loop.kind == "tree" and loop.hops is None and loop.peel is None:
-            yield {"index": loop.name, "hops": "depth"}
-
-
-@directive(choices=_unroll_walk_choices)
+@directive(offer_loops(_has_plain_walks, {"hops": "depth"}))
 def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedule:
     """Walk in a straight line of `hops` hops, without a loop and without leaf tests.
 
-    Holds for all walks at or below `index`; a mark further inside wins. A walk that is at its leaf
-    earlier stays there.
+    Holds for all walks at or below `index`, unless a loop further inside says how its walks are
+    done. A walk that is at its leaf earlier is held there.
 
     Pass: LowerWalks.
 
@@ -106,45 +101,39 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
         for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # unroll_walk 6
           S                            S
     """
-    loop = find_loop(sch, "unroll_walk", "index", index)
-    whole = isinstance(hops, int) and not isinstance(hops, bool)
-    if hops != "depth" and not (whole and 0 <= int(hops) <= MOST_HOPS):
-        message = f"argument 'hops': {hops!r} is no number of hops; use 0..{MOST_HOPS} or 'depth'"
-        raise refuse(sch, "unroll_walk", message, index)
+    loop = find_loop(sch, index)
+    if hops != "depth" and not is_whole(hops, 0, MAX_HOPS):
+        raise Refusal("hops", f"{hops!r} is no number of hops; use 0..{MAX_HOPS} or 'depth'")
     if loop.peel is not None:
-        message = f"argument 'index': '{index}' is already peeled; leave one of them out"
-        raise refuse(sch, "unroll_walk", message, index)
+        raise Refusal(loop, "is already peeled; leave one of them out")
     if sch.hops is not None and hops != "depth":
-        _check_hops(sch, loop, int(hops))
+        _check_hops(sch, loop, int(hops), np.array(sch.hops))
     return sch.with_loop(index, replace(loop, hops=hops))
 
 
-def _check_hops(sch: Schedule, loop: Loop, hops: int) -> None:
+def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
     """Refuse a straight line that ends before a leaf of the walks that it holds for."""
-    depths = np.array(sch.hops)
-    for leaf in (x for x in loop.walk() if not x.children):
+    for leaf in (x for x in loop.traverse() if not x.children):
         path = sch.path(leaf.name)
-        inner = path[path.index(loop) + 1 :]
         rounds = sch.trees_of(leaf.name)
-        if any(x.hops is not None or x.peel is not None for x in inner) or not rounds.size:
-            continue
-        worst = int(rounds[np.argmax(depths[rounds])])
-        if depths[worst] > hops:
-            trees = f"tree {worst}" if sch.round_size == 1 else f"round {worst} of trees"
-            what = (
-                f"argument 'hops': {hops} is less than the depth {depths[worst]} of {trees} in "
-                f"'{loop.name}'; use at least {depths[worst]}, or 'depth'"
-            )
-            raise refuse(sch, "unroll_walk", what, loop.name)
+        if rounds.size and not _find_annotated(path[path.index(loop) + 1 :]):
+            worst = int(rounds[np.argmax(depths[rounds])])
+            tree = f"tree {worst}" if sch.round_size == 1 else f"round {worst} of trees"
+            if depths[worst] > hops:
+                raise Refusal("hops", _say_too_few(hops, depths[worst], tree, loop))
 
 
-def _peel_walk_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in sch.loops():
-        if loop.kind == "tree" and loop.hops is None and loop.peel is None:
-            yield from ({"index": loop.name, "hops": hops, "check": True} for hops in (1, 2))
+def _find_annotated(path: tuple[Loop, ...]) -> list[Loop]:
+    """Return the loops that say how walks are done, of which the last decides."""
+    return [loop for loop in path if loop.hops is not None or loop.peel is not None]
 
 
-@directive(choices=_peel_walk_choices)
+def _say_too_few(hops: int, depth: int, tree: str, loop: Loop) -> str:
+    what = f"{hops} is less than the depth {depth} of {tree} in '{loop.name}'"
+    return f"{what}; use at least {depth}, or 'depth'"
+
+
+@directive(offer_loops(_has_plain_walks, *({"hops": hops, "check": True} for hops in (1, 2))))
 def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) -> Schedule:
     """Put the first `hops` hops of every walk before its loop.
 
@@ -167,30 +156,27 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
         for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # peel_walk 2
           S                            S
     """
-    loop = find_loop(sch, "peel_walk", "index", index)
-    whole = isinstance(hops, int) and not isinstance(hops, bool)
-    if hops != "likely" and not (whole and 1 <= int(hops) <= MOST_HOPS):
+    loop = find_loop(sch, index)
+    if hops != "likely" and not is_whole(hops, 1, MAX_HOPS):
         what = "must be at least 1" if hops in (0, -1) else "is no number of hops"
-        message = f"argument 'hops': {hops!r} {what}; use 1..{MOST_HOPS} or 'likely'"
-        raise refuse(sch, "peel_walk", message, index)
+        raise Refusal("hops", f"{hops!r} {what}; use 1..{MAX_HOPS} or 'likely'")
     if loop.hops is not None:
-        message = f"argument 'index': '{index}' is already fully unrolled; leave one of them out"
-        raise refuse(sch, "peel_walk", message, index)
+        raise Refusal(loop, "is already fully unrolled; leave one of them out")
     if not isinstance(check, bool):
-        message = f"argument 'check': {check!r} is no truth value; use True or False"
-        raise refuse(sch, "peel_walk", message, index)
+        raise Refusal("check", f"{check!r} is no truth value; use True or False")
     return sch.with_loop(index, replace(loop, peel=(hops, check)))
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    how = WALKED.get(sch.representation, "gather")
+    further = {} if how == "gather" else {"how": how}
     for loop in sch.leaves():
-        free = not (loop.parallel or loop.marks())
-        how = WALKED.get(sch.representation, "gather")
-        if loop.kind == "batch" and loop.count in LANES[how] and loop.step == 1 and free:
-            yield {"index": loop.name} if how == "gather" else {"index": loop.name, "how": how}
+        fits = loop.kind == "batch" and loop.count in LANES[how] and loop.step == 1
+        if fits and not loop.describe():
+            yield {"index": loop.name, **further}
 
 
-@directive(choices=_simdize_choices)
+@directive(_simdize_choices)
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     """Make the iterations of a leaf loop over rows the lanes of one vector walk.
 
@@ -213,25 +199,21 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
         for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather
           S                            S
     """
-    loop = _leaf(sch, "simdize", index)
+    loop = find_unassigned_leaf(sch, index)
     if loop.kind != "batch":
-        message = f"argument 'index': '{index}' is not a batch index; choose a loop over rows"
-        raise refuse(sch, "simdize", message, index)
+        raise Refusal(loop, "is not a batch index; choose a loop over rows")
     if how not in LANES:
-        message = f"argument 'how': {how!r} is unknown; use one of {', '.join(map(repr, LANES))}"
-        raise refuse(sch, "simdize", message, index)
+        raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, LANES))}")
     if loop.count not in LANES[how] or loop.step != 1:
         what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
-        if loop.step != 1:
-            what = f"step {loop.step}"
-        message = (
-            f"argument 'index': {what} is not a lane count ({', '.join(map(str, LANES[how]))})"
-        )
-        raise refuse(sch, "simdize", f"{message}; tile the loop by one of these", index)
+        what = what if loop.step == 1 else f"step {loop.step}"
+        counts = ", ".join(map(str, LANES[how]))
+        what = f"{what} is not a lane count ({counts}); tile the loop by one of these"
+        raise Refusal("index", what)
     return sch.with_loop(index, replace(loop, simdize=how))
 
 
-# -- what becomes of them -------------------------------------------------------------------------
+# -- the form of the walks of a leaf loop ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -239,9 +221,9 @@ class WalkForm:
     """How the walks of one leaf loop are done; travels through TVM as text.
 
     Attributes:
-        kind: "loop", "unroll" or "peel".
+        kind: "loop", "unroll" for a straight line, or "peel".
         hops: of the straight line, or in front of the loop.
-        check: whether every peeled hop is followed by a leaf test.
+        check: whether a leaf test follows every peeled hop.
         even: whether all trees of the loop are equally deep, and as deep as a straight line.
     """
 
@@ -272,52 +254,51 @@ def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
         ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
             peel asks for the likely hops and the forest has no leaf profile.
     """
-    return {leaf.name: _walk_form(sch, leaf, forest) for leaf in sch.leaves()}
+    return {leaf.name: _find_form(sch, leaf, forest) for leaf in sch.leaves()}
 
 
-def _walk_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
-    depths, shallowest = forest.depths, forest.shallowest
+def _find_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
     rounds = sch.trees_of(leaf.name)
     trees = (rounds[:, None] * sch.round_size + np.arange(sch.round_size)).ravel()
-    deep = depths[trees] if trees.size else np.zeros(1, np.int64)
-    same = bool(np.all(deep == deep[0]))
-    around = (*sch.path(leaf.name), *list(leaf.walk())[1:])
-    marked = [x for x in around if x.hops is not None or x.peel is not None]
-    if not marked:
-        return WalkForm("loop", 0, even=same)
-    mark = marked[-1]
-    if mark.hops is not None:
-        hops = int(deep.max()) if mark.hops == "depth" else int(mark.hops)
-        if hops < deep.max():
-            worst = int(trees[np.argmax(deep)])
-            what = (
-                f"argument 'hops': {hops} is less than the depth {deep.max()} of tree {worst} in "
-                f"'{mark.name}'; use at least {deep.max()}, or 'depth'"
-            )
-            raise refuse(sch, "unroll_walk", what, mark.name)
-        if hops > MOST_HOPS:
-            worst = int(trees[np.argmax(deep)])
-            what = (
-                f"argument 'hops': tree {worst} is {hops} deep, a straight line takes at most "
-                f"{MOST_HOPS} hops; walk these trees in a loop"
-            )
-            raise refuse(sch, "unroll_walk", what, mark.name)
-        return WalkForm("unroll", hops, even=same and hops == int(deep[0]))
-    said, check = mark.peel or (0, True)
-    hops = _likely_hops(sch, mark, forest, trees) if said == "likely" else int(said)
+    depths = forest.depths[trees] if trees.size else np.zeros(1, np.int64)
+    even = bool(np.all(depths == depths[0]))
+    annotated = _find_annotated((*sch.path(leaf.name), *list(leaf.traverse())[1:]))
+    if not annotated:
+        return WalkForm("loop", 0, even=even)
+    loop = annotated[-1]
+    if loop.hops is not None:
+        hops = _count_straight_hops(sch, loop, depths, trees)
+        return WalkForm("unroll", hops, even=even and hops == int(depths[0]))
+    peeled, check = loop.peel or (0, True)
+    likely = peeled == "likely"
+    hops = _count_likely_hops(sch, loop, forest, trees) if likely else int(peeled)
+    shallowest = forest.shallowest
     if not check and trees.size and shallowest[trees].min() < hops:
         worst = int(trees[np.argmin(shallowest[trees])])
         what = (
             f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
             "unchecked hops are wrong; use check=True"
         )
-        raise refuse(sch, "peel_walk", what, mark.name)
-    return WalkForm("peel", hops, check, same)
+        raise refuse(sch, "peel_walk", what, loop.name)
+    return WalkForm("peel", hops, check, even)
 
 
-def _likely_hops(sch: Schedule, mark: Loop, forest: Forest, trees: Array) -> int:
-    """Hops after which nine rows of ten are at their leaf, in the worst of some trees."""
+def _count_straight_hops(sch: Schedule, loop: Loop, depths: Array, trees: Array) -> int:
+    """Return the hops of the straight lines through some trees, which reach all leaves."""
+    deepest = int(depths.max())
+    hops = deepest if loop.hops == "depth" else int(loop.hops or 0)
+    if deepest <= hops <= MAX_HOPS:
+        return hops
+    worst = f"tree {int(trees[np.argmax(depths)])}"
+    limit = f"a straight line takes at most {MAX_HOPS} hops; walk these trees in a loop"
+    too_few = _say_too_few(hops, deepest, worst, loop)
+    what = too_few if hops < deepest else f"{worst} is {hops} deep, {limit}"
+    raise refuse(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
+
+
+def _count_likely_hops(sch: Schedule, loop: Loop, forest: Forest, trees: Array) -> int:
+    """Return the hops to the leaves that nine rows of ten reach, in the worst of some trees."""
     if forest.hits is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
-        raise refuse(sch, "peel_walk", what, mark.name)
-    return min(MOST_HOPS, int(peel_depths(forest)[trees].max(initial=0)))
+        raise refuse(sch, "peel_walk", what, loop.name)
+    return min(MAX_HOPS, int(peel_depths(forest)[trees].max(initial=0)))

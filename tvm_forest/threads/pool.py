@@ -2,11 +2,11 @@
 
 takes: a number of threads, libraries; gives: helpers, for one call at a time.
 
-TVM keeps a pool for each thread that calls, which outlives that thread, and whose workers a process
-that was forked lacks, so it waits for them for ever. Here, the code of a library that the pool
-serves hands its parallel loops to `pool.ll`: the caller and the helpers take tasks until none is
-left. Nobody waits for a helper that has not begun, so a late one costs nothing, and a missing one,
-as after a fork, is started by the next call.
+TVM keeps a pool for each thread that calls. Such a pool outlives its thread, and a forked process
+waits for its workers for ever, for a fork does not copy them. Here, a library that the pool serves
+hands its parallel loops to the code in `pool.ll`: the calling thread and the helpers take tasks
+until none is left. No thread waits for a helper that has not begun, so a late helper costs nothing,
+and the next call starts a missing one, as after a fork.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tvm.ir import PrimType, StringImm
 ZERO = tirx.const(0, "int32")
 
 PATIENCE = 2000
-"""How often a helper looks for a task in vain, yielding its core each time, before it sleeps."""
+"""Looks for a task that a helper takes in vain, yielding its core each time, before it sleeps."""
 
 SET_LAUNCHER = "set_launcher"
-"""The function of a library that takes the address of what runs its parallel loops."""
+"""Name of the function of a library that takes the address of what runs its parallel loops."""
 
 SLOT = """
 @__TVMBackendParallelLaunch = external global ptr
@@ -40,11 +40,12 @@ define i32 @tvm_forest_set_launcher(i64 %address) {
   ret i32 0
 }
 """
-"""TVM's code calls what this variable points to; TVM sets it when it loads a library."""
+"""LLVM code of that function: it sets the variable that holds the address which TVM's code calls,
+and which TVM itself sets when it loads a library."""
 
 
 def launcher_setter() -> tirx.PrimFunc:
-    """Return the function `SET_LAUNCHER`, which belongs into libraries with parallel loops."""
+    """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
     address = tirx.Var("address", "int64")
     done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
     body = tirx.AttrStmt(ZERO, "pragma_import_llvm", StringImm(SLOT), tirx.Evaluate(done))
@@ -56,9 +57,9 @@ class _Native:
 
     Attributes:
         launcher: the address of what runs parallel loops.
-        help: take tasks as a helper of some number, until none came for `PATIENCE` looks.
-        reset: forget a job that was going on when the process was forked.
-        helpers: how many helpers the next loop may have.
+        help: takes tasks as the helper of a number, until so many looks found none.
+        reset: forgets a job that was going on when the process was forked.
+        helpers: number of helpers that the next loop may have.
     """
 
     def __init__(self) -> None:
@@ -83,10 +84,10 @@ def _target_lines() -> str:
 
 
 class _Helper:
-    """A thread that takes tasks of the loops of others, and sleeps when there are none for long.
+    """A thread that takes tasks of loops that other threads run, and sleeps if none comes for long.
 
     Attributes:
-        sleeps: whether it must be woken.
+        sleeps: whether the thread must be woken before it takes tasks.
     """
 
     def __init__(self, number: int, native: _Native) -> None:
@@ -96,7 +97,7 @@ class _Helper:
         threading.Thread(target=self._run, name=f"tvm_forest {number}", daemon=True).start()
 
     def wake(self) -> None:
-        """Let it look for tasks; only the holder of the pool may ask."""
+        """Let the thread look for tasks; only the caller that has the helpers may do so."""
         if self.sleeps:
             self.sleeps = False
             self._call.release()
@@ -109,10 +110,10 @@ class _Helper:
 
 
 class Pool:
-    """All helpers of a process. They are started when they are asked for first.
+    """All helpers of a process, each of which is started when a call asks for it first.
 
     Attributes:
-        started: the helpers that there are.
+        started: the helpers that run or sleep.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class Pool:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Begin anew without helpers; a process that was forked has none, and no callers."""
+        """Begin anew without helpers, for a forked process has none of them, and no callers."""
         self._held = threading.Lock()
         self.started = list[_Helper]()
         if self._loading.locked():
@@ -132,7 +133,7 @@ class Pool:
             self._native.reset()
 
     def serve(self, library: Any) -> None:
-        """Let the parallel loops of a library, made with `launcher_setter`, run here."""
+        """Let a library, which holds `launcher_setter`, run its parallel loops here."""
         library[SET_LAUNCHER](self.launcher)
 
     @property
@@ -147,11 +148,11 @@ class Pool:
         """Lend helpers to the parallel loops that this thread runs meanwhile.
 
         Args:
-            count: of helpers, beside the calling thread; there are fewer if the system gives none.
-            waits: whether to wait while another thread has them; else there are none then.
+            count: number of helpers; fewer help if the system gives no more threads.
+            waits: whether to wait while another thread has the helpers, or to go on without.
 
         Yields:
-            Whether this thread has them.
+            Whether this thread has the helpers.
         """
         held, native = self._held, self._native
         if native is None or not held.acquire(blocking=waits):
@@ -176,4 +177,4 @@ class Pool:
 
 
 POOL = Pool()
-"""The one of this process."""
+"""The pool of this process."""

@@ -1,6 +1,6 @@
-"""A kernel under construction: threads, barriers and memory.
+"""Write a kernel: threads, barriers and memory.
 
-takes: a nest whose loops carry `tvm_forest.gpu`; gives: a nest of thread bindings.
+takes: a nest whose loops are mapped to a GPU; gives: a nest of thread bindings.
 
 Its grid and its blocks are as large as the largest loop of each dimension asks for. A loop marked
 `spread` has independent iterations, which the threads of a block share. What no loop gives to the
@@ -28,36 +28,24 @@ from tvm import tirx
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...schedule_prims.devices import MOST_SHARED, MOST_THREADS
-from ...tir_gen.builder import SPREAD, i64
-from ..ir import (
-    GPU,
-    SHUFFLE,
-    SYNC,
-    Place,
-    barrier,
-    buffers_of,
-    calls_of,
-    guarded,
-    has,
-    loops_of,
-    mentions,
-    moved,
-    replaced,
-    sequence,
-    simplified,
-    stores_of,
-    widened,
-)
-from ..write_nest import NAME
-from .thread_axes import AXES, Dimension, bind, dimension_var, numbered
+from ...tir_gen import ir
+from ...tir_gen.builder import SPREAD
+from ...tir_gen.ir import guarded, i64, mentions, replaced, sequence, stores_of
+from ...tir_gen.ops import calls_of
+from ..nest_facts import NestFacts, name_of
+from . import kernel_code as code
+from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
+
+ROW_BUFFERS = ("near", "codes")
+"""Names of the buffers that hold rows."""
 
 
 @dataclass
-class Kernel:
+class KernelWriter:
     """What is known of a kernel while its statements are rewritten.
 
     Attributes:
-        sch: the schedule, asked for the counts of loops.
+        facts: of the loops.
         blocks, threads: variable and extent of the dimensions in use, the slowest first.
         most: extent of a dimension of the grid in the largest launch.
         shared: buffers of a block.
@@ -66,49 +54,56 @@ class Kernel:
         places: where the buffers of the nest are now.
     """
 
-    sch: Schedule
+    facts: NestFacts
     blocks: dict[str, Dimension]
     threads: dict[str, tuple[tirx.Var, int]]
     most: dict[str, Any]
     shared: list[Any] = field(default_factory=list)
     outer: list[Any] = field(default_factory=list)
     own: list[Any] = field(default_factory=list)
-    places: dict[Any, Place] = field(default_factory=dict)
+    places: dict[Any, code.Place] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, root: tirx.For, sch: Schedule, outer: tuple[tirx.Var, ...]) -> Kernel:
+    def of(cls, root: tirx.For, facts: NestFacts, outer: tuple[tirx.Var, ...]) -> KernelWriter:
         """Measure the grid and the blocks of a nest.
+
+        Args:
+            root: the nest.
+            facts: of its loops.
+            outer: variables of the loops around, which launch the kernel again and again.
 
         Raises:
             ScheduleError: a block has too many threads.
         """
-        loops = loops_of(root, GPU)
-        inner = {loop.loop_var: i64(0) for loop in loops_of(root)}
+        loops = facts.on_levels(root)
+        inner = {loop.loop_var: i64(0) for loop in ir.loops_of(root)}
         blocks, threads = dict[str, Dimension](), dict[str, tuple[tirx.Var, int]]()
         for dimension in AXES:
-            mine = [loop for loop in loops if loop.annotations[GPU] == dimension]
+            mine = [loop for loop in loops if facts.dimension(loop) == dimension]
             var = dimension_var(dimension)
             if mine and dimension.startswith("block"):
-                counts = [sch[str(loop.annotations[NAME])].count or 1 for loop in mine]
+                counts = [facts.sch[name_of(loop)].count or 1 for loop in mine]
                 threads[dimension] = (var, max(counts))
             elif mine:  # bounds only shrink when the loops around go on
-                blocks[dimension] = (var, _most([replaced(x.extent, inner) for x in mine]))
-        _check_threads(sch, [count for _, count in threads.values()])
+                blocks[dimension] = (var, _largest([replaced(x.extent, inner) for x in mine]))
+        _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
-        sizes = {d: simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()}
-        return cls(sch, blocks, threads, sizes)
+        sizes = {
+            d: code.simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()
+        }
+        return cls(facts, blocks, threads, sizes)
 
-    def written(self, root: tirx.For) -> tirx.Stmt:
+    def write(self, root: tirx.For) -> tirx.Stmt:
         """Return the kernel, behind the memory that its blocks share.
 
         Raises:
             ScheduleError: too much shared memory.
         """
         body = self._visit(root, (), ())
-        mine = [buffer for buffer in buffers_of(body) if buffer.scope() == "global"]
-        self.places |= {buffer: (widened(buffer, [], "local"), []) for buffer in mine}
-        body = moved(body, self.places)
-        _check_shared(self.sch, self.shared)
+        mine = code.buffers_of(body, "global")
+        self.places |= {buffer: (code.widen(buffer, [], "local"), []) for buffer in mine}
+        body = code.move_buffers(body, self.places)
+        _check_shared(self.facts.sch, self.shared)
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.own)]
         body = bind(sequence([*memory, body]), {**self.blocks, **self.threads})
         return sequence([*map(tirx.AllocBuffer, self.outer), body])
@@ -120,33 +115,34 @@ class Kernel:
 
         `bound` names the dimensions of the block whose threads have different work in it.
         """
-        if is_alone(s):
-            if all(store.buffer.scope() == "local" for store in stores_of(s)) and not _loads(s):
+        if self._is_alone(s):
+            own = all(store.buffer.scope() == "local" for store in stores_of(s))
+            if own and not code.loads_of(s):
                 return s  # a thread may always set what is its own
             others = (self.threads[d][0] for d in self.threads if d not in bound)
             return guarded(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
         if isinstance(s, tirx.BufferStore):
-            return self._shuffled(s)
+            return self._check_lanes(s)
         if isinstance(s, tirx.SeqStmt):
             return self._sequence(list(s.seq), when, bound)
         if isinstance(s, tirx.IfThenElse):
             return self._visit(s.then_case, (*when, s.condition), bound)
-        assert isinstance(s, tirx.For), "only loops and conditions are around marked loops"
-        if SPREAD in s.annotations:
-            return self._spread(s, when, bound)
-        if GPU in s.annotations:
-            return self._bound(s, when, bound)
+        assert isinstance(s, tirx.For), "only loops and conditions are around mapped loops"
+        if code.is_spread(s):
+            return self._share(s, when, bound)
+        if self.facts.level(s):
+            return self._map(s, when, bound)
         extent = self._uniform(s.extent)
         if not extent.same_as(s.extent):
             when = (*when, s.loop_var < s.extent)
         body = self._visit(s.body, when, bound)
-        if calls_of(body, SYNC) or has(s.body, SPREAD):
-            body = tirx.SeqStmt([body, barrier()])
-        return tirx.For(s.loop_var, s.min, extent, s.kind, body)
+        if calls_of(body, code.SYNC) or code.has_spread(s.body):
+            body = tirx.SeqStmt([body, code.barrier()])
+        return ir.change_loop(s, extent=extent, body=body, annotations={})
 
-    def _bound(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+    def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let a thread or a block do one iteration of a loop."""
-        dimension = str(s.annotations[GPU])
+        dimension = self.facts.dimension(s)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
         limit = i64(extent) if isinstance(extent, int) else extent
@@ -159,23 +155,37 @@ class Kernel:
     def _sequence(
         self, parts: list[tirx.Stmt], when: tuple[Any, ...], bound: tuple[str, ...]
     ) -> tirx.Stmt:
-        written, since = list[tirx.Stmt](), list[_Touched]()
-        for part in _flat(parts):
+        """Rewrite statements, with barriers between those that touch the same memory."""
+        written, since = list[tirx.Stmt](), list[_Accesses]()
+        for part in self._flatten(parts):
             if isinstance(part, tirx.AllocBuffer):
                 self._place(part.buffer, parts, bound)
                 continue
-            touched = _Touched.by(part)
-            if any(earlier.meets(touched) for earlier in since):
-                written.append(barrier())
+            accesses = _Accesses.of(part, self._is_alone(part))
+            if any(earlier.meets(accesses) for earlier in since):
+                written.append(code.barrier())
                 since = []
-            since.append(touched)
+            since.append(accesses)
             written.append(self._visit(part, when, bound))
         return sequence(written)
 
-    def _spread(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+    def _flatten(self, parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
+        """Return statements, sequences among them taken apart where several threads meet inside."""
+        flat = list[tirx.Stmt]()
+        for s in parts:
+            apart = isinstance(s, tirx.SeqStmt) and not self._is_alone(s)
+            flat += self._flatten(list(s.seq)) if apart else [s]
+        return flat
+
+    def _is_alone(self, s: tirx.Stmt) -> bool:
+        """Whether one thread does a statement by itself."""
+        shares = self.facts.has_level(s) or code.has_spread(s)
+        return not (shares or calls_of(s, code.SHUFFLE))
+
+    def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let all threads that do the same work share the iterations of a nest."""
         chain, body = list[tirx.For](), s
-        while isinstance(body, tirx.For) and SPREAD in body.annotations:
+        while code.is_spread(body):
             chain.append(body)
             body = body.body
         own = self._own(s, bound)
@@ -183,25 +193,26 @@ class Kernel:
         count, worker = prod(size for _, size in workers), i64(0)
         for var, size in workers:
             worker = worker * size + var
-        total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
-        turns = simplified(tirx.ceildiv(total, i64(count)))
+        total = code.simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+        turns = code.simplified(tirx.ceildiv(total, i64(count)))
         turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
         number = worker if once else turn * count + worker
         others = {self.threads[d][0] for d in bound if d not in own}
         kept = [x for x in when if not mentions(x, others)]
         exact = isinstance(total, tirx.IntImm) and int(total) % count == 0
-        body = replaced(body, numbered(chain, number))
+        body = replaced(body, split_number(chain, number))
         body = guarded(body, kept if exact else [*kept, number < total])
         return body if once else tirx.For(turn, i64(0), turns, tirx.ForKind.SERIAL, body)
 
-    def _shuffled(self, store: tirx.BufferStore) -> tirx.Stmt:
-        """Let all lanes take part; they must be next to each other, in groups of one width."""
-        width = int(calls_of(store, SHUFFLE)[0].args[3])
+    def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
+        """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
+        width = int(calls_of(store, code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
             raise ScheduleError(
                 f"build: argument 'schedule': {threads} threads of block.x cannot be dealt out in "
-                f"groups of {width}, as vector_reduce asks; use a multiple of {width}\n{self.sch}"
+                f"groups of {width}, as vector_reduce asks; use a multiple of {width}\n"
+                f"{self.facts.sch}"
             )
         return store
 
@@ -212,17 +223,17 @@ class Kernel:
         if buffer.scope() == "local":
             self.own.append(buffer)
             return
-        filled = [x for part in parts for x in loops_of(part, SPREAD) if stores_of(x, buffer)]
+        filled = [x for part in parts for x in ir.loops_of(part, SPREAD) if stores_of(x, buffer)]
         own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
         threads = [self.threads[d] for d in self.threads if d in own]
         if buffer.scope() == "shared":
-            wide = widened(buffer, [i64(size) for _, size in threads], "shared")
+            wide = code.widen(buffer, [i64(size) for _, size in threads], "shared")
             self.shared.append(wide)
             self.places[buffer] = (wide, [var for var, _ in threads])
             return
         blocks = list(self.blocks.values())
         sizes = [*self.most.values(), *(i64(size) for _, size in threads)]
-        wide = widened(buffer, sizes, "global")
+        wide = code.widen(buffer, sizes, "global")
         self.outer.append(wide)
         self.places[buffer] = (wide, [var for var, _ in (*blocks, *threads)])
 
@@ -233,12 +244,12 @@ class Kernel:
     def _uniform(self, extent: Any) -> Any:
         """Return a bound that serves all threads: that of the first one is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
-        return simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
+        return code.simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
 
 
 @dataclass(frozen=True)
-class _Touched:
-    """The buffers that several threads may see of those that code reads and writes.
+class _Accesses:
+    """The buffers that several threads may see of those that a statement reads and writes.
 
     Attributes:
         alone: whether each thread does the code by itself.
@@ -249,49 +260,27 @@ class _Touched:
     alone: bool
 
     @classmethod
-    def by(cls, statement: tirx.Stmt) -> _Touched:
+    def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
         """Collect them; who has the address of an element may do both."""
-        taken = {call.args[0].source for call in calls_of(statement, "tirx.address_of")}
-        writes = taken | {store.buffer for store in stores_of(statement)}
-        reads, writes = (
-            {x for x in found if x.scope() != "local"} for found in (_loads(statement), writes)
-        )
-        return cls(reads, writes, is_alone(statement))
+        pointed = {call.args[0].source for call in calls_of(statement, "tirx.address_of")}
+        reads = {load.source for load in code.loads_of(statement)}
+        writes = pointed | {store.buffer for store in stores_of(statement)}
+        reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
+        return cls(reads, writes, alone)
 
-    def meets(self, other: _Touched) -> bool:
+    def meets(self, other: _Accesses) -> bool:
         """Whether one writes what another thread touches in the other."""
         if self.alone and other.alone:
             return False
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
 
 
-def _flat(parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
-    """Return statements, sequences among them taken apart where several threads meet inside."""
-    inner = (
-        _flat(list(s.seq)) if isinstance(s, tirx.SeqStmt) and not is_alone(s) else [s]
-        for s in parts
-    )
-    return [s for some in inner for s in some]
-
-
-def is_alone(s: tirx.Stmt) -> bool:
-    """Return whether one thread does a statement by itself."""
-    return not (has(s, GPU) or has(s, SPREAD) or calls_of(s, SHUFFLE))
-
-
-def _loads(statement: tirx.Stmt) -> set[Any]:
-    found: set[Any] = set()
-    look = (tvm.ir.expr.TensorLoad, lambda load: found.add(load.source))
-    tvm_ffi.structural_walk(statement, look)
-    return found
-
-
-def _most(extents: list[Any]) -> Any:
+def _largest(extents: list[Any]) -> Any:
     """The largest of some numbers."""
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
-    return simplified(most)
+    return code.simplified(most)
 
 
 def _check_threads(sch: Schedule, counts: list[int]) -> None:
@@ -314,17 +303,13 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
         for buffer, size in sizes.items()
     )
     remedy = "use smaller tiles, or leave a cache out"
-    for buffer in (buffer for buffer in buffers if buffer.name in ROWS):
+    for buffer in (buffer for buffer in buffers if buffer.name in ROW_BUFFERS):
         fit = (spare + sizes[buffer]) * int(buffer.shape[-2]) // sizes[buffer]
         remedy = f"use at most {fit} rows" if fit > 0 else "leave the cache of rows out"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
         f"allows {MOST_SHARED}; {remedy}\n{sch}"
     )
-
-
-ROWS = ("near", "codes")
-"""Names of the buffers that hold rows."""
 
 
 def _bytes_of(buffer: Any) -> int:

@@ -1,4 +1,4 @@
-"""SilvanForge's search on a GPU: nine parameters, hard filters, Algorithm 1; and an estimate.
+"""SilvanForge's search on a GPU: nine parameters, hard filters, Algorithm 1; and a cost.
 
 takes: size of a problem, `measure`; gives: points of the paper's space, the fastest of a few.
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from ..schedule_prims.memory import COPIED
-from .strategies import fastest
+from ..layouts import ANY_FOREST, COPIED, PADDED, TRANSPOSED
+from .strategies import select_fastest
 
 
 class GpuPoint(NamedTuple):
@@ -41,12 +41,12 @@ TABLE_5: dict[str, tuple[Any, ...]] = {
     "unroll": BOTH,
     "factor": (1, 2, 4),
     "shared": BOTH,
-    "layout": ("array", "sparse", "reorg"),
+    "layout": (PADDED, ANY_FOREST, TRANSPOSED),
 }
 """The values of each parameter."""
 
 
-class Problem(NamedTuple):
+class GpuProblem(NamedTuple):
     """What the filters ask of model and batch.
 
     Attributes:
@@ -70,50 +70,38 @@ class Problem(NamedTuple):
     lines: int = 1
 
 
-class Limits(NamedTuple):
-    """What a GPU can do; these are the limits of the paper's.
-
-    Attributes:
-        threads: fewest and most threads of a block.
-        shared_bytes: the static shared memory of a block must stay below it.
-        blocks: most blocks of a grid.
-    """
-
-    threads: tuple[int, int] = (32, 1024)
-    shared_bytes: int = 49152
-    blocks: int = 2**31 - 1
+MIN_BLOCK_THREADS, MAX_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 1024, 2**31 - 1
+SHARED_BYTES = 49152
+"""Limits of the paper's GPUs; the static shared memory of a block must stay below the last."""
 
 
-def all_points() -> Iterator[GpuPoint]:
+def paper_points() -> Iterator[GpuPoint]:
     """Yield the 5,184 points of the paper's space."""
     return (GpuPoint(*values) for values in product(*TABLE_5.values()))
 
 
-def refusal(point: GpuPoint, problem: Problem, limits: Limits = Limits()) -> str | None:  # noqa: B008
+def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
     """Say why a point cannot run, before anything is compiled; None if it may."""
-    threads = point.rows_tb // point.rows_thread * point.tree_threads
-    least, most = limits.threads
-    needed = shared_bytes(point, problem)
-    blocks = -(-problem.batch // point.rows_tb)
-    if point.rows_tb % point.rows_thread:
-        return f"{point.rows_tb} rows of a block are not dealt out {point.rows_thread} to a thread"
-    if not least <= threads <= most:
-        return f"{threads} threads of a block, allowed are {least} to {most}"
+    rows, threads = point.rows_tb, point.rows_tb // point.rows_thread * point.tree_threads
+    shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
+    if rows % point.rows_thread:
+        return f"{rows} rows of a block are not dealt out {point.rows_thread} to a thread"
+    if not MIN_BLOCK_THREADS <= threads <= MAX_BLOCK_THREADS:
+        allowed = f"{MIN_BLOCK_THREADS} to {MAX_BLOCK_THREADS}"
+        return f"{threads} threads of a block, allowed are {allowed}"
     if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
         return f"{point.tree_threads} threads share {trees} trees"
-    if needed >= limits.shared_bytes:
-        return f"{needed} bytes of shared memory, must be below {limits.shared_bytes}"
+    if shared >= SHARED_BYTES:
+        return f"{shared} bytes of shared memory, must be below {SHARED_BYTES}"
     if point.cache_trees and point.factor > 1:
         return "trees are cached one after the other, and walks of several are interleaved"
     if point.cache_trees and point.layout not in COPIED:
         return f"trees of layout {point.layout!r} cannot be cached"
-    if blocks > limits.blocks:
-        return f"{blocks} blocks, a grid holds {limits.blocks}"
-    return None
+    return f"{blocks} blocks, a grid holds {MAX_GRID_BLOCKS}" if blocks > MAX_GRID_BLOCKS else None
 
 
-def shared_bytes(point: GpuPoint, problem: Problem) -> int:
+def count_shared_bytes(point: GpuPoint, problem: GpuProblem) -> int:
     """Count the shared memory of a block: its rows, the trees of an iteration, partial sums."""
     pitch = problem.features | 1  # rows are an odd number of values apart
     rows = point.rows_tb * pitch * problem.number_bytes * point.cache_rows
@@ -123,28 +111,19 @@ def shared_bytes(point: GpuPoint, problem: Problem) -> int:
     return rows + trees + sums * (point.shared in (True, "shuffle") and point.tree_threads > 1)
 
 
-class Device(NamedTuple):
-    """Counts of a GPU, by which points are put in order.
+PROCESSORS, PROCESSOR_WARPS, PROCESSOR_SHARED_BYTES = 108, 64, 164 * 1024
+"""Multiprocessors of the GPU by which points are put in order; of each of them, the most groups of
+32 threads, and the shared memory."""
 
-    Attributes:
-        processors: multiprocessors.
-        warps: most groups of 32 threads on a multiprocessor.
-        shared_bytes: shared memory of a multiprocessor.
-        wait: cycles of a hop: two loads, one after the other.
-        issue: cycles in which a multiprocessor does a hop of a warp, if others wait meanwhile.
-        bytes: that memory gives in a cycle, and `sector`, what it reads at least.
-    """
+WAIT_CYCLES, ISSUE_CYCLES = 400.0, 6.0
+"""Cycles of a hop, two loads one after the other; and cycles in which a multiprocessor does a hop
+of a warp while others wait."""
 
-    processors: int = 108
-    warps: int = 64
-    shared_bytes: int = 164 * 1024
-    wait: float = 400.0
-    issue: float = 6.0
-    bytes: float = 1100.0
-    sector: int = 32
+CYCLE_BYTES, SECTOR_BYTES = 1100.0, 32
+"""Bytes that memory gives in a cycle, and that it reads at least."""
 
 
-def cost(point: GpuPoint, problem: Problem, device: Device = Device()) -> float:  # noqa: B008
+def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     """Estimate the cycles of a call, to try the likely points first; nothing is fitted.
 
     Blocks run in waves, as many at once as warps and shared memory allow. A wave lasts as long as a
@@ -153,31 +132,29 @@ def cost(point: GpuPoint, problem: Problem, device: Device = Device()) -> float:
     """
     warps = -(-point.rows_tb // point.rows_thread * point.tree_threads // 32)
     blocks = -(-problem.batch // point.rows_tb) * point.tree_blocks
-    fit = device.shared_bytes // max(1, shared_bytes(point, problem))
-    at_once = max(1, min(device.warps // warps, fit, 32))
+    fit = PROCESSOR_SHARED_BYTES // max(1, count_shared_bytes(point, problem))
+    at_once = max(1, min(PROCESSOR_WARPS // warps, fit, 32))
     parts = point.tree_threads * point.tree_blocks
     hops = point.rows_thread * -(-problem.rounds // parts) * problem.classes * problem.hops
-    busy = warps * min(at_once, -(-blocks // device.processors))
-    wave = max(hops * device.wait / point.factor, hops * busy * device.issue)
+    busy = warps * min(at_once, -(-blocks // PROCESSORS))
+    wave = max(hops * WAIT_CYCLES / point.factor, hops * busy * ISSUE_CYCLES)
     read = problem.features * problem.number_bytes * point.tree_blocks
     if not point.cache_rows:
-        read = problem.rounds * problem.classes * problem.hops * device.sector
-    sums = 2 * problem.classes * problem.number_bytes
-    kept = point.tree_blocks * (
-        1 if point.shared and point.tree_threads > 1 else point.tree_threads
-    )
-    memory = problem.batch * (read + sums * kept) / device.bytes
-    return -(-blocks // (device.processors * at_once)) * wave + memory
+        read = problem.rounds * problem.classes * problem.hops * SECTOR_BYTES
+    sums = 2 * problem.classes * problem.number_bytes * point.tree_blocks
+    sums *= 1 if point.shared and point.tree_threads > 1 else point.tree_threads
+    memory = problem.batch * (read + sums) / CYCLE_BYTES
+    return -(-blocks // (PROCESSORS * at_once)) * wave + memory
 
 
-def is_small(problem: Problem) -> bool:
-    """Whether Algorithm 1 takes a problem for one of few rows in a block, and many threads each."""
+def has_small_blocks(problem: GpuProblem) -> bool:
+    """Whether Algorithm 1 tries few rows in a block, with many threads each."""
     return problem.batch < 2048 or problem.features > 128
 
 
-def first_points(problem: Problem) -> list[GpuPoint]:
+def first_phase(problem: GpuProblem) -> list[GpuPoint]:
     """Return the 36 points of the first phase of Algorithm 1."""
-    if is_small(problem):
+    if has_small_blocks(problem):
         rows, threads = (8, 32), (20, 50)
     else:
         rows, threads = (32, 64), (2, 10)
@@ -188,10 +165,10 @@ def first_points(problem: Problem) -> list[GpuPoint]:
     ]
 
 
-def algorithm_1(
-    problem: Problem,
+def run_algorithm_1(
+    problem: GpuProblem,
     measure: Callable[[GpuPoint], float],
-    allowed: Callable[[GpuPoint], bool] = lambda point: True,
+    allows: Callable[[GpuPoint], bool] = lambda point: True,
     first: Iterable[GpuPoint] | None = None,
 ) -> GpuPoint | None:
     """Return the fastest of 36 points and of the 3 best of them with shared reduction.
@@ -199,16 +176,16 @@ def algorithm_1(
     Args:
         problem: its batch and features decide which points are tried.
         measure: seconds of a point; called once for each.
-        allowed: leaves out points that cannot run, see `refusal`.
+        allows: leaves out points that cannot run, see `refuse`.
         first: points of the first phase in place of the 36.
 
     Returns:
         GpuPoint: None if no point is allowed.
     """
-    tried = first_points(problem) if first is None else first
-    times = {point: measure(point) for point in tried if allowed(point)}
-    for point in fastest(list(times), times.__getitem__, 3):
+    tried = first_phase(problem) if first is None else first
+    times = {point: measure(point) for point in tried if allows(point)}
+    for point in select_fastest(list(times), times.__getitem__, 3):
         shared = point._replace(shared=True)
-        if allowed(shared):
+        if allows(shared):
             times[shared] = measure(shared)
     return min(times, key=times.__getitem__, default=None)

@@ -1,0 +1,362 @@
+"""The schedule: how a forest is to be evaluated, as a value, and the words that rewrite it.
+
+takes: the size of a problem; gives: Schedule, an immutable nest of loops and the trace behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from .. import nest as nests
+from ..errors import ScheduleError
+from ..forest import Array
+from ..nest import Guard, Loop
+from . import devices, fission, loops, memory, model, reductions, walks
+from .directive import DIRECTIVES, TraceStep, is_whole
+
+JSON_VERSION = 1
+DEFAULT_LAYOUT = "array"
+ROOT = ""
+"""Name of the loop around all others, which nobody sees."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A nest of loops over rows, classes and trees.
+
+    Without directives, a loop over rows holds one over trees. A model of several classes has a
+    loop over classes between them. Where leaves hold vectors, that loop is the innermost, for one
+    walk finds the values of all classes: a walk serves all loops over classes inside it.
+
+    Every directive is a method that returns a new schedule and leaves the old one alone, so one
+    can print between any two lines. Two schedules are equal if they compute the same way: same
+    problem, same nest, whatever steps led there.
+
+    Attributes:
+        trees: number of trees, all classes together.
+        vectors: whether leaves hold a value for each class, so that a tree is of all classes.
+        classes: number of outputs; with more than one, there is a loop over them.
+        batch: number of rows if it is fixed, None for any.
+        representation: name of the layout of the model.
+        target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
+        depths: depth of the deepest tree of each round of the model; None if not known.
+        rewrites: steps that change the model before it is laid out, in order.
+        hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
+        likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
+        nest: the outermost loops, inside a loop of one iteration that nobody sees.
+        guards: conditions of partial tiles.
+        replaced: names of loops that are gone, with those of the loops in their place.
+        steps: the trace.
+    """
+
+    trees: int
+    classes: int = 1
+    batch: int | None = None
+    target: str | None = None
+    depths: tuple[int, ...] | None = None
+    vectors: bool = False
+    representation: str = DEFAULT_LAYOUT
+    rewrites: tuple[TraceStep, ...] = ()
+    hops: tuple[int, ...] | None = ()
+    likely: tuple[int, ...] | None = None
+    nest: Loop = field(default=None)  # type: ignore[assignment]
+    guards: tuple[Guard, ...] = ()
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    steps: tuple[TraceStep, ...] = ()
+
+    # -- the language -----------------------------------------------------------------------------
+
+    tile = loops.tile
+    reorder = loops.reorder
+    parallel = loops.parallel
+    unroll = loops.unroll
+    split = fission.split
+    specialize = fission.specialize
+    split_by_depth = fission.split_by_depth
+    interleave = walks.interleave
+    unroll_walk = walks.unroll_walk
+    peel_walk = walks.peel_walk
+    simdize = walks.simdize
+    vectorize = walks.simdize
+    tile_nodes = model.tile_nodes
+    pad_trees = model.pad_trees
+    sort_trees = model.sort_trees
+    know_depths = model.know_depths
+    represent_as = memory.represent_as
+    cache = memory.cache
+    atomic_reduce = reductions.atomic_reduce
+    vector_reduce = reductions.vector_reduce
+    gpu_dimension = devices.gpu_dimension
+    shared_reduce = devices.shared_reduce
+
+    # -- making -----------------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        for name, least in (("trees", 0), ("classes", 1), ("batch", 0)):
+            value = getattr(self, name)
+            if not is_whole(value, least) and (name, value) != ("batch", None):
+                raise ScheduleError(
+                    f"schedule: argument '{name}': {value!r} is no count; "
+                    f"give an integer >= {least}"
+                )
+        if self.hops == ():
+            object.__setattr__(self, "hops", self.depths)
+        if self.nest is None:
+            object.__setattr__(self, "nest", self._make_nest())
+
+    def _make_nest(self) -> Loop:
+        outputs = [Loop("class", "class", 0, self.classes, 1)] if self.classes > 1 else []
+        rounds = [Loop("tree", "tree", 0, self.rounds, 1)]
+        inner = [*rounds, *outputs] if self.vectors else [*outputs, *rounds]
+        inside: tuple[Loop, ...] = ()
+        for loop in reversed([Loop("batch", "batch", 0, self.batch, 1), *inner]):
+            inside = (replace(loop, children=inside),)
+        return Loop(ROOT, "batch", 0, 1, 1, inside)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    @property
+    def round_size(self) -> int:
+        """Trees that add to every class once."""
+        return 1 if self.vectors else self.classes
+
+    @property
+    def rounds(self) -> int:
+        """Iterations of the loop over trees before any directive."""
+        return -(-self.trees // self.round_size)
+
+    def loops(self) -> tuple[Loop, ...]:
+        """Return all live loops, outermost first."""
+        return tuple(self.nest.traverse())[1:]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all live loops, outermost first."""
+        return tuple(loop.name for loop in self.loops())
+
+    def __getitem__(self, name: str) -> Loop:
+        """Return the live loop of that name.
+
+        Raises:
+            KeyError: no live loop has that name.
+        """
+        return {loop.name: loop for loop in self.loops()}[name]
+
+    def path(self, name: str) -> tuple[Loop, ...]:
+        """Return the loops from the outermost one down to `name`, inclusive."""
+        return nests.find_path(self.nest, name)[1:]
+
+    def leaves(self) -> tuple[Loop, ...]:
+        """Return the leaf loops, whose body is one walk, in order; see `vectors`."""
+        return tuple(
+            x for loop in self.nest.children for x in nests.find_leaf_loops(loop, self.vectors)
+        )
+
+    def copies(self, name: str) -> tuple[str, ...]:
+        """Return the live loops that came from an index, itself included, in order.
+
+        After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
+        of "batch" are `b0`, `b1@d1` and `b1@d2`.
+        """
+        family, replaced = [name], dict(self.replaced)
+        for member in family:
+            family += replaced.get(member, ())
+        return tuple(live for live in self.names() if live in family)
+
+    pieces = copies
+
+    def trees_of(self, leaf: str, iterations: dict[str, int] | None = None) -> Array:
+        """Return the rounds that the walks of a leaf loop visit, int64, in order.
+
+        Args:
+            leaf: name of a leaf loop.
+            iterations: loops of which only this iteration counts, by name.
+        """
+        path = self._shrink_path(leaf, iterations or {})
+        return nests.list_sums(path, "tree", self.guards)
+
+    def _shrink_path(self, leaf: str, iterations: dict[str, int]) -> Iterator[Loop]:
+        """Yield the path to a leaf, specialized loops with the one iteration that leads there."""
+        path = self.path(leaf)
+        for loop, below in zip(path, (*path[1:], None), strict=True):
+            only = iterations.get(loop.name) if below is None or below.case is None else below.case
+            if only is not None:
+                value = loop.start + loop.step * only
+                loop = replace(loop, start=value, stop=value + 1)
+            yield loop
+
+    def is_default(self) -> bool:
+        """Return whether no directive has changed the nest."""
+        return self == self.fresh()
+
+    def fresh(self) -> Schedule:
+        """Return the schedule of the same problem without directives."""
+        size = (self.trees, self.classes, self.batch, self.target, self.depths)
+        return Schedule(*size, vectors=self.vectors)
+
+    def has_rewrite(self, directive: str) -> bool:
+        """Return whether a directive rewrites the model before it is laid out."""
+        return any(step.do == directive for step in self.rewrites)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether every row adds its trees in ascending model order, one after the other.
+
+        If so, results are bit-equal to the source model; otherwise sums are regrouped.
+        """
+        return nests.adds_in_order(self.nest) and not self.has_rewrite("sort_trees")
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether every run gives the same bits.
+
+        The order of atomic additions is by chance; partial sums are added in an order that the
+        schedule alone decides.
+        """
+        return all(loop.reduce != "atomic" for loop in self.loops())
+
+    @property
+    def sliced(self) -> int:
+        """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
+        return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
+
+    def problem(self) -> str | None:
+        """Return the first broken invariant as a sentence, or None."""
+        names = self.names()
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            return f"two loops are named '{doubled}'"
+        wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
+        paths = (path[1:] for path in nests.paths(self.nest))
+        problems = (nests.list_problems(path, wanted, self.vectors) for path in paths)
+        return next(chain.from_iterable(problems), None)
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def with_loop(self, name: str, *new: Loop) -> Schedule:
+        """Return this schedule with others, in order, in the place of a loop and its inside."""
+        return replace(self, nest=nests.replace_loop(self.nest, name, new)[0])
+
+    def without(self, *directives: str) -> Schedule:
+        """Return the schedule that the trace gives if all steps of some directives are left out."""
+        return _replay(self, [step for step in self.steps if step.do not in directives])
+
+    # -- texts ------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return "\n".join(self._list_lines())
+
+    def render(self, mark: str | None = None) -> str:
+        """Return the nest as text, with an arrow at the loop `mark`."""
+        return "\n".join(self._list_lines(mark))
+
+    def _list_lines(self, mark: str | None = None) -> Iterator[str]:
+        for step in self.rewrites:
+            words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
+            yield f"{step.do.replace('_', ' ')}: {words}"
+        if self.representation != DEFAULT_LAYOUT:
+            yield f"represent as {self.representation}"
+        for loop in self.nest.children:
+            yield from self._list_loop_lines(loop, 0, mark)
+
+    def _list_loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
+        word = "parallel" if loop.parallel else "for"
+        line = f"{'  ' * depth}{word} {loop.name} in {loop.range_text}"
+        kind = [loop.kind] if loop.name != loop.kind else []
+        notes = "; ".join([*kind, *self._list_notes(loop)])
+        line = f"{line:<40} # {notes}" if notes else line
+        yield line + ("   <----" if loop.name == mark else "")
+        for child in loop.children:
+            yield from self._list_loop_lines(child, depth + 1, mark)
+        if not loop.children:
+            yield "  " * (depth + 1) + self._write_body(loop)
+
+    def _list_notes(self, loop: Loop) -> Iterator[str]:
+        inside = {x.name for x in loop.traverse()} - {loop.name}
+        for guard in self.guards:
+            if loop.name in guard.loops and not inside & set(guard.loops):
+                stop = "n" if guard.stop is None else guard.stop
+                yield f"guard {' + '.join(guard.loops)} < {stop}"
+        if loop.case is not None:
+            yield f"iteration {loop.case} only"
+        yield from loop.annotations()
+
+    def _write_body(self, leaf: Loop) -> str:
+        terms = {"batch": "", "class": "", "tree": ""}
+        for loop in self.path(leaf.name):
+            terms[loop.kind] += ("+" if terms[loop.kind] else "") + loop.name
+        row, output, tree = terms["batch"], terms["class"], terms["tree"]
+        if self.classes == 1:
+            return f"out[{row}] += walk({tree}, {row})"
+        if self.vectors:
+            return f"out[{row}, {output}] += walk({tree}, {row})[{output}]"
+        tree = f"({tree})" if "+" in tree else tree
+        return f"out[{row}, {output}] += walk({tree}*{self.classes} + {output}, {row})"
+
+    def to_dot(self) -> str:
+        """Return the nest as a graph in the DOT language of Graphviz, one box for each loop."""
+        lines = ["digraph schedule {", "  node [shape=box, fontname=monospace];"]
+        for loop in self.loops():
+            label = [f"{loop.name} in {loop.range_text}", loop.kind]
+            label += (["parallel"] if loop.parallel else []) + list(self._list_notes(loop))
+            text = "\\n".join(part.replace('"', "'") for part in label)
+            lines.append(f'  "{loop.name}" [label="{text}"];')
+            lines += [f'  "{loop.name}" -> "{child.name}";' for child in loop.children]
+        return "\n".join([*lines, "}"])
+
+    def to_json(self) -> str:
+        """Return the problem and the trace as JSON text."""
+        head = {"version": JSON_VERSION, "batch": self.batch, "trees": self.trees}
+        known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
+        size = {key: value for key, value in known.items() if value is not None}
+        steps = [step.to_dict() for step in self.steps]
+        return json.dumps({**head, "classes": self.classes, **size, "steps": steps})
+
+    @classmethod
+    def from_json(cls, text: str) -> Schedule:
+        """Rebuild a schedule by replaying its trace.
+
+        Raises:
+            ScheduleError: the text is no schedule, or a step is refused.
+        """
+        try:
+            data = json.loads(text)
+            depths = None if data.get("depths") is None else tuple(data["depths"])
+            size = (data["trees"], data["classes"], data["batch"], data.get("target"), depths)
+            start = cls(*size, vectors=bool(data.get("vectors", False)))
+            steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
+            version = data["version"]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ScheduleError(
+                f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
+            ) from None
+        if version != JSON_VERSION:
+            raise ScheduleError(
+                f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
+                "write the schedule again with this version of tvm_forest"
+            )
+        return _replay(start, steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        size = (self.trees, self.classes, self.vectors, self.batch, self.target)
+        rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
+        return (*size, self.representation, rewrites, self.nest, self.guards)
+
+
+def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:
+    start = sch.fresh()
+    for step in steps:
+        if not isinstance(step.do, str) or step.do not in DIRECTIVES:
+            known = ", ".join(sorted(DIRECTIVES))
+            raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
+        start = DIRECTIVES[step.do].apply(start, step.arguments)
+    return start
