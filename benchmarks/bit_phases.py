@@ -28,9 +28,11 @@ import tvm_forest
 from tvm_forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.probe_rows import typical_rows
-from tvm_forest.search import bits
+from tvm_forest.search.cpu_rules import write_planes
+from tvm_forest.search.workload import Workload
+from tvm_forest.target import Target
 from tvm_forest.tir_gen.builder import i64
-from tvm_forest.tir_gen.row_coding.coders import _Search
+from tvm_forest.tir_gen.row_coding.coders import _ColumnSearch
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
 
@@ -75,15 +77,15 @@ def first_planes(walk: Any) -> Any:
 
 def built(forest: Forest) -> tvm_forest.Predictor:
     """Compile a model for blocks of rows in bits."""
-    sch = bits.sliced(tvm_forest.new_schedule(forest), BLOCK, False)
+    sch = write_planes(tvm_forest.new_schedule(forest), BLOCK, False)
     return tvm_forest.build(forest, schedule=sch)
 
 
 PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "walk": (BitWalk, "numbers", first_planes),
     "predicates": (PlaneWriter, "write", left_out),
-    "ranking": (_Search, "emit", read_only),
-    "transposing": (_Search, "emit", left_out),
+    "ranking": (_ColumnSearch, "emit", read_only),
+    "transposing": (_ColumnSearch, "emit", left_out),
 }
 """What emits each phase, and what is emitted in its place."""
 
@@ -114,14 +116,14 @@ def nanoseconds(made: dict[str, tvm_forest.Predictor]) -> dict[str, float]:
 
 def phases(forest: Forest, gigahertz: float) -> Iterator[Phase]:
     """Measure the phases of a model."""
-    counts, took = bits.counts_of(forest), nanoseconds(variants(forest))
+    work, took = Workload.of(forest, Target()), nanoseconds(variants(forest))
     width = forest.n_features * np.dtype(forest.row_dtype).itemsize
     instructions = {
-        "walk": SLOT * (counts.slots + counts.selections) / BLOCK,
-        "predicates": PLANE * counts.tests / BLOCK,
-        "ranking": VALUE * counts.columns,
-        "transposing": READ * counts.columns,
-        "leaves": LEAVES * counts.trees / 64,
+        "walk": SLOT * (work.slots + work.selections) / BLOCK,
+        "predicates": PLANE * work.tests / BLOCK,
+        "ranking": VALUE * forest.searches,
+        "transposing": READ * forest.searches,
+        "leaves": LEAVES * forest.n_trees / 64,
     }
     left = [*list(took.values())[1:], 0.0]
     measured = {name: took[name] - less for name, less in zip(took, left, strict=True)}

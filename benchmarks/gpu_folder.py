@@ -36,7 +36,7 @@ from tvm_forest.tir_gen.canonical import result_dtype, result_names
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "checks.py")
-PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "kernels")
+PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "gpu_runtime")
 NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22
@@ -101,7 +101,7 @@ def candidates(
         library.architecture = cuda_compiler.ANY
         if backend is not None:
             library.backend = backend
-        if backend is not None or cuda_compiler.is_there():
+        if backend is not None or cuda_compiler.has_compiler():
             library.image(library.architecture)
         arrays = [x.array for x in predictor.arguments["predict"]]
         made[name] = Candidate(str(sch), sch.keeps_order, library, arrays)

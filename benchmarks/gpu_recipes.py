@@ -30,7 +30,7 @@ from tvm_forest.forest import Array
 from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.schedule_prims.memory import COPIED
-from tvm_forest.search.gpu import TABLE_5
+from tvm_forest.search.silvanforge import TABLE_5
 
 MODELS: dict[str, Callable[[], Forest]] = {
     "airline": lambda: published("airline"),

@@ -11,13 +11,14 @@ import argparse
 from pathlib import Path
 
 import tvm_forest
+from amd_kernels import read_kernels
 from gpu_code import LAYOUTS, SCHEDULES
 from real_models import published
 from tvm_forest import Schedule
 from tvm_forest.errors import ForestError
-from tvm_forest.gpu_runtime import code_object
 
 GPUS = ("gfx90a", "gfx942", "gfx1100")
+NEEDS = (".vgpr_count", ".sgpr_count", ".group_segment_fixed_size")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "rocm_code.md"
 HEAD = """\
 # What kernels need of a GPU of AMD
@@ -52,9 +53,9 @@ def measured(schedule: Schedule, gpu: str) -> str:
         library = tvm_forest.build(published("airline"), target, schedule, exact=False).library
     except ForestError as error:
         return str(error).splitlines()[0].partition("; ")[0]
-    kernels = code_object.read(library.images[gpu]).kernels.values()
+    kernels = read_kernels(library.images[gpu]).values()
     assert not any(kernel.flushes_denormals for kernel in kernels)
-    needs = ((k.vgprs, k.sgprs, k.shared, k.spills) for k in kernels)
+    needs = ((*(kernel.metadata[key] for key in NEEDS), kernel.spills) for kernel in kernels)
     return " / ".join(str(max(values)) for values in zip(*needs, strict=True))
 
 

@@ -20,7 +20,6 @@ each strategy, a JSON file for each model and size of batch, results.json and ta
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import json
 import math
@@ -34,7 +33,9 @@ import numpy as np
 import models
 from searches import BATCHES, RECORDS, Cell, cell_of, forest_of, path_of
 from timing import cores, cpu_name
+from tvm_forest.predictor.building import build
 from tvm_forest.search import measuring as tuning
+from tvm_forest.search.measuring import measure
 from tvm_forest.search.space import Point
 from tvm_forest.target import Target
 
@@ -142,16 +143,13 @@ def _words(point: Point) -> str:
 
 def timed(name: str, cell: Cell, points: list[Point]) -> Rounds:
     """Build and check schedules, and time them in turns; return seconds of a call by round."""
-    # The package hides the modules of these names behind functions.
-    lower = importlib.import_module("tvm_forest.lower")
-    measure = importlib.import_module("tvm_forest.search.measuring.measure")
     forest, batch, schedules = forest_of(name), cell.space.batch, cell.space.points()
-    bench, _ = tuning.bench_of(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
-    batches = measure.cut(bench.pool, batch)
-    built = {p: lower.build(forest, schedules[p], Target()) for p in points}
+    setup, _ = tuning.make_setup(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
+    batches = measure.cut_batches(setup.pool, batch)
+    built = {p: build(forest, schedules[p], Target()) for p in points}
     turns, times = {}, {p: list[float]() for p in points}
     for p, predictor in built.items():
-        measure.check(bench, predictor.predict_margin, batch, False)
+        measure.check_margins(setup, predictor.predict_margin, batch, False)
         turns[p] = itertools.cycle(batches)
     for seed in range(ROUNDS + 1):
         for p in random.Random(seed).sample(points, len(points)):

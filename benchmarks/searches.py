@@ -15,7 +15,7 @@ import numpy as np
 import models
 import tvm_forest
 from tvm_forest.forest import Forest
-from tvm_forest.search.records import Record, read
+from tvm_forest.search.records import TrialRecord, read_records
 from tvm_forest.search.space import Point, Space
 from tvm_forest.target import Target
 
@@ -43,7 +43,7 @@ class Cell:
 
     model: str
     space: Space
-    records: list[Record]
+    records: list[TrialRecord]
 
     @functools.cached_property
     def seconds(self) -> dict[Point, float]:
@@ -64,8 +64,7 @@ class Cell:
     @property
     def times(self) -> Any:
         """Logarithms of nanoseconds a hop."""
-        hops = 1e-9 * self.space.batch * self.space.facts.hops
-        return np.log(np.array(list(self.seconds.values())) / hops)
+        return np.log(np.array(list(self.seconds.values())) / (1e-9 * self.space.hops))
 
 
 def space_of(name: str, batch: int) -> Space:
@@ -82,7 +81,7 @@ def cell_of(folder: Path, name: str, batch: int, strategy: str = "exhaustive") -
     """Return what is known of one search."""
     path, space = path_of(folder, name, strategy), space_of(name, batch)
     known = set(space.points().values())
-    records = [r for r in read(path) if r.batch == batch] if path.exists() else []
+    records = [r for r in read_records(path) if r.batch == batch] if path.exists() else []
     return Cell(name, space, [r for r in records if r.schedule in known])
 
 

@@ -1,3 +1,4 @@
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,3 +12,21 @@ def models() -> Path:
     if not MODELS.is_dir():
         pytest.skip("real models are not at hand")
     return MODELS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as long the cases of a test that `make test` leaves to `make test-all`.
+
+    Of a test marked `cases(4)`, four cases run in `make test`, spread evenly over all that it has.
+    """
+    for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        cases = [item for item in group if item.get_closest_marker("long") is None]
+        marker = cases[0].get_closest_marker("cases") if cases else None
+        if marker is None:
+            continue
+        (few,) = marker.args
+        kept = {round(k * (len(cases) - 1) / max(1, few - 1)) for k in range(few)}
+        for number, item in enumerate(cases):
+            if number not in kept:
+                item.add_marker(pytest.mark.long)

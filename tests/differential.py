@@ -39,7 +39,7 @@ import tvm_forest
 import xgboost_models
 from tvm_forest.forest.rules import ZERO
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.verification import Comparison, Report, ulps
+from tvm_forest.verification import Agreement, Report, ulps
 
 FILES = {
     f"{name} of {made}": shared_models.MODELS / name
@@ -122,7 +122,7 @@ def entry(name: str, report: Report, seconds: float) -> Entry:
     library, reference = report.library, report.reference
     found: Entry = {"name": name, "source": report.model, "ok": report.ok, "seconds": seconds}
     found["reference"] = [reference.rows_equal, reference.n_rows]
-    if not isinstance(library, Comparison):
+    if not isinstance(library, Agreement):
         return found | {"not compared": library}
     labels = None if library.labels_equal is None else [library.labels_equal, library.n_rows]
     return found | {

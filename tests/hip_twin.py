@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from tvm_forest.gpu_runtime import code_object
-from tvm_forest.targets.rocm import Compiled
+from tvm_forest.targets.rocm import CompiledKernels
 
 MOCK = Path(__file__).with_name("hip_mock.c")
 PIPELINE = "tvm_forest.twin"
@@ -53,7 +53,7 @@ def host_ir(ir: str) -> str:
     return text + DECLARED
 
 
-def mock_runtime(compiled: Compiled, folder: Path) -> ctypes.CDLL:
+def mock_runtime(compiled: CompiledKernels, folder: Path) -> ctypes.CDLL:
     """Return a HIP runtime that knows the kernels of a code object."""
     kernels = code_object.read(compiled.image).kernels
     kinds = {name: argument_kinds(compiled.ir, name) for name in kernels}

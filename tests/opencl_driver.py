@@ -9,7 +9,7 @@ import numpy as np
 
 
 class OpenCLDriver:
-    """A device of pyopencl behind `kernels.driver.Driver`; pointers are numbers of buffers."""
+    """A device of pyopencl behind `gpu_runtime.driver.Driver`; pointers are numbers of buffers."""
 
     name, device, architecture = "opencl", 0, "any"
 
@@ -23,7 +23,7 @@ class OpenCLDriver:
         options = ["-cl-fp32-correctly-rounded-divide-sqrt"]
         return self.cl.Program(self.context, image.decode()).build(options)
 
-    def function(self, module: Any, name: str) -> Any:
+    def find_kernel(self, module: Any, name: str) -> Any:
         return self.cl.Kernel(module, name)
 
     def allocate(self, size: int) -> int:

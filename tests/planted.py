@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm_forest.errors import BuildError
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.search.measuring.measure import Times, prepare
+from tvm_forest.search.measuring.measure import CallTimes, prepare
 
 
 def add(first: int, second: int) -> int:
@@ -110,4 +110,4 @@ def treacherous(schedule: str, batch: int, best: float) -> Any:
     sch = Schedule.from_json(schedule)
     deeds = {"packed": crash, "reorg": spin, "sparse": lambda: fail("too deep")}
     deeds.get(sch.representation, lambda: None)()
-    return Times(1.0 / (1 + len(sch.steps)), 1.0, 3)
+    return CallTimes(1.0 / (1 + len(sch.steps)), 1.0, 3)

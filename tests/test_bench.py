@@ -51,6 +51,7 @@ def benchmark(folder: Path, *engines: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_engines_are_timed_and_laid_beside_the_library(tmp_path: Path) -> None:
     wrong = "wrong_engine:OffByAThousandth"
     status, results = benchmark(tmp_path, "ours", "xgboost", wrong, "lightgbm")
@@ -66,6 +67,7 @@ def test_engines_are_timed_and_laid_beside_the_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_status_tells_that_our_own_predictions_differ(tmp_path: Path) -> None:
     status, results = benchmark(tmp_path, "wrong_engine:MustEqual", "lleaves")
     assert status == 1

@@ -17,7 +17,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.layouts import representation, selections
 from tvm_forest.layouts.row_codes import planes
-from tvm_forest.layouts.selection_limits import is_listed
+from tvm_forest.layouts.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import parse_target
@@ -51,7 +51,7 @@ def chain(depth: int, step: float = 1.0) -> Any:
 def test_nodes_that_ask_the_same_share_a_plane() -> None:
     trees = [Split(0, 0.5, 1.0, Split(1, 2.0, 1.0, 2.0)), Split(0, 0.5, 3.0, 4.0)]
     trees += [Split(0, 0.5, 3.0, 4.0, True), Split(0, 0.25, 3.0, 4.0)]
-    tests = planes.number_tests(forest_of(trees), "bitsliced")
+    tests = planes.number_tests(forest_of(trees))
     inner = forest_of(trees).is_leaf == 0
     assert tests.code.tests == 4
     assert tests.plane[inner].tolist() == [1, 2, 1, 3, 0]
@@ -78,7 +78,7 @@ def test_selections_lead_to_the_leaf_of_the_reference_walk() -> None:
     rep, arrays = pack(forest)
     assert rep.depths == (0,)
     rows = hard_rows(forest, 200)
-    tests = planes.number_tests(forest, "")
+    tests = planes.number_tests(forest)
     for row, leaves in zip(rows, forest.predict_reference(rows, "apply"), strict=True):
         passed = truth(forest, tests.plane, rep.code, row)
         for tree in (0, 1):
@@ -124,6 +124,7 @@ def test_leaves_are_numbered_from_right_to_left() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 240, 255, 256, 4096])
+@pytest.mark.cases(5)
 def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<", "<="]) -> None:
     """Of one feature, with missing values to the left and to the right, zeros and infinities."""
     drawn = np.sort(np.random.default_rng(count).normal(size=count))

@@ -59,10 +59,10 @@ def rows_of(forest: Forest) -> Any:
     return np.stack([column, column[::-1]], axis=1)
 
 
-def asked(forest: Forest) -> categories.Asked:
-    sets = [codes for _, codes in forest.derived]
-    answers = categories.Answers(*np.tile(np.arange(3, dtype=np.uint8)[:, None], len(sets)))
-    return categories.asked(forest, 0, sets, answers, "ranked")
+def number(forest: Forest) -> categories.CategoricalFeature:
+    sets = [members for _, members in forest.derived]
+    codes = categories.SideCodes(*np.tile(np.arange(3, dtype=np.uint8)[:, None], len(sets)))
+    return categories.number_categories(forest, 0, sets, codes)
 
 
 # -- numbers and unions ---------------------------------------------------------------------------
@@ -75,17 +75,17 @@ def test_a_search_finds_the_category_that_the_rule_says(
     rule: str, dtype: str, known: dict[int, tuple[int, ...]]
 ) -> None:
     forest = plain(asks(rule, dtype, known_categories=known))
-    found, x = asked(forest), values(dtype)
+    found, x = number(forest), values(dtype)
     reached = np.sum(found.cuts <= x[:, None], axis=1)
     label = found.labels[found.number[reached]]
     expected = prepare.labels(forest, 0, x)
     in_sets = np.isin(expected, [prepare.MISSING, *(c for codes in SETS for c in codes)])
-    assert np.array_equal(label, np.where(in_sets, expected, categories.NONE))
+    assert np.array_equal(label, np.where(in_sets, expected, categories.NO_CATEGORY))
 
 
 def test_neighbouring_categories_share_a_cut() -> None:
     forest = plain(asks("xgboost", "float32", ((0, 1, 2), (3,), (7,))))
-    found = asked(forest)
+    found = number(forest)
     assert found.cuts.tolist() == [-np.inf, 0, 1, 2, 3, 4, 7, 8]
     assert found.labels[found.number].tolist() == [-2, -1, 0, 1, 2, 3, -1, 7, -1]
 
@@ -93,9 +93,10 @@ def test_neighbouring_categories_share_a_cut() -> None:
 def test_a_union_names_the_fewer_numbers() -> None:
     """Codes 0 and 1 are the left and the right; one test a column asks for the left."""
     codes = np.array([[0, 1, 1], [0, 1, 1], [0, 0, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]], np.uint8)
-    found = categories.Asked(0, np.zeros(5), np.zeros(6, np.uint16), np.arange(6), codes)
-    sizes, arrays = unions.unions((found,), np.ones(3, np.int64))
-    assert sizes == unions.UnionSizes(1, 3, 3, 6)
+    fields = (np.zeros(5), np.zeros(6, np.uint16), np.arange(6), codes)
+    found = categories.CategoricalFeature(0, *fields)
+    sizes, arrays = unions.write_unions((found,), np.ones(3, np.int64))
+    assert sizes == unions.UnionSizes(3, 6)
     assert arrays["union_at"].tolist() == [1, 2, 4, 4]
     assert [hex(x) for x in arrays["unions"]] == ["0x3000300030003", "0x2000200020002", "0x0"]
 
@@ -170,6 +171,7 @@ def compiled(rule: str, comparison: Any, dtype: str, name: str) -> tuple[Forest,
         pytest.param("scikit-learn", "<=", "float64", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.cases(12)
 def test_every_corner_of_a_rule_is_compiled(
     rule: str, comparison: Any, dtype: str, name: str
 ) -> None:
@@ -206,6 +208,7 @@ def test_every_number_of_categories_is_searched(how: Any, count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ranked, blocks, sliced])
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.cases(4)
 def test_trees_that_mix_questions_are_exact(how: Any, rule: str) -> None:
     forest = asking(drawn_forest(12, 6, dtype="float64"), RULES[rule])
     check_results(forest, how(forest), (0, 1, 33, 130))
@@ -220,7 +223,7 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
         assert representation.takes_memberships(layout, plain(forest)) == takes
     _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
     predictor.predict(rows_of(forest)[:3])
-    assert len(predictor._frames[3, 2]) == 1
+    assert len(predictor._small_batches.frames[3, 2]) == 1
 
 
 def test_a_thread_of_a_gpu_codes_categories_too() -> None:

@@ -31,10 +31,10 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.gpu_runtime import cuda_compiler, dlpack
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.driver import Function
+from tvm_forest.gpu_runtime.driver import LoadedKernel
 from tvm_forest.gpu_runtime.executor import DeviceArray
 from tvm_forest.gpu_runtime.library import KernelLibrary
-from tvm_forest.gpu_runtime.plan import Allocate, Launch, Loop, Plan, evaluate
+from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan, evaluate
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -74,6 +74,7 @@ KERNELS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+@pytest.mark.cases(6)
 def test_the_text_of_a_recipe_computes_what_the_model_says(
     name: str, layout: str, classes: int
 ) -> None:
@@ -111,7 +112,7 @@ def test_launches_stand_in_loops_where_the_schedule_has_them() -> None:
     sch = sch.reorder("t0", "b0", "b1", "t1").gpu_dimension("b0", "grid.x")
     sch = sch.gpu_dimension("b1", "block.x")
     steps = tvm_forest.build(model, "cuda", sch).library.plans["predict"].steps
-    assert [step.count for step in steps if isinstance(step, Loop)] == [3]
+    assert [step.count for step in steps if isinstance(step, HostLoop)] == [3]
     check(model, sch)
 
 
@@ -140,6 +141,7 @@ def test_values_are_those_of_the_link(classes: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "needed"), [("E5b", 2), ("E6", 2), ("E13", 3)])
+@pytest.mark.cases(1)
 def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> None:
     model = forest(3)
     made = tvm_forest.build(model, "cuda", schedule(name, "array", model), exact=False)
@@ -335,7 +337,7 @@ import gc, sys
 from types import SimpleNamespace
 import numpy as np
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.executor import DeviceArray, Pool
+from tvm_forest.gpu_runtime.executor import DeviceArray, MemoryPool
 
 class Stream(int):
     def __hash__(self):  # at a moment when the garbage collector may run as well
@@ -343,7 +345,7 @@ class Stream(int):
         return int.__hash__(self)
 
 driver = CudaDriver(library=sys.argv[1])
-pool = Pool(driver)
+pool = MemoryPool(driver)
 executor = SimpleNamespace(pool=pool, driver=driver)
 gc.disable()
 for _ in range(3):
@@ -391,7 +393,7 @@ def test_a_plan_survives_json() -> None:
     blocks = ("//", ("+", "n", 7), 8)
     launch = Launch("k", (("pointer", "part"), ("int64", "n")), (blocks, 1, 1), (8, 13, 1))
     plan = Plan(
-        ("rows",), (Allocate("part", ("*", blocks, 416)), Loop("i", ("<", 3, "n"), (launch,)))
+        ("rows",), (Allocate("part", ("*", blocks, 416)), HostLoop("i", ("<", 3, "n"), (launch,)))
     )
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.launches == (launch,)
@@ -523,7 +525,7 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
     with pytest.raises(
         DeviceError, match="300000 bytes of shared memory per block, .* are allowed"
     ):
-        driver.launch(Function(None, "wide"), (1, 1, 1), (1, 1, 1), 300000, [], 0)
+        driver.launch(LoadedKernel(None, "wide"), (1, 1, 1), (1, 1, 1), 300000, [], 0)
 
 
 def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
-from tvm_forest.search import bits, heuristic, nanoseconds
+from tvm_forest.search import cpu_rules, heuristic, layout_fit, step_times, workload
 from tvm_forest.target import Target, cpu_vendor
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
@@ -299,23 +299,24 @@ def test_threads_are_for_the_largest_batches_only() -> None:
 
 def test_what_bits_do_not_serve_is_walked() -> None:
     assert "bitsliced" not in layouts(forest_of([1.0]))
-    counts = bits.counts_of(FOREST)._replace(tests=100_000)
-    assert bits.unfit(FOREST, counts) == "100000 distinct tests, 60000 fit"
-    assert bits.unfit(FOREST, bits.counts_of(FOREST)) is None
+    many, few = (workload.Workload.of(FOREST, CPU) for _ in range(2))
+    vars(many)["tests"] = 100_000
+    assert layout_fit.refuse_planes(many) == "100000 distinct tests, 60000 fit"
+    assert layout_fit.refuse_planes(few) is None
 
 
 @pytest.mark.slow
 def test_rows_behind_the_last_full_block_go_another_way() -> None:
     """By a schedule for few rows that adds backwards: it shows in the last bits."""
-    one = {1: START, 64: bits.sliced(START, 64, False)}
+    one = {1: START, 64: cpu_rules.write_planes(START, 64, False)}
     exact = tvm_forest.build(FOREST, schedule=one)
     rows = hard_rows(FOREST, 70, seed=5)
     assert np.array_equal(exact.predict_margin(rows), FOREST.predict_reference(rows))
-    two = {1: BACKWARDS, 64: bits.sliced(START, 64, False)}
+    two = {1: BACKWARDS, 64: cpu_rules.write_planes(START, 64, False)}
     mixed = tvm_forest.build(FOREST, schedule=two, exact=False)
     assert np.array_equal(mixed.predict_margin(rows), FOREST.predict_reference(rows))
-    assert exact._serving[-1].slices == 64
-    assert mixed._serving[-1].slices == 0
+    assert exact._functions.for_batches[-1].rows_per_block == 64
+    assert mixed._functions.for_batches[-1].rows_per_block == 0
 
 
 def test_the_choice_is_explained_with_its_counts() -> None:
@@ -356,10 +357,10 @@ def test_large_trees_have_large_blocks_of_rows_on_all_cores() -> None:
 def test_rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heuristic, "NEAR", 1)
-    monkeypatch.setattr(heuristic, "MOST_COLUMNS", -1)  # codes of rows do not pay
-    monkeypatch.setattr(bits, "GAIN", 0.0)
-    monkeypatch.setattr(heuristic, "MOST_PADDING", 0)
+    monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
+    monkeypatch.setattr(layout_fit, "MAX_COLUMNS_PER_HOP", -1)  # codes of rows do not pay
+    monkeypatch.setattr(cpu_rules, "MAX_PLANES_RATIO", 0.0)
+    monkeypatch.setattr(layout_fit, "MAX_SLOTS_PER_NODE", 0)
     forest = drawn_forest(20, 6)
     scalar = replace(CPU, abilities=frozenset())
     lanes = replace(CPU, abilities=frozenset({"avx512f"}))
@@ -384,9 +385,9 @@ def test_codes_beyond_the_first_level_cache_lie_in_small_blocks(
     xeon = replace(CPU, vendor="GenuineIntel")
     blocks = {}
     for near in (16, 64):
-        bytes_of_row = bits.counts_of(WIDE).codes
-        small = nanoseconds.XEON._replace(near=near * bytes_of_row)
-        monkeypatch.setitem(nanoseconds.BY_VENDOR, "GenuineIntel", small)
+        bytes_of_row = workload.Workload.of(WIDE, CPU).code_bytes
+        small = step_times.XEON._replace(cache_bytes=near * bytes_of_row)
+        monkeypatch.setitem(step_times.BY_VENDOR, "GenuineIntel", small)
         sch = heuristic.default_schedules(WIDE, xeon)[16]
         assert sch.representation == "ranked"
         blocks[near] = sch["b0"].step
@@ -421,7 +422,11 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
         for size in (16, 64)
     )
     made = tvm_forest.build(FOREST, schedule={1: START, 8: small, 64: large})
-    chosen = {(n, jobs): made._shared_out(n, jobs).block for n in (64, 128) for jobs in (1, 2, 4)}
+    chosen = {
+        (n, jobs): made._calls.choose_function(n, jobs).rows_per_thread
+        for n in (64, 128)
+        for jobs in (1, 2, 4)
+    }
     assert chosen == {
         **{(64, 1): 64, (64, 2): 16, (64, 4): 16},
         **{(128, 1): 64, (128, 2): 64, (128, 4): 16},
@@ -435,7 +440,7 @@ def test_rows_that_were_pickled_go_the_short_way() -> None:
     rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
     assert rows.dtype is not np.dtype(rows.dtype.str)
     predictor.predict(rows)
-    assert len(predictor._frames[rows.shape]) == 1
+    assert len(predictor._small_batches.frames[rows.shape]) == 1
 
 
 @functools.cache
@@ -461,19 +466,19 @@ def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
     with np.errstate(all="raise"):
         long = predictor.predict(rows)
         few = [predictor.predict(rows[i : i + 1]) for i in range(len(rows))]
-    assert len(rows) not in {count for count, _ in predictor._frames}
+    assert len(rows) not in {count for count, _ in predictor._small_batches.frames}
     assert np.concatenate(few).tobytes() == long.tobytes()
 
 
 def test_rows_of_float32_go_the_short_way_into_a_model_of_float64() -> None:
     for other in (None, "float32"):
         predictor = near("float64", other)
-        predictor._frames[3, 2].clear()
+        predictor._small_batches.frames[3, 2].clear()
         predictor.predict(np.zeros((3, 2), np.float32))
-        assert len(predictor._frames[3, 2]) == 1
-    predictor._frames[3, 2].clear()
+        assert len(predictor._small_batches.frames[3, 2]) == 1
+    predictor._small_batches.frames[3, 2].clear()
     predictor.predict(np.zeros((3, 2), int))  # these become float32 first
-    assert not predictor._frames[3, 2]
+    assert not predictor._small_batches.frames[3, 2]
 
 
 def test_few_rows_of_signalling_nans_are_taken_in_silence() -> None:

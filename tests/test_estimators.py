@@ -193,6 +193,7 @@ def test_calibrated_probabilities_are_those_of_the_calibrated_source(name: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.cases(3)
 def test_ensembles_and_scorers_find_in_a_compiled_forest_what_they_find_in_its_source(
     name: str,
 ) -> None:
@@ -280,6 +281,7 @@ def test_names_of_columns_are_checked() -> None:
         (np.where(ROWS > 2, np.inf, ROWS), "inf"),
     ],
 )
+@pytest.mark.cases(2)
 def test_rows_of_the_wrong_kind_are_value_errors_of_scikit_learn(rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ForestClassifier(trained()).predict(rows)

@@ -81,6 +81,7 @@ def margins_and_values(made: tvm_forest.Predictor, rows: Any) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(1)
 def test_apache_tvm_ffi_alone_runs_it(name: str, tmp_path: Path) -> None:
     made = predictor(name)
     made.export_library(tmp_path / "model.so")

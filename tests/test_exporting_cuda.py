@@ -21,6 +21,7 @@ from tvm_forest.errors import DeviceError
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.plan import evaluate
+from tvm_forest.predictor import exporting
 from tvm_forest.predictor.exporting.cuda import Names, _text
 from tvm_forest.probe_rows import hard_rows
 
@@ -83,11 +84,11 @@ BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.executor import DeviceArray, Pool
+from tvm_forest.gpu_runtime.executor import DeviceArray, MemoryPool
 assert "tvm" not in sys.modules
 class Gpu:
     driver, device = CudaDriver(library=sys.argv[2]), 0
-    pool = Pool(driver)
+    pool = MemoryPool(driver)
 def there(array):
     made = DeviceArray(Gpu, array.shape, array.dtype, 0)
     Gpu.driver.upload(made.pointer, array, 0)
@@ -193,7 +194,7 @@ def test_expressions_of_plans_are_the_same_in_c(tmp_path: Path) -> None:
     made += [("and", ("<", 3, "n"), ("<=", "n", 9)), ("or", 0, ("<", "n", 4))]
     made += [("if", ("<", "n", 4), ("[]", "offset", "n"), ("*", "n", -2))]
     names = Names({}, {"offset": "offset"}, {"n": "n"}, {})
-    source = Path(cuda_compiler.__file__).parents[1] / "exporting" / "cuda.c"
+    source = Path(exporting.__file__).with_name("cuda.c")
     helpers = [x for x in source.read_text().splitlines() if x.startswith("static inline int64_t ")]
     printed = "".join(f'printf("%lld ", (long long){_text(x, names)});' for x in made)
     (tmp_path / "main.c").write_text(

@@ -120,7 +120,7 @@ DAMAGES = {
     "a class beyond the outputs": (node("tree_class", 1, 1), "'tree_class' names a class beyond"),
     "trees that overlap": (node("tree_offset", 1, 6), "'tree_offset' does not cover"),
     "an array too short": ({"node_id": np.zeros(5, np.int32)}, "'node_id' has 5 entries"),
-    "a tree without a class": ({"tree_class": np.zeros(1, np.int32)}, "need 2 entries"),
+    "a tree without a class": ({"tree_class": np.zeros(1, np.int32)}, "has 1 entries for 2 trees"),
 }
 
 

@@ -20,6 +20,7 @@ from treelite_models import MODELS, drawn, leaves, margins, probe_rows, values
 from tvm_forest.errors import ForestError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends import load
+from tvm_forest.frontends.oracle import ask
 from tvm_forest.verification import ulps
 
 N = 600
@@ -32,6 +33,18 @@ def case(request: Any) -> Any:
     model = MODELS[request.param]()
     forest = load(model)
     return model, forest, probe_rows(forest, N)
+
+
+# -- without treelite -----------------------------------------------------------------------------
+
+
+def test_a_checkpoint_loads_without_treelite(monkeypatch: Any) -> None:
+    model = MODELS["drawn targets"]()
+    data, forest = model.serialize_bytes(), load(model)
+    monkeypatch.setitem(sys.modules, "treelite", None)
+    assert load(data).signature == forest.signature
+    rows = probe_rows(forest, N)
+    assert "'treelite' is not installed" in str(ask(data, forest, rows))
 
 
 # -- meaning --------------------------------------------------------------------------------------
@@ -126,6 +139,7 @@ assert load({str(tmp_path / "model.bin")!r}).n_outputs == 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS)[::12])
+@pytest.mark.cases(3)
 def test_compiled_models_equal_gtil(name: str) -> None:
     report = tvm_forest.verify(MODELS[name](), n_rows=200)
     assert report.ok, str(report)

@@ -17,7 +17,7 @@ import treelite_models
 from models import COMMON, MODELS, data, margins, train
 from tvm_forest.errors import ForestError, InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.frontends import load
-from tvm_forest.frontends.document import once_rounded
+from tvm_forest.frontends.xgboost.document import once_rounded
 from tvm_forest.inputs import to_rows
 from tvm_forest.probe_rows import hard_rows
 from xgboost_models import KINDS

@@ -18,6 +18,7 @@ INPUTS, SEED = 400, 7
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_damaged_inputs_give_our_errors_or_right_answers(tmp_path: Path) -> None:
     """In a process of its own: one that other tests have given threads cannot be forked."""
     script = Path(fuzz.__file__)

@@ -21,12 +21,19 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.memory import COPIED
-from tvm_forest.search import gpu
 from tvm_forest.search import measuring as tuning
-from tvm_forest.search.gpu import GpuPoint, Problem
-from tvm_forest.search.gpu_space import GpuSpace, algorithm_1_and_moves
-from tvm_forest.search.measuring.gpu import check_near
-from tvm_forest.search.records import NAMELESS, Record, context_of, read, schedules_of
+from tvm_forest.search import silvanforge
+from tvm_forest.search.gpu_space import GpuSpace, search_by_algorithm_1
+from tvm_forest.search.measuring import measure
+from tvm_forest.search.measuring.gpu import check_near_margins
+from tvm_forest.search.records import (
+    NAMELESS,
+    TrialRecord,
+    describe_context,
+    read_records,
+    schedules_of,
+)
+from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.spaces import strategies_of
 from tvm_forest.target import cpu_name, parse_target
 from tvm_forest.targets import cuda
@@ -61,7 +68,7 @@ def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
         asked.append(sch)
         return float(seconds(sch))
 
-    algorithm_1_and_moves(where, measure, random.Random(0))
+    search_by_algorithm_1(where, measure, random.Random(0))
     return asked
 
 
@@ -96,14 +103,16 @@ def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
     where = space(4096, exact, MIXED)
     points = [p for p in where.points() if p.cache_trees and p.unroll]
     assert where.problem.lines > 2
-    for point in sorted(points, key=lambda p: -gpu.shared_bytes(p, where.problem))[:2]:
+    for point in sorted(points, key=lambda p: -silvanforge.count_shared_bytes(p, where.problem))[
+        :2
+    ]:
         tvm_forest.lower(MIXED, where.schedule(point), "simt")
 
 
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
     where = space(4096, exact=False)
     ours = set(where.points())
-    paper = {p for p in gpu.all_points() if gpu.refusal(p, where.problem) is None}
+    paper = {p for p in silvanforge.paper_points() if silvanforge.refuse(p, where.problem) is None}
     assert paper <= ours
     assert any(p.tree_blocks > 1 and p.shared == "atomic" for p in ours - paper)
     assert any(p.layout == "ranked" and p.shared == "shuffle" for p in ours - paper)
@@ -139,7 +148,7 @@ def test_what_cannot_be_run_is_no_point() -> None:
 def test_rows_that_do_not_fit_stay_where_they_are() -> None:
     forest = drawn_forest(60, 2, n_features=3000)
     for exact in (True, False):
-        first = space(64, exact, forest).first()
+        first = space(64, exact, forest).first_points()
         assert first
         assert not any(p.cache_rows for p in first)
 
@@ -152,16 +161,18 @@ POINT = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
 @pytest.mark.parametrize(
     ("better", "worse", "problem"),
     [
-        ({"factor": 4}, {"factor": 1}, Problem(512, 28, 100)),
-        ({"tree_threads": 20}, {"tree_threads": 2}, Problem(64, 28, 100)),
-        ({"tree_blocks": 4}, {"tree_blocks": 1}, Problem(8, 28, 1000)),
-        ({"shared": True}, {"shared": False}, Problem(10**6, 28, 100)),
-        ({"cache_rows": True}, {"cache_rows": False}, Problem(10**6, 28, 100)),
-        ({}, {"tree_blocks": 16}, Problem(10**6, 28, 100)),
+        ({"factor": 4}, {"factor": 1}, GpuProblem(512, 28, 100)),
+        ({"tree_threads": 20}, {"tree_threads": 2}, GpuProblem(64, 28, 100)),
+        ({"tree_blocks": 4}, {"tree_blocks": 1}, GpuProblem(8, 28, 1000)),
+        ({"shared": True}, {"shared": False}, GpuProblem(10**6, 28, 100)),
+        ({"cache_rows": True}, {"cache_rows": False}, GpuProblem(10**6, 28, 100)),
+        ({}, {"tree_blocks": 16}, GpuProblem(10**6, 28, 100)),
     ],
 )
-def test_the_estimate_prefers(better: Any, worse: Any, problem: Problem) -> None:
-    assert gpu.cost(POINT._replace(**better), problem) < gpu.cost(POINT._replace(**worse), problem)
+def test_the_estimate_prefers(better: Any, worse: Any, problem: GpuProblem) -> None:
+    assert silvanforge.estimate_cycles(
+        POINT._replace(**better), problem
+    ) < silvanforge.estimate_cycles(POINT._replace(**worse), problem)
 
 
 # -- the strategy ---------------------------------------------------------------------------------
@@ -173,7 +184,7 @@ def test_the_heuristic_finds_what_one_move_after_the_other_leads_to(
     batch: int, exact: bool
 ) -> None:
     where = Noting.of(MODEL, SIMT, batch, exact)
-    first = next(p for p in where.first() if p.tree_threads < 50 and p.layout == "array")
+    first = next(p for p in where.first_points() if p.tree_threads < 50 and p.layout == "array")
     wish = first._replace(layout="ranked", cache_rows=False)
     wish = wish if exact else wish._replace(shared="shuffle", tree_blocks=4)
 
@@ -190,7 +201,7 @@ def test_the_heuristic_finds_what_one_move_after_the_other_leads_to(
 def test_algorithm_1_comes_first() -> None:
     where = space(4096, exact=False)
     asked = asked_of(where, lambda sch: len(str(sch)))
-    points = filter(where.allows, gpu.first_points(where.problem))
+    points = filter(where.allows, silvanforge.first_phase(where.problem))
     assert set(asked[1:37]) == set(map(where.schedule, points))
     assert all("reduce shared" in str(sch) for sch in asked[37:40])
 
@@ -219,11 +230,11 @@ def test_there_are_strategies_for_each_kind_of_target() -> None:
 def test_margins_are_near_or_refused_with_their_row() -> None:
     margins = np.array([[1.0], [np.inf], [np.nan]], np.float32)
     bound = np.array([[1e-6], [np.inf], [np.nan]])
-    check_near(margins[:, 0] + np.float32(5e-7), margins, bound)
+    check_near_margins(margins[:, 0] + np.float32(5e-7), margins, bound)
     with pytest.raises(BuildError, match="row 0 of 3: margin .* is further from the reference"):
-        check_near(margins + np.float32(5e-6), margins, bound)
+        check_near_margins(margins + np.float32(5e-6), margins, bound)
     with pytest.raises(BuildError, match="row 2 of 3"):
-        check_near(np.nan_to_num(margins, posinf=np.inf), margins, bound)
+        check_near_margins(np.nan_to_num(margins, posinf=np.inf), margins, bound)
 
 
 def test_what_cannot_be_measured_here_is_said_before_anything_is() -> None:
@@ -246,10 +257,10 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
     assert main([*words, "--records", str(path)]) == 0
     said = capsys.readouterr().out
     assert "build('m.json', 'simt', records=" in said
-    assert [record.problem for record in read(path)] == [None] * 3
+    assert [record.problem for record in read_records(path)] == [None] * 3
     assert main([*words, "--records", str(path), "--any-order"]) == 0
     assert "exact=False" in capsys.readouterr().out
-    assert len(read(path)) == 6
+    assert len(read_records(path)) == 6
     rows = hard_rows(TINY, 40, seed=1)
     margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
     expected = TINY.predict_reference(rows)
@@ -260,7 +271,7 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
 def test_a_launch_that_fails_ends_the_child_and_not_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "prepare", planted.prepare_failing)
+    monkeypatch.setattr(measure, "prepare", planted.prepare_failing)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], trials=1)
     (record,) = tuned.records
@@ -272,13 +283,13 @@ def test_a_launch_that_fails_ends_the_child_and_not_the_search(
 def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "prepare", planted.prepare_emulated)
+    monkeypatch.setattr(measure, "prepare", planted.prepare_emulated)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the child is killed, and leaves its files
     path, start = tmp_path / "tune.jsonl", GpuSpace.of(TINY, SIMT, 16, exact=False)
 
     def three(space: Any, measure: Any, rng: random.Random) -> None:
         measure(space.default)
-        for point in start.first()[:2]:
+        for point in start.first_points()[:2]:
             measure(start.schedule(point._replace(shared="atomic")))
 
     tuned = tuning.tune(TINY, parse_target("cuda"), [16], None, three, records=path, exact=False)
@@ -314,8 +325,8 @@ def gpu_here(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def recorded(path: Path, *gpus: str) -> Path:
     """Write a record of each GPU."""
-    contexts = [context_of(TINY, CUDA, machine=gpu) for gpu in gpus]
-    lines = [Record(context, 8, FAST, 1.0, 1.0, 3).to_line() for context in contexts]
+    contexts = [describe_context(TINY, CUDA, machine=gpu) for gpu in gpus]
+    lines = [TrialRecord(context, 8, FAST, 1.0, 1.0, 3).to_line() for context in contexts]
     path.write_text("".join(line + "\n" for line in lines))
     return path
 
@@ -357,4 +368,4 @@ def test_without_a_gpu_the_records_must_be_of_a_single_one(tmp_path: Path) -> No
 
 
 def test_records_of_simt_are_those_of_the_cpu_that_ran_it() -> None:
-    assert context_of(TINY, SIMT)["cpu"] == f"{cpu_name()}, 1 cores"
+    assert describe_context(TINY, SIMT)["cpu"] == f"{cpu_name()}, 1 cores"

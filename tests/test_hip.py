@@ -232,8 +232,8 @@ def test_a_machine_without_a_runtime_is_told_so(tmp_path: Path) -> None:
 
 def test_launches_that_do_not_fit_are_refused(library: Any, hip: Any) -> None:
     driver = HipDriver(library=library[0])
-    kernel = driver.function(driver.load(library[2]), "predict_kernel")
-    given = [ctypes.c_uint64(0)] * len(kernel.about.arguments)
+    kernel = driver.find_kernel(driver.load(library[2]), "predict_kernel")
+    given = [ctypes.c_uint64(0)] * len(kernel.needs.argument_sizes)
     for block, shared, message in (
         ((512, 1, 1), 0, "takes 512 threads per block, 256 are allowed; use smaller tiles"),
         ((64, 1, 1), 70_000, r"takes 7\d+ bytes of shared memory per block, 65536 are allowed"),

@@ -59,6 +59,7 @@ MORE = sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"})[::4]
 @pytest.mark.parametrize(
     "name", [*XGBOOST, *(pytest.param(x, marks=[pytest.mark.slow, pytest.mark.long]) for x in MORE)]
 )
+@pytest.mark.cases(2)
 def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
     trained = OF_XGBOOST[name]()
     predictor, rows = tvm_forest.build(trained), rows_of(name, tvm_forest.load(trained))
@@ -92,6 +93,7 @@ SOME = sorted(LIGHTGBM)[::4]
     "name",
     [*SOME[::3], *(pytest.param(x, marks=pytest.mark.long) for x in SOME if x not in SOME[::3])],
 )
+@pytest.mark.cases(2)
 def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
     booster = lightgbm_models.MODELS[name]()
     predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)
@@ -164,7 +166,7 @@ def test_a_range_is_compiled_once_and_the_whole_range_is_the_predictor_itself() 
 
 
 def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "MOST_PARTS", 2)
+    monkeypatch.setattr(ranges, "MAX_PARTS", 2)
     predictor = tvm_forest.build(models.MODELS["regression"]())
     first, second = predictor.rounds(0, 1), predictor.rounds(0, 2)
     assert predictor.rounds(0, 1) is first

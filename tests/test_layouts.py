@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -55,6 +58,7 @@ def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, *WALKED])
+@pytest.mark.cases(4)
 def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     """LightGBM splits at inf where it asks whether a value is missing."""
     dtype = "float32" if layout == "packed" else "float64"
@@ -70,6 +74,7 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.cases(10)
 def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
     """Each case takes the next seed, so trees of all kinds meet all layouts."""
     at = 4 * list(WALKS).index(walk) + LAYOUTS.index(layout)
@@ -103,6 +108,45 @@ def test_reorg_holds_thresholds_of_64_bits() -> None:
 def test_a_wide_packed_feature_is_read_whole() -> None:
     trees: list[Any] = [Split(f, 0.0, f, -f, f == 299) for f in (0, 1, 255, 256, 299)]
     check_layout(forest_of(trees, n_features=300), "packed", "loop")
+
+
+PACK_ALL = """
+import sys
+import numpy as np
+from dataclasses import replace
+from forests import drawn_forest
+from tvm_forest.forest.rewrites.tiling import tile_nodes
+from tvm_forest.layouts.representation import REPRESENTATIONS
+
+forest = drawn_forest(4, 3, seed=1)
+forest = replace(forest, hits=np.ones(forest.n_nodes, np.int64))
+for name, layout in sorted(REPRESENTATIONS.items()):
+    sizes = [size for size in (1, 4) if size in layout.tile_sizes]
+    for plain in (forest if size == 1 else tile_nodes(forest, size) for size in sizes):
+        assert layout.unfit(plain) is None
+        rep, arrays = layout.pack(plain)
+        specs = {*rep.value_buffers(), *rep.id_buffers()}
+        assert {x.name: (x.dtype, x.shape) for x in specs} == {
+            name: (str(x.dtype), x.shape) for name, x in arrays.items()
+        }
+    print(name)
+assert not {"tvm", "tvm_ffi"} & set(sys.modules)
+"""
+
+
+def test_every_layout_packs_without_tvm_and_names_all_its_arrays() -> None:
+    command = [sys.executable, "-c", PACK_ALL]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == sorted([*LAYOUTS, *WALKED, "sparse_peeled"])
+
+
+@pytest.mark.parametrize("tiles", [1, 8])
+def test_a_layout_says_why_it_does_not_hold_a_forest(tiles: int) -> None:
+    forest = tile_nodes(chain(100), tiles) if tiles > 1 else chain(100)
+    held = [x for x in ("array", "sparse") if representation.find(x).unfit(forest) is None]
+    assert held == ["sparse"]
 
 
 # -- what is in the arrays ------------------------------------------------------------------------

@@ -16,10 +16,12 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.layouts import representation
-from tvm_forest.layouts.level_limits import excess, widest_level
+from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
+from tvm_forest.search.layout_fit import fit_permutes_few_rows
+from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target, cpu_abilities
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
@@ -70,14 +72,14 @@ def test_a_level_says_where_its_nodes_and_the_leaves_below_are() -> None:
 )
 def test_what_bytes_cannot_count_is_refused(trees: Any, features: int, message: str) -> None:
     forest = forest_of(trees, n_features=features)
-    assert message in (excess(forest) or "")
+    assert message in (LevelsLayout.unfit(forest) or "")
     with pytest.raises(BuildError, match=f"layout 'levels': {message}"):
         tvm_forest.build(forest, schedule=permuted(forest))
 
 
 def test_the_widest_level_is_counted_tree_by_tree() -> None:
-    assert widest_level(forest_of([full(3), full(5), 1.0])) == 16
-    assert widest_level(forest_of([1.0])) == 0
+    assert LevelsLayout.widest_level(forest_of([full(3), full(5), 1.0])) == 16
+    assert LevelsLayout.widest_level(forest_of([1.0])) == 0
 
 
 def test_leaves_that_hold_vectors_are_refused() -> None:
@@ -169,9 +171,10 @@ def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
 
 
 def test_eight_rows_are_permuted_if_a_level_fits_a_register() -> None:
-    rule = heuristic._few_rows_permuted
-    assert isinstance(rule(forest_of([full(7)] * 40), CAN), heuristic.Choice)
-    assert rule(WIDE, CAN) == ("128 inner nodes on a level of a tree, 64 fit a register")
+    narrow, wide = (Workload.of(forest_of([full(n)] * 40), CAN) for n in (7, 8))
+    assert fit_permutes_few_rows(narrow).fits
+    said = "128 inner nodes on a level of a tree, 64 fit a register"
+    assert fit_permutes_few_rows(wide) == (False, said)
 
 
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:

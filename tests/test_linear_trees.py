@@ -99,6 +99,7 @@ def test_the_reference_walk_has_the_bits_of_lightgbm(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.cases(3)
 def test_compiled_code_has_the_bits_of_the_reference_walk(case: str) -> None:
     plain = next(name for name in NAMES if "categories" not in name)
     forest = forest_named(plain if "levels" in case else "linear_categories")

@@ -22,7 +22,7 @@ from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.layouts import representation
 from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
-from tvm_forest.passes.cpu.fuse_parallel import is_parallel
+from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -50,11 +50,10 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     """Return the loops around walks as they are behind WriteNest, outermost first."""
     rep, mod = canonical(sch.classes, sch.representation, output)
     forest = arrange_by_round(FORESTS[sch.classes])
-    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(mod)
-    replay(tir, sch, forms)
+    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
     mod = tir.mod
-    for step in pipeline(rep, "<", sch, forms, None).passes:
+    for step in pipeline(rep, "<", facts, None).passes:
         mod = step(mod)
         if step.info.name == "tvm_forest.WriteNest":
             break
@@ -64,17 +63,17 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     return found
 
 
-def facts_in_tvm(loop: tirx.For, n: int) -> tuple[str, int, bool]:
-    """Return name, count for n rows, and parallel."""
+def facts_in_tvm(loop: tirx.For, n: int) -> tuple[str, int]:
+    """Return name, and count for n rows."""
     count = tvm_ffi.structural_map(loop.extent, (tirx.Var, lambda _: tirx.IntImm("int64", n)))
     extent = int(sym.Analyzer().simplify(count))
-    return str(loop.annotations["tvm_forest.name"]), extent, is_parallel(loop)
+    return str(loop.annotations["tvm_forest.name"]), extent
 
 
-def facts_printed(loop: Any, n: int) -> tuple[str, int, bool]:
+def facts_printed(loop: Any, n: int) -> tuple[str, int]:
     """Return the same of a loop that we print."""
     count = -(-(amount(loop.stop, n) - loop.start) // amount(loop.step, n))
-    return loop.name, count, loop.parallel
+    return loop.name, count
 
 
 ONE, THREE = start(1), start(3)
@@ -182,5 +181,6 @@ def test_a_random_schedule_is_printed_as_tvm_runs_it(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
+@pytest.mark.cases(6)
 def test_a_named_schedule_computes_what_the_model_says(name: str) -> None:
     check_results(FORESTS[NAMED[name].classes], NAMED[name], (0, 1, 7, 33, 130))

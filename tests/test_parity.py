@@ -68,6 +68,7 @@ def equal_bits(one: Any, other: Any) -> bool:
     return bool(form and np.ascontiguousarray(one).tobytes() == other.tobytes())
 
 
+@pytest.mark.cases(5)
 def test_margins_are_those_of_xgboost(subject: Subject) -> None:
     expected = squeezed(margins(subject.model, subject.rows))
     for n_rows in BATCHES:
@@ -83,6 +84,7 @@ def test_margins_are_those_of_the_reference(subject: Subject) -> None:
         assert equal_bits(margin, expected[:n_rows])
 
 
+@pytest.mark.cases(4)
 def test_leaves_are_those_of_xgboost(subject: Subject) -> None:
     found = subject.predictor.apply(subject.finite)
     assert np.array_equal(found, leaves(subject.model, subject.finite))
@@ -99,6 +101,7 @@ def test_leaves_on_hard_rows_are_those_of_the_reference(subject: Subject) -> Non
         assert equal_bits(found, expected[:n_rows])
 
 
+@pytest.mark.cases(4)
 def test_the_tree_values_add_up_to_the_margin(subject: Subject) -> None:
     found = subject.predictor.predict_per_tree(subject.rows)
     forest = subject.forest
@@ -228,6 +231,7 @@ def deeper(tree: Any, level: int) -> Split:
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in HAND_MADE])
+@pytest.mark.cases(5)
 def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> None:
     forest = HAND_MADE[name]()
     predictor = tvm_forest.build(forest)
@@ -245,6 +249,7 @@ def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("link", ["identity", "sigmoid", "exp", "softmax", "step"])
+@pytest.mark.cases(5)
 def test_a_link_is_computed_within_two_ulp(link: str, dtype: str) -> None:
     forest = drawn_forest(12, 4, dtype=dtype, base=[0.1, 0.2, 0.3], link=link)
     rows = hard_rows(forest, 200)

@@ -17,13 +17,13 @@ from tvm_forest.passes import pipeline
 from tvm_forest.passes.cpu.fuse_parallel import FuseParallel
 from tvm_forest.passes.lower_atomics import LowerAtomics
 from tvm_forest.passes.lower_walks import LowerWalks
+from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.passes.privatize_sums import PrivatizeSums
 from tvm_forest.passes.tighten_guards import TightenGuards
 from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
 from tvm_forest.tir_gen import ops, representation
-from tvm_forest.tir_gen.builder import find_walk
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 FUNCTIONS = {"predict", "per_tree", "apply"}
@@ -39,6 +39,9 @@ def module(body: str) -> tvm.IRModule:
     lines = [f"    {line}" for line in body.strip("\n").splitlines()]
     return tvm.IRModule({"main": tvm.script.from_source(head + "\n".join(lines))})
 
+
+FACTS = NestFacts(Schedule(11).parallel("tree"))
+"""A loop of the name "tree" is to become parallel."""
 
 GUARDS = {
     "a partial tile": (
@@ -149,7 +152,7 @@ for b1 in T.parallel(T.int64(64)):
         out[b1] = T.float32(1)
 """,
     "a loop that is to become parallel": """
-for b1 in T.serial(T.int64(64), annotations={"tvm_forest.parallel": 1}):
+for b1 in T.serial(T.int64(64), annotations={"tvm_forest.name": "tree"}):
     if b1 < n:
         out[b1] = T.float32(1)
 """,
@@ -170,23 +173,24 @@ for b1 in range(T.int64(64)):
 @pytest.mark.parametrize("name", GUARDS)
 def test_a_guard_becomes_the_bound_of_its_loop(name: str) -> None:
     before, expected = map(module, GUARDS[name])
-    tvm.ir.assert_structural_equal(TightenGuards()(before), expected)
+    tvm.ir.assert_structural_equal(TightenGuards(FACTS)(before), expected)
 
 
 @pytest.mark.parametrize("name", UNTOUCHED)
 def test_any_other_guard_is_left_alone(name: str) -> None:
     tvm.ir.assert_structural_equal(
-        TightenGuards()(module(UNTOUCHED[name])), module(UNTOUCHED[name])
+        TightenGuards(FACTS)(module(UNTOUCHED[name])), module(UNTOUCHED[name])
     )
 
 
 @pytest.mark.parametrize("n", [-3, 0, 1, 63, 64, 65, 130])
 @pytest.mark.parametrize("name", [*GUARDS, *UNTOUCHED])
 @pytest.mark.slow
+@pytest.mark.cases(30)
 def test_a_tightened_loop_writes_the_same(name: str, n: int) -> None:
     before = module(GUARDS[name][0] if name in GUARDS else UNTOUCHED[name])
     results = []
-    for mod in (before, TightenGuards()(before)):
+    for mod in (before, TightenGuards(FACTS)(before)):
         out = np.zeros(1024, np.float32)
         tvm.compile(mod, target="llvm")["main"](out, n, 3)
         results.append(out)
@@ -195,7 +199,7 @@ def test_a_tightened_loop_writes_the_same(name: str, n: int) -> None:
 
 # -- parallel loops -------------------------------------------------------------------------------
 
-MARKED = 'annotations={"tvm_forest.parallel": 1}'
+MARKED = 'annotations={"tvm_forest.name": "tree"}'
 FUSED = {
     "a marked loop": (
         f"""
@@ -246,20 +250,15 @@ for b0 in range(T.int64(8)):
 @pytest.mark.parametrize("name", FUSED)
 def test_parallel_loops_are_fused(name: str) -> None:
     before, expected = map(module, FUSED[name])
-    tvm.ir.assert_structural_equal(FuseParallel()(before), expected)
+    tvm.ir.assert_structural_equal(FuseParallel(FACTS)(before), expected)
 
 
 # -- loops with copies ----------------------------------------------------------------------------
 
 
-def note(name: str, kind: str, step: int = 1, **more: Any) -> str:
+def note(name: str) -> str:
     """Return the annotations of a loop, as an argument in a script."""
-    facts = {"name": name, "kind": kind, "start": more.pop("start", 0), "step": step, **more}
-    return f"annotations={ ({f'tvm_forest.{key}': value for key, value in facts.items()}) }"
-
-
-def written(name: str, step: int = 1) -> str:
-    return f"annotations={ ({'tvm_forest.written': name, 'tvm_forest.step': step}) }"
+    return f"annotations={ ({'tvm_forest.name': name}) }"
 
 
 def nest_module(text: str) -> tvm.IRModule:
@@ -284,42 +283,44 @@ def nest_module(text: str) -> tvm.IRModule:
     return tvm.IRModule({"main": function.with_body(body)})
 
 
-HALVES = Schedule(5, batch=20).reorder("tree", "batch").split("tree", "d1", "d2", 2)
-CASES = Schedule(5, batch=20).tile("tree", "t0", "t1", 3).specialize("t0")
+WHOLE = Schedule(5, batch=20).reorder("tree", "batch")
+TILES = Schedule(5, batch=20).tile("tree", "t0", "t1", 3)
 WRITTEN = {
     "two halves": (
-        HALVES,
+        WHOLE.split("tree", "d1", "d2", 2),
+        WHOLE["tree"],
         f"""
-for tree in T.serial(T.int64(5), {written("tree")}):
-    for batch in T.serial(T.int64(20), {written("batch")}):
+for tree in T.serial(T.int64(5), {note("tree")}):
+    for batch in T.serial(T.int64(20), {note("batch")}):
         margin[batch, 0] = margin[batch, 0] + WALK(tree, batch)
 """,
         f"""
-for d1 in T.serial(T.int64(2), {note("d1", "tree")}):
-    for r in T.serial(T.int64(20), {note("batch@d1", "batch")}):
+for d1 in T.serial(T.int64(2), {note("d1")}):
+    for r in T.serial(T.int64(20), {note("batch@d1")}):
         margin[r, 0] = margin[r, 0] + WALK(d1, r)
-for d2 in T.serial(T.int64(3), {note("d2", "tree", start=2)}):
-    for r in T.serial(T.int64(20), {note("batch@d2", "batch")}):
+for d2 in T.serial(T.int64(3), {note("d2")}):
+    for r in T.serial(T.int64(20), {note("batch@d2")}):
         margin[r, 0] = margin[r, 0] + WALK(d2 + T.int64(2), r)
 """,
     ),
     "a copy for each iteration": (
-        CASES,
+        TILES.specialize("t0"),
+        TILES["t0"],
         f"""
-for r in T.serial(T.int64(20), {note("batch", "batch")}):
-    for a in T.serial(T.int64(2), {written("t0", 3)}):
-        for b in T.serial(T.int64(3), {written("t1")}):
+for r in T.serial(T.int64(20), {note("batch")}):
+    for a in T.serial(T.int64(2), {note("t0")}):
+        for b in T.serial(T.int64(3), {note("t1")}):
             if a * T.int64(3) + b < T.int64(5):
                 margin[r, 0] = margin[r, 0] + WALK(a * T.int64(3) + b, r)
 """,
         f"""
-for r in T.serial(T.int64(20), {note("batch", "batch")}):
-    for a in T.serial(T.int64(2), {note("t0", "tree", 3)}):
+for r in T.serial(T.int64(20), {note("batch")}):
+    for a in T.serial(T.int64(2), {note("t0")}):
         if a == T.int64(0):
-            for b in T.serial(T.int64(3), {note("t1@t0=0", "tree")}):
+            for b in T.serial(T.int64(3), {note("t1@t0=0")}):
                 margin[r, 0] = margin[r, 0] + WALK(b, r)
         if a == T.int64(1):
-            for b in T.serial(T.int64(3), {note("t1@t0=1", "tree")}):
+            for b in T.serial(T.int64(3), {note("t1@t0=1")}):
                 if a * T.int64(3) + b < T.int64(5):
                     margin[r, 0] = margin[r, 0] + WALK(a * T.int64(3) + b, r)
 """,
@@ -329,9 +330,10 @@ for r in T.serial(T.int64(20), {note("batch", "batch")}):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_loops_with_copies_are_written(name: str) -> None:
-    sch, before, expected = WRITTEN[name]
+    sch, former, before, expected = WRITTEN[name]
+    origins = {loop.name: loop for loop in former.walk()}
     simple = s_tir.transform.StmtSimplify()
-    after = WriteNest(sch, {})(nest_module(before))
+    after = WriteNest(NestFacts(sch, origins=origins))(nest_module(before))
     tvm.ir.assert_structural_equal(simple(after), simple(nest_module(expected)))
 
 
@@ -341,9 +343,9 @@ SUMS = Schedule(6, batch=20).tile("tree", "t0", "t1", 2).parallel("t0")
 ROWS_IN = SUMS.reorder("t0", "t1", "batch")
 
 
-def tree_loop(outside: str, inside: str, target: str, **reduce: str) -> str:
+def tree_loop(outside: str, inside: str, target: str) -> str:
     """Return the parallel loop over trees, adding to some place."""
-    t0, t1 = note("t0", "tree", 2, parallel=1, **reduce), note("t1", "tree")
+    t0, t1 = note("t0"), note("t1")
     return f"""
 {outside}for t0 in T.serial(T.int64(3), {t0}):
 {outside}    for t1 in T.serial(T.int64(2), {t1}):
@@ -352,7 +354,7 @@ def tree_loop(outside: str, inside: str, target: str, **reduce: str) -> str:
 
 
 ADD = "{0} = {0} + WALK(t0 * T.int64(2) + t1, r)"
-ROW = f"for r in T.serial(T.int64(20), {note('batch', 'batch')}):\n            "
+ROW = f"for r in T.serial(T.int64(20), {note('batch')}):\n            "
 PRIVATE = {
     "plain": (
         ROWS_IN,
@@ -368,12 +370,12 @@ for i, c, r in T.grid(T.int64(3), T.int64(1), T.int64(20)):
     ),
     "vectors": (
         ROWS_IN.vector_reduce("t0", 8),
-        tree_loop("", ROW, ADD.format("margin[r, 0]"), reduce="vector 8"),
+        tree_loop("", ROW, ADD.format("margin[r, 0]")),
         f"""
 part = T.alloc_buffer((T.int64(3), T.int64(1), T.int64(20)), "float32")
 for i, c, r in T.grid(T.int64(3), T.int64(1), T.int64(20)):
     part[i, c, r] = T.float32(0)
-{tree_loop("", ROW, ADD.format("part[t0, T.int64(0), r]"), reduce="vector 8").strip()}
+{tree_loop("", ROW, ADD.format("part[t0, T.int64(0), r]")).strip()}
 for i, c in T.grid(T.int64(3), T.int64(1)):
     for g in range(T.int64(2)):
         for v in T.vectorized(T.int64(8)):
@@ -389,7 +391,7 @@ for i, c in T.grid(T.int64(3), T.int64(1)):
 def test_parallel_trees_get_sums_of_their_own(name: str) -> None:
     sch, before, expected = PRIVATE[name]
     simple = s_tir.transform.StmtSimplify()
-    after = PrivatizeSums(sch)(nest_module(before))
+    after = PrivatizeSums(NestFacts(sch))(nest_module(before))
     tvm.ir.assert_structural_equal(simple(after), simple(nest_module(expected)))
 
 
@@ -449,8 +451,8 @@ def scheduled(
     rep, _ = representation.find(sch.representation).pack(forest)
     forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
-    replay(tir, sch, forms)
-    return tir.mod, pipeline(rep, comparison, sch, forms, None)
+    facts = NestFacts(sch, forms, replay(tir, sch))
+    return tir.mod, pipeline(rep, comparison, facts, None)
 
 
 def lowered_up_to(sch: Schedule, name: str, output: str = "predict") -> tuple[tvm.IRModule, Any]:
@@ -473,7 +475,7 @@ def count(mod: tvm.IRModule, kind: type, is_wanted: Any = lambda node: True) -> 
 
 
 def walks(mod: tvm.IRModule) -> int:
-    return count(mod, tirx.BufferStore, lambda store: find_walk(store.value) is not None)
+    return count(mod, tirx.BufferStore, lambda store: ops.find_walk(store.value) is not None)
 
 
 @pytest.mark.slow
@@ -505,7 +507,7 @@ def test_no_pass_changes_its_input(name: str) -> None:
 def test_a_function_without_walks_is_left_alone() -> None:
     rep, _ = representation.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<", abilities=None), LowerAtomics(), FuseParallel()):
+    for step in (LowerWalks(rep, "<", None, FACTS), LowerAtomics(), FuseParallel(FACTS)):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

@@ -61,6 +61,7 @@ def check(seed: int) -> Schedule:
         *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS, BATCH)),
     ],
 )
+@pytest.mark.cases(3)
 def test_random_schedules_of_random_forests_compute_what_the_model_says(first: int) -> None:
     for seed in range(first, first + BATCH):
         check(seed)

@@ -19,6 +19,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import walk_forms
@@ -58,14 +59,14 @@ def test_a_node_is_one_word() -> None:
 
 
 def test_signed_zeros_are_one_threshold_and_untested_features_none() -> None:
-    code = ranks.rank_tests(stumps([0.0, -0.0, 1.0], n_features=9), "ranked")
+    code = ranks.rank_tests(stumps([0.0, -0.0, 1.0], n_features=9))
     assert code.code.columns == 1
     assert code.rank[code.rank > 0].tolist() == [1, 1, 2]
 
 
 def test_a_feature_tested_with_both_sides_has_two_columns() -> None:
     trees = [Split(0, 0.5, 1.0, 2.0, True), Split(0, 0.5, 1.0, 2.0), Split(1, 0.5, 1.0, 2.0)]
-    code = ranks.rank_tests(forest_of(trees), "ranked")
+    code = ranks.rank_tests(forest_of(trees))
     assert code.arrays["column_feature"].tolist() == [0, 1, 0]
     assert [(x.stop, x.missing_left) for x in code.code.groups] == [(2, False), (3, True)]
 
@@ -83,8 +84,9 @@ def test_a_feature_tested_with_both_sides_has_two_columns() -> None:
 def test_codes_and_tables_are_as_long_as_the_thresholds_ask(
     count: int, dtype: str, steps: int, cuts: int
 ) -> None:
-    code = pack(stumps(range(count)))[0].code
-    assert code == ranks.RankCode(dtype, "float32", cuts, (ranks.Columns(1, steps, False),))
+    rep, arrays = pack(stumps(range(count)))
+    assert rep.code == ranks.RankCode(dtype, (ranks.Columns(1, steps, False),))
+    assert (arrays["cuts"].dtype, arrays["cuts"].shape) == (np.float32, (cuts,))
 
 
 def test_more_thresholds_than_16_bits_count_are_refused() -> None:
@@ -134,6 +136,7 @@ def test_hard_rows_meet_odd_thresholds(comparison: Literal["<", "<="]) -> None:
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [15, 16, 255, 256, 4095, 4096])
 @pytest.mark.parametrize("default_left", [False, True])
+@pytest.mark.cases(5)
 def test_every_number_of_thresholds_is_searched(
     count: int, comparison: Literal["<", "<="], default_left: bool
 ) -> None:
@@ -154,12 +157,11 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     forest = replace(stumps(np.arange(20) / 4), comparison=comparison)
     rep, arrays = pack(forest)
     sch = schedule(forest)
-    forms = walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
-    replay(tir, sch, forms)
+    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
-    mod = pipeline(rep, comparison, sch, forms, None)(mod)
+    mod = pipeline(rep, comparison, facts, None)(mod)
     library = cpu.compile_module(mod, machine)
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)
@@ -210,6 +212,7 @@ NESTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.cases(4)
 def test_rows_are_coded_once_and_near(name: str) -> None:
     arrange, rows = NESTS[name]
     trees: list[Any] = [Split(0, 0.5, Split(2, -1.0, i, 2.0), 3.0) for i in range(7)]
@@ -227,6 +230,7 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     "seed",
     [*range(1000, 1008), *(pytest.param(n, marks=pytest.mark.long) for n in range(1008, 1015))],
 )
+@pytest.mark.cases(4)
 def test_random_schedules_compute_what_the_model_says(seed: int) -> None:
     forest = replace(odd_forest(seed), comparison=COMPARISONS[seed % 2])
     start = tvm_forest.new_schedule(forest)

@@ -77,6 +77,7 @@ def equal_bits(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("kind", ["file", "typical", "hard"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("n_rows", BATCHES)
+@pytest.mark.cases(10)
 def test_margins_are_those_of_xgboost(model: str, n_rows: int, n_jobs: int, kind: str) -> None:
     rows, expected = some_rows(model, kind), margins(model, kind)
     for begin in {0, 2000 - n_rows}:
@@ -86,6 +87,7 @@ def test_margins_are_those_of_xgboost(model: str, n_rows: int, n_jobs: int, kind
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
+@pytest.mark.cases(1)
 def test_predictions_are_the_last_column_of_the_file(name: str) -> None:
     rows, answers = table(name)[:, :-1], table(name)[:, -1].astype(np.float32)
     assert equal_bits(predictor(name).predict(rows), answers)
@@ -125,6 +127,7 @@ def letters(rounds: int, depth: int) -> tuple[Any, tvm_forest.Predictor]:
 
 @pytest.mark.parametrize(("rounds", "depth"), [(12, 4), (40, 8)])
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.cases(1)
 def test_letters_are_told_apart_as_xgboost_does(rounds: int, depth: int, n_jobs: int) -> None:
     trained, compiled = letters(rounds, depth)
     for rows in (table("letters")[:, :-1].astype(np.float32), hard_rows(compiled.forest, 1000)):

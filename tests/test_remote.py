@@ -18,7 +18,7 @@ from forests import drawn_forest
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.search.measuring import remote
 from tvm_forest.search.measuring.child import Failure
-from tvm_forest.search.records import read
+from tvm_forest.search.records import read_records
 from tvm_forest.target import Target, cpu_name
 
 pytestmark = pytest.mark.slow
@@ -49,14 +49,14 @@ def test_a_search_measures_there_and_records_say_where(address: str, tmp_path: P
         FOREST, batch_size=[1, 8], trials=2, records=path, progress=False, remote=address
     )
     assert all(record.seconds is not None for record in tuned.records)
-    (machine,) = {record.context["cpu"] for record in read(path)}
+    (machine,) = {record.context["cpu"] for record in read_records(path)}
     assert machine == f"{cpu_name()}, {Target().cores} cores"
     again = tvm_forest.build(FOREST, records=path)
     assert set(again.schedules.values()) == set(tuned.schedules.values())
 
 
 def test_what_crashes_or_hangs_there_is_a_failure_and_the_next_call_works(address: str) -> None:
-    with remote.Remote(address) as there, there.child(megabytes=4096.0) as child:
+    with remote.RemoteMachine(address) as there, there.child(megabytes=4096.0) as child:
         assert child.call(os.getpid, seconds=20) != os.getpid()
         assert child.call(os.abort, seconds=20) == Failure("crashed: SIGABRT")
         assert child.call(signal.pause, seconds=0.5) == Failure("over 0.5 s", timed_out=True)
@@ -64,11 +64,11 @@ def test_what_crashes_or_hangs_there_is_a_failure_and_the_next_call_works(addres
 
 
 def test_errors_there_are_raised_here(address: str) -> None:
-    with remote.Remote(address) as there:
+    with remote.RemoteMachine(address) as there:
         with pytest.raises(InputError, match="target"):
             there.target("abacus")
         with pytest.raises(ModelFormatError, match="nowhere.json"):
-            there.ask(tvm_forest.load, "nowhere.json", seconds=1)
+            there.ask(tvm_forest.load, "nowhere.json")
 
 
 @pytest.mark.parametrize("wrong", ["", "nowhere", "host:", ":x", "1.2.3.4"])
@@ -83,11 +83,11 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_another_version_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "about", lambda: ("9.9", "a CPU"))
+    monkeypatch.setattr(remote, "describe_here", lambda: ("9.9", "a CPU"))
     monkeypatch.setattr(tvm_forest, "__version__", "9.9")
-    monkeypatch.setattr(remote.Remote, "ask", lambda *_, **__: ("0.0", "a CPU"))
+    monkeypatch.setattr(remote.RemoteMachine, "ask", lambda *_, **__: ("0.0", "a CPU"))
     with pytest.raises(InputError, match="runs tvm_forest 0.0, this is 9.9; install the same"):
-        remote.Remote(address)
+        remote.RemoteMachine(address)
 
 
 def test_a_port_that_is_taken_is_refused(address: str) -> None:
@@ -101,6 +101,7 @@ def test_a_host_that_is_not_here_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", [None, "0.0.0.0"])
+@pytest.mark.cases(2)
 def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | None) -> None:
     server = free_server()  # finds a port
     port = server.port
@@ -111,7 +112,7 @@ def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | Non
     assert process.stdout is not None
     try:
         assert f"{host or '127.0.0.1'}:{port}" in process.stdout.readline()
-        with remote.Remote(f"127.0.0.1:{port}") as there:
+        with remote.RemoteMachine(f"127.0.0.1:{port}") as there:
             assert there.cpu == cpu_name()
         with socket.socket() as other:  # by another address of this machine
             assert (other.connect_ex(("127.0.0.2", port)) == 0) is (host is not None)

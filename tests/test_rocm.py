@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
+import struct
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from amd_assembly import unwaited
 from forests import drawn_forest
 from recipe_cases import CASES, ON_GPU
 from schedules import rounding_bound
+from test_bench import module
 from test_linear_trees import by_hand
 from tvm_forest.compiler import pack
 from tvm_forest.errors import BuildError, InputError, ScheduleError
@@ -36,7 +38,7 @@ from tvm_forest.passes.gpu.launch_plan import split_kernels
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target
-from tvm_forest.targets import amdgpu, cpu, rocm
+from tvm_forest.targets import cpu, rocm
 
 
 def has_linker() -> bool:
@@ -46,6 +48,7 @@ def has_linker() -> bool:
         return False
 
 
+read_kernels = module("amd_kernels").read_kernels
 needs_linker = pytest.mark.skipif(not has_linker(), reason="no ld.lld, and no ziglang")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 
@@ -71,12 +74,12 @@ def kernels_of(model: Forest, sch: Schedule, gpu: str) -> tuple[tvm.IRModule, di
     return *split_kernels(tvm.IRModule({"predict": lowered(model, sch)}), machine), machine
 
 
-def made(model: Forest, sch: Schedule, gpu: str) -> tuple[rocm.Compiled, Plan]:
+def made(model: Forest, sch: Schedule, gpu: str) -> tuple[rocm.CompiledKernels, Plan]:
     kernels, plans, machine = kernels_of(model, sch, gpu)
     return rocm.compile_kernels(kernels, machine), plans["predict"]
 
 
-def runtime_for(compiled: rocm.Compiled, folder: Path, gpu: str) -> tuple[Any, Any]:
+def runtime_for(compiled: rocm.CompiledKernels, folder: Path, gpu: str) -> tuple[Any, Any]:
     """Return a HIP runtime of the host, and a function that does what a plan says with it."""
     runtime = hip_twin.mock_runtime(compiled, folder)
     runtime.mock_gpu(gpu.encode(), GPUS[gpu][1])
@@ -89,25 +92,25 @@ def runtime_for(compiled: rocm.Compiled, folder: Path, gpu: str) -> tuple[Any, A
     return runtime, run
 
 
-def check_code_object(compiled: rocm.Compiled, plan: Plan, gpu: str) -> None:
-    image = code_object.read(compiled.image)
-    number, wavefront = GPUS[gpu]
-    assert (image.gpu, image.flags & 0xFF, image.version) == (gpu, number, 5)
+def check_code_object(compiled: rocm.CompiledKernels, plan: Plan, gpu: str) -> None:
+    image, (number, wavefront) = compiled.image, GPUS[gpu]
+    (flags,), about = struct.unpack_from("<I", image, 48), code_object.read(image)
+    assert (about.gpu, flags & 0xFF, image[8] + 2) == (gpu, number, 5)  # of ELF's header
     for launch in plan.launches:
-        kernel = image.kernels[launch.kernel]
+        kernel, needs = read_kernels(image)[launch.kernel], about.kernels[launch.kernel]
         sizes = [
             8 if kind == "pointer" else np.dtype(kind).itemsize for kind, _ in launch.arguments
         ]
-        assert [size for _, size in kernel.arguments] == sizes
-        assert kernel.wavefront == wavefront
-        assert kernel.threads >= prod(launch.block)
-        assert kernel.private == 0
+        assert list(needs.argument_sizes) == sizes
+        assert kernel.metadata[".wavefront_size"] == wavefront
+        assert needs.threads >= prod(launch.block)
+        assert kernel.metadata[".private_segment_fixed_size"] == 0
         assert not kernel.flushes_denormals
     assert unwaited(compiled.asm) == []
 
 
 def check_results(
-    compiled: rocm.Compiled, plan: Plan, folder: Path, gpu: str, model: Forest, sch: Schedule
+    compiled: rocm.CompiledKernels, plan: Plan, folder: Path, gpu: str, model: Forest, sch: Schedule
 ) -> None:
     """Run the kernels in both orders of threads; bit-equal if the order of sums is kept."""
     runtime, kernels = runtime_for(compiled, folder, gpu)
@@ -129,6 +132,7 @@ def check_results(
 @needs_gcc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_GPU)
+@pytest.mark.cases(4)
 def test_a_recipe_becomes_sound_code_that_computes_what_the_model_says(
     name: str, tmp_path: Path
 ) -> None:
@@ -160,7 +164,7 @@ def test_barriers_of_tvm_alone_would_not_wait(gpu: str) -> None:
     kernels, _, machine = kernels_of(forest(), sch, gpu)
     compiled = rocm.compile_kernels(kernels, machine)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    _, _, bare = rocm._generated(kernels, machine, amdgpu.functions())
+    _, _, bare = rocm._generate(kernels, machine, rocm.own_functions())
     assert compiled.asm.count("s_barrier") == bare.count("s_barrier") == 6
     assert unwaited(compiled.asm) == []
     assert len(unwaited(bare)) == 6
@@ -229,7 +233,7 @@ def on_cpu(name: str, dtype: str, x: Any) -> Any:
         for i in range(n):
             y[i] = T.call_pure_extern(dtype, name, x[i])
 
-    text = tvm.ir.StringImm(amdgpu.arithmetic())
+    text = tvm.ir.StringImm(rocm.ARITHMETIC.read_text())
     body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, f.body)
     func = f.with_body(body).with_attr("global_symbol", "f")
     library = cpu.compile_module(tvm.IRModule({"f": func}), cpu.tvm_target(Target()))

@@ -18,6 +18,7 @@ DRAWN = {"levels": (16, 32, 64), "bitsliced": (64, 128, 256, 512)}
 
 
 @pytest.mark.parametrize(("layout", "rows"), BLOCKS)
+@pytest.mark.cases(2)
 def test_every_block_and_tail_is_exact(layout: str, rows: int) -> None:
     sizes = (0, 1, 15, 16, 17, 33, 63, 64, 65, rows + 1)
     check_results(odd_forest(rows), in_blocks(odd_forest(rows), layout, rows), sizes, jobs=(1,))
@@ -26,6 +27,7 @@ def test_every_block_and_tail_is_exact(layout: str, rows: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", DRAWN)
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.cases(2)
 def test_drawn_forests_are_exact(seed: int, layout: str) -> None:
     forest, rows = odd_forest(seed), DRAWN[layout][seed % len(DRAWN[layout])]
     sch = in_blocks(forest, layout, rows).parallel("b0")
@@ -36,6 +38,7 @@ def test_drawn_forests_are_exact(seed: int, layout: str) -> None:
 @pytest.mark.parametrize("layout", DRAWN)
 @pytest.mark.parametrize("comparison", ["<", "<="])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases(2)
 def test_both_comparisons_and_dtypes_are_exact(
     comparison: Literal["<", "<="], dtype: str, layout: str
 ) -> None:

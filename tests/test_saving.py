@@ -128,6 +128,7 @@ def is_compiled_anew(predictor: tvm_forest.Predictor) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["regression", "softmax", "logistic", "estimator_classifier"])
+@pytest.mark.cases(1)
 def test_a_loaded_predictor_gives_the_bits_of_the_saved_one(name: str, tmp_path: Path) -> None:
     compiled = tvm_forest.build(MODELS[name]())
     compiled.save(tmp_path / "model")
@@ -164,9 +165,9 @@ def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
 
 def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> None:
     schedules, target = predictor().schedules, predictor().target
-    library, arguments, _ = compile_forest(NAMED, schedules, target, OUTPUTS)
-    about = (predictor().forest, schedules, predictor().columns, target, NAMED.signature)
-    data = saving.to_bytes(tvm_forest.Predictor(library, arguments, *about))
+    compiled = compile_forest(NAMED, schedules, target, OUTPUTS)
+    about = (predictor().forest, schedules, target, NAMED.signature)
+    data = saving.to_bytes(tvm_forest.Predictor(compiled, *about))
     loaded = saving.from_bytes(changed(data, lambda manifest: manifest.pop("others")))
     assert results(loaded, ROWS) == results(predictor(), ROWS)
     assert len(loaded.libraries) == 1
@@ -175,6 +176,7 @@ def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("tvm_version", [None, "0.26"], ids=["stored code", "compiled anew"])
+@pytest.mark.cases(2)
 def test_every_schedule_comes_back(name: str, tvm_version: str | None) -> None:
     compiled = tvm_forest.build(FOREST, schedule=SCHEDULES[name], exact=False)
     data = saving.to_bytes(compiled)

@@ -15,11 +15,18 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import bits, cost, gpu, heuristic, strategies
-from tvm_forest.search.cost import Belief, known_prices, priced, words_of
-from tvm_forest.search.gpu import GpuPoint, Problem
-from tvm_forest.search.space import BLOCKS, FEW, Point, Space
-from tvm_forest.search.strategies import STRATEGIES, StopSearch, fastest, guided, moves
+from tvm_forest.search import cpu_rules, layout_fit, silvanforge, strategies, workload
+from tvm_forest.search import prices as prices_module
+from tvm_forest.search.prices import Surrogate, estimate, known_prices, words_of
+from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
+from tvm_forest.search.space import BLOCKS, SMALL_BLOCK_BATCH, Point, Space
+from tvm_forest.search.strategies import (
+    STRATEGIES,
+    StopSearch,
+    neighbours,
+    search_guided,
+    select_fastest,
+)
 from tvm_forest.target import Target
 
 MODEL = drawn_forest(20, 5)
@@ -78,6 +85,7 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
 @pytest.mark.parametrize("batch", [1, 8, 12, 64, 256, 4096])
 @pytest.mark.parametrize("n_jobs", [1, None])
 @pytest.mark.parametrize("target", [TWO, VBMI, XEON], ids=["two cores", "permutes", "Xeon"])
+@pytest.mark.cases(40)
 def test_the_default_schedule_is_a_point(
     batch: int, forest: Any, n_jobs: int | None, target: Target
 ) -> None:
@@ -91,10 +99,10 @@ def test_the_default_schedule_is_a_point(
 def test_so_it_is_where_trees_are_large(
     padding: int, forest: Any, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"NEAR": 1, "MOST_COLUMNS": -1.0, "MOST_PADDING": padding}
-    for name, value in limits.items():
-        monkeypatch.setattr(heuristic, name, value)
-    monkeypatch.setattr(bits, "MOST_TREES", 1)
+    monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
+    monkeypatch.setattr(layout_fit, "MAX_COLUMNS_PER_HOP", -1.0)
+    monkeypatch.setattr(layout_fit, "MAX_SLOTS_PER_NODE", padding)
+    monkeypatch.setattr(cpu_rules, "MAX_PLANES_RATIO", 0.0)
     found = Space.of(forest, Target(cores=1, abilities=frozenset({"avx512f"})), batch)
     (default,) = (p for p, sch in found.points().items() if sch == found.default)
     assert (default.tile == 8) == (batch == 1 and default.layout == "sparse")
@@ -118,12 +126,12 @@ def test_a_default_by_permutes_is_a_point_though_its_block_is_larger() -> None:
 
 def test_the_space_holds_what_the_directives_declare() -> None:
     layouts = {x["name"] for x in DIRECTIVES["represent_as"].choices(space().start)}
-    one, many = list(space(1).points()), list(space(FEW - 1).points())
+    one, many = list(space(1).points()), list(space(SMALL_BLOCK_BATCH - 1).points())
     assert {p.layout for p in one} == {"array"} | layouts
     assert {p.tile for p in one} == {1, 2, 4, 8}
     assert {p.tile for p in many} == {1, 4, 8}
     blocks = {p.block for p in many if p.hops != "loop"}
-    assert blocks == {0, *(size for size in BLOCKS if size < FEW)}
+    assert blocks == {0, *(size for size in BLOCKS if size < SMALL_BLOCK_BATCH)}
     assert {p.hops for p in many} == {"loop", "depth", "peel"}
     assert {2, 4, 8, 10, 16} == {p.walks for p in one}
     assert {4, 8, 16, "gather"} <= {p.walks for p in many if p.order == "rows"}
@@ -156,15 +164,17 @@ def test_threads_are_for_large_batches_of_callers_that_allow_them() -> None:
     assert {p.parallel for p in space(2).points()} == {False}
 
 
-def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetched_ahead() -> None:
+def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetched_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     where = space(4096, DEEP)
     points = list(where.points())
     assert not {"array", "reorg"} & {p.layout for p in points}
     assert not any(p.hops == "depth" for p in points if p.tile == 1)
-    large = replace(where, facts=where.facts._replace(nodes=10**6))
-    streams = [p for p in large.points() if p.cache == "stream"]
-    assert {(p.layout, p.order) for p in streams} == {("packed", "rows")}
     assert not any(p.cache for p in points)
+    monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
+    streams = [p for p in where.points() if p.cache == "stream"]
+    assert {(p.layout, p.order) for p in streams} == {("packed", "rows")}
 
 
 # -- prices ---------------------------------------------------------------------------------------
@@ -172,13 +182,13 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
 
 def test_most_words_of_a_space_have_a_shipped_price() -> None:
     where = space(64)
-    said = {word for p in where.points() for word in words_of(p, where.facts, 64)}
+    said = {word for p in where.points() for word in words_of(p, where.workload, 64)}
     assert len(said & set(known_prices())) > 0.8 * len(said)
 
 
 def test_vendors_have_prices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     every = {"AuthenticAMD": {"loop": 1.0, "packed": 2.0}, "GenuineIntel": {"loop": 3.0}}
-    monkeypatch.setattr(cost, "shipped_prices", lambda: every)
+    monkeypatch.setattr(prices_module, "shipped_prices", lambda: every)
     known_prices.cache_clear()
     try:
         assert known_prices("GenuineIntel") == {"loop": 3.0}
@@ -190,17 +200,17 @@ def test_vendors_have_prices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> No
 def test_prices_add_up() -> None:
     prices = {"packed": 1.0, "rows 8": 0.5, "packed, rows 8": -0.25, "loop": 0.125}
     point = Point(1, "packed", 64, "rows", 8, "loop")
-    found = priced([point, point._replace(hops="depth")], space().facts, 64, prices)
+    found = estimate([point, point._replace(hops="depth")], space().workload, 64, prices)
     assert found.tolist() == [1.375, 1.25]
 
 
 def test_what_is_measured_corrects_points_that_are_alike() -> None:
     points = [Point(1, "packed", 64, "rows", 8, x) for x in ("loop", "depth")]
     points.append(Point(8, "sparse", 0, "trees", 10))
-    belief = Belief(points, np.zeros(3))
-    before = belief.now()[1]
-    belief.learn(0, math.e)
-    expected, spread = belief.now()
+    surrogate = Surrogate(points, np.zeros(3))
+    before = surrogate.predict()[1]
+    surrogate.learn(0, math.e)
+    expected, spread = surrogate.predict()
     assert expected[0] > 0.99
     assert expected[0] > expected[1] > expected[2] > 0.5
     assert spread[0] < 0.05 < spread[1] < spread[2] < before[2]
@@ -210,10 +220,10 @@ def test_prices_that_are_far_off_are_trusted_less() -> None:
     points = [Point(1, "packed", 64, "rows", 8, x) for x in ("loop", "depth", "peel")]
     spreads = []
     for second in (0.1, -1.5):
-        belief = Belief(points, np.zeros(3))
-        belief.learn(0, math.exp(0.1))
-        belief.learn(1, math.exp(second))
-        spreads.append(belief.now()[1][2])
+        surrogate = Surrogate(points, np.zeros(3))
+        surrogate.learn(0, math.exp(0.1))
+        surrogate.learn(1, math.exp(second))
+        spreads.append(surrogate.predict()[1][2])
     assert spreads[1] > 3 * spreads[0]
 
 
@@ -223,12 +233,12 @@ def test_prices_that_are_far_off_are_trusted_less() -> None:
 def planted(where: Space, seed: int) -> tuple[dict[str, float], dict[Schedule, float]]:
     """Prices, and times that they foresee but for an error of each layout and of each point."""
     rng, points = np.random.default_rng(seed), list(where.points())
-    words = sorted({w for p in points for w in words_of(p, where.facts, where.batch)})
+    words = sorted({w for p in points for w in words_of(p, where.workload, where.batch)})
     prices = dict(zip(words, rng.normal(scale=0.3, size=len(words)).tolist(), strict=True))
     layouts = sorted({p.layout for p in points})
     off = dict(zip(layouts, rng.normal(scale=0.15, size=len(layouts)), strict=True))
     error = np.array([off[p.layout] for p in points]) + rng.normal(scale=0.02, size=len(points))
-    hop = np.exp(priced(points, where.facts, where.batch, prices) + error)
+    hop = np.exp(estimate(points, where.workload, where.batch, prices) + error)
     return prices, dict(zip(where.points().values(), hop.tolist(), strict=True))
 
 
@@ -239,8 +249,8 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
 ) -> None:
     where = Space.of(MODEL, Target(cores=1, abilities=VBMI.abilities), batch)
     prices, times = planted(where, seed)
-    monkeypatch.setattr(cost, "known_prices", lambda vendor: prices)
-    hop = 1e-9 * batch * where.facts.hops
+    monkeypatch.setattr(prices_module, "known_prices", lambda vendor: prices)
+    hop = 1e-9 * where.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
     assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
@@ -257,7 +267,7 @@ def test_the_guided_search_ends_with_a_small_space(monkeypatch: pytest.MonkeyPat
     few = dict(list(where.points().items())[:3])
     small = replace(where, default=list(few.values())[1])
     monkeypatch.setattr(Space, "points", lambda self: few)
-    monkeypatch.setattr(strategies, "FEWEST", 9)
+    monkeypatch.setattr(strategies, "LEAST_TRIALS", 9)
     asked = walk("heuristic", small, lambda sch: 1.0)
     assert len(asked) == 3
     assert set(asked) == set(few.values())
@@ -292,8 +302,8 @@ def test_the_beam_takes_one_directive_at_a_time_to_a_planted_optimum() -> None:
     assert {len(sch.steps) - len(where.start.steps) for sch in asked} >= {1, 2}
 
 
-def test_moves_keep_the_order_and_are_for_cpus() -> None:
-    found = list(moves(space().default))
+def test_neighbours_keep_the_order_and_are_for_cpus() -> None:
+    found = list(neighbours(space().default))
     assert len(found) > 15
     assert all(sch.keeps_order and "gpu" not in str(sch) for sch in found)
 
@@ -304,30 +314,32 @@ def test_a_strategy_ends_where_measure_says_stop() -> None:
 
 def test_the_fastest_are_those_with_a_time_or_else_the_first() -> None:
     times = {"a": math.inf, "b": 2.0, "c": 1.0, "d": 2.0}
-    assert fastest(list(times), times.__getitem__, 3) == ["c", "b", "d"]
-    assert fastest(["x", "y"], lambda _: math.inf, 2) == ["x"]
+    assert select_fastest(list(times), times.__getitem__, 3) == ["c", "b", "d"]
+    assert select_fastest(["x", "y"], lambda _: math.inf, 2) == ["x"]
 
 
 def test_guided_is_the_heuristic() -> None:
-    assert STRATEGIES["heuristic"] is guided
+    assert STRATEGIES["heuristic"] is search_guided
 
 
 # -- the space of the paper, and its algorithm ----------------------------------------------------
 
-SMALL, LARGE = Problem(512, 28, 100), Problem(4096, 28, 100)
+SMALL, LARGE = GpuProblem(512, 28, 100), GpuProblem(4096, 28, 100)
 
 
 def test_the_paper_has_5184_points_of_which_3888_have_sound_blocks() -> None:
-    points = list(gpu.all_points())
+    points = list(silvanforge.paper_points())
     threads = [p.rows_tb // p.rows_thread * p.tree_threads for p in points]
     assert len(set(points)) == 5184
     assert sum(32 <= count <= 1024 for count in threads) == 3888
 
 
-@pytest.mark.parametrize("problem", [SMALL, LARGE, Problem(4096, 129, 100), Problem(2047, 1, 9)])
-def test_algorithm_1_visits_exactly_its_39_points(problem: Problem) -> None:
+@pytest.mark.parametrize(
+    "problem", [SMALL, LARGE, GpuProblem(4096, 129, 100), GpuProblem(2047, 1, 9)]
+)
+def test_algorithm_1_visits_exactly_its_39_points(problem: GpuProblem) -> None:
     measure, asked = watched(lambda p: p.factor + p.rows_tb)
-    gpu.algorithm_1(problem, measure)
+    silvanforge.run_algorithm_1(problem, measure)
     few = problem.batch < 2048 or problem.features > 128
     first, last = asked[:36], asked[36:]
     assert {p.rows_tb for p in first} == ({8, 32} if few else {32, 64})
@@ -341,20 +353,20 @@ def test_algorithm_1_visits_exactly_its_39_points(problem: Problem) -> None:
 
 
 def test_algorithm_1_finds_the_planted_optimum_of_either_phase() -> None:
-    wish = gpu.first_points(LARGE)[17]
+    wish = silvanforge.first_phase(LARGE)[17]
     for found in (wish, wish._replace(shared=True)):
         times = {wish: 2.0, found: 1.0}
-        assert gpu.algorithm_1(LARGE, lambda p, times=times: times.get(p, 3.0)) == found
+        assert silvanforge.run_algorithm_1(LARGE, lambda p, times=times: times.get(p, 3.0)) == found
 
 
 def test_blocks_of_1600_threads_are_filtered_so_27_points_run() -> None:
-    allowed = [p for p in gpu.first_points(SMALL) if gpu.refusal(p, SMALL) is None]
+    allowed = [p for p in silvanforge.first_phase(SMALL) if silvanforge.refuse(p, SMALL) is None]
     assert len(allowed) == 27
     measure, asked = watched(lambda p: 1.0)
-    gpu.algorithm_1(SMALL, measure, lambda p: gpu.refusal(p, SMALL) is None)
+    silvanforge.run_algorithm_1(SMALL, measure, lambda p: silvanforge.refuse(p, SMALL) is None)
     assert asked[:27] == allowed
     assert len(asked) == 30
-    assert gpu.algorithm_1(SMALL, measure, lambda p: False) is None
+    assert silvanforge.run_algorithm_1(SMALL, measure, lambda p: False) is None
 
 
 PLAIN = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
@@ -367,26 +379,26 @@ PLAIN = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
         ({"tree_threads": 50}, LARGE, "1600 threads of a block, allowed are 32 to 1024"),
         ({"rows_tb": 8, "tree_threads": 2}, LARGE, "16 threads of a block"),
         ({"rows_tb": 6, "rows_thread": 4}, LARGE, "6 rows of a block are not dealt out 4"),
-        ({}, Problem(4096, 28, 9), "10 threads share 9 trees"),
-        ({"rows_tb": 8}, Problem(64, 1536, 100), "49184 bytes of shared memory, must be below"),
-        ({"rows_tb": 8}, Problem(64, 1535, 100), None),
-        ({"shared": True}, Problem(64, 370, 100, 2), "50048 bytes of shared memory"),
-        ({"cache_trees": True}, Problem(64, 1, 100, tree_bytes=5000), "50128 bytes"),
+        ({}, GpuProblem(4096, 28, 9), "10 threads share 9 trees"),
+        ({"rows_tb": 8}, GpuProblem(64, 1536, 100), "49184 bytes of shared memory, must be below"),
+        ({"rows_tb": 8}, GpuProblem(64, 1535, 100), None),
+        ({"shared": True}, GpuProblem(64, 370, 100, 2), "50048 bytes of shared memory"),
+        ({"cache_trees": True}, GpuProblem(64, 1, 100, tree_bytes=5000), "50128 bytes"),
         ({"cache_trees": True, "factor": 2}, LARGE, "trees are cached one after the other"),
         ({"cache_trees": True, "layout": "reorg"}, LARGE, "layout 'reorg' cannot be cached"),
-        ({}, Problem(2**37, 28, 100), "4294967296 blocks, a grid holds 2147483647"),
+        ({}, GpuProblem(2**37, 28, 100), "4294967296 blocks, a grid holds 2147483647"),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_is_built(
-    change: dict[str, Any], problem: Problem, reason: str | None
+    change: dict[str, Any], problem: GpuProblem, reason: str | None
 ) -> None:
-    said = gpu.refusal(PLAIN._replace(**change), problem)
+    said = silvanforge.refuse(PLAIN._replace(**change), problem)
     assert said is None if reason is None else said is not None and reason in said
 
 
 def test_a_point_is_the_arguments_of_the_template() -> None:
     forest = full_forest(20, 3)
-    points = random.Random(0).sample(list(gpu.all_points()), 200)
-    fit = [p for p in points if gpu.refusal(p, Problem(512, 3, 20)) is None]
+    points = random.Random(0).sample(list(silvanforge.paper_points()), 200)
+    fit = [p for p in points if silvanforge.refuse(p, GpuProblem(512, 3, 20)) is None]
     start = tvm_forest.new_schedule(forest)
     assert len({recipes.gpu_template(start, **p._asdict()) for p in fit}) == len(fit) > 20

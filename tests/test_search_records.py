@@ -14,36 +14,42 @@ import pytest
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest.errors import InputError
-from tvm_forest.search.records import Journal, Record, context_of, read, schedules_of
+from tvm_forest.search.records import (
+    Journal,
+    TrialRecord,
+    describe_context,
+    read_records,
+    schedules_of,
+)
 from tvm_forest.target import Target
 
 MODEL, OTHER = drawn_forest(6, 3), drawn_forest(6, 3, seed=1)
 START = tvm_forest.new_schedule(MODEL)
-CONTEXT = context_of(MODEL, Target())
+CONTEXT = describe_context(MODEL, Target())
 SLOW, FAST = START.interleave("tree", 2), START.interleave("tree", 4)
 
 WRITER = """
 import sys
 from pathlib import Path
 import tvm_forest
-from tvm_forest.search.records import Journal, Record
+from tvm_forest.search.records import Journal, TrialRecord
 journal = Journal({name: "x" for name in ("model", "target", "cpu", "versions", "n_jobs", "rows")},
                   Path(sys.argv[1]))
 schedule = tvm_forest.Schedule(5).interleave("tree", 2)
 while True:
-    journal.add(Record(journal.context, 1, schedule, 1.0))
+    journal.add(TrialRecord(journal.context, 1, schedule, 1.0))
     print(len(journal.records), flush=True)
 """
 
 
 def record(
     schedule: Any = START, seconds: float | None = 1.0, batch: int = 1, **fields: Any
-) -> Record:
+) -> TrialRecord:
     about = {**CONTEXT, **fields.pop("context", {})}
-    return Record(about, batch, schedule, seconds, seconds, 3, **fields)
+    return TrialRecord(about, batch, schedule, seconds, seconds, 3, **fields)
 
 
-def file_of(path: Path, *records: Record) -> Path:
+def file_of(path: Path, *records: TrialRecord) -> Path:
     path.write_text("".join(x.to_line() + "\n" for x in records))
     return path
 
@@ -52,7 +58,7 @@ def file_of(path: Path, *records: Record) -> Path:
 def test_a_record_is_a_line_and_back(problem: str | None) -> None:
     told = record(SLOW, None if problem else 0.1, problem=problem)
     assert "\n" not in told.to_line()
-    assert Record.from_line(told.to_line()) == told
+    assert TrialRecord.from_line(told.to_line()) == told
 
 
 def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
     again.add(record(FAST, 0.5))
     assert again.find(1, SLOW) == record(SLOW)
     assert again.find(2, SLOW) is None
-    assert read(path) == [record(SLOW), record(FAST, 0.5)]
+    assert read_records(path) == [record(SLOW), record(FAST, 0.5)]
     assert again.best(1) == record(FAST, 0.5)
 
 
@@ -77,9 +83,9 @@ def test_half_a_line_at_the_end_is_left_out_and_cut_off(tmp_path: Path) -> None:
     path = file_of(tmp_path / "tune.jsonl", record(SLOW))
     with path.open("a") as file:
         file.write(record(FAST).to_line()[:40])
-    assert read(path) == [record(SLOW)]
+    assert read_records(path) == [record(SLOW)]
     Journal(CONTEXT, path).add(record(FAST))
-    assert read(path) == [record(SLOW), record(FAST)]
+    assert read_records(path) == [record(SLOW), record(FAST)]
 
 
 def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
@@ -89,7 +95,7 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
         said = [process.stdout.readline() for _ in range(50)] if process.stdout else []
         process.kill()
     assert int(said[-1]) == 50
-    assert len(read(path)) >= 50
+    assert len(read_records(path)) >= 50
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_a_line_that_is_no_record_is_refused_by_number(
     path = file_of(tmp_path / "tune.jsonl", record())
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(InputError, match=said):
-        read(path)
+        read_records(path)
 
 
 def test_a_missing_file_and_one_that_cannot_be_written_are_refused(tmp_path: Path) -> None:

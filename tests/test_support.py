@@ -30,6 +30,8 @@ FILES = {
     "onnx": "onnx",
     "treelite": "treelite",
 }
+FIELD_AT = {"unsupported": 0, "refuse_unsupported": 1}
+"""Which argument of a function that refuses is the field."""
 UNKNOWN_TO_XGBOOST = ("reg:expectileerror", "reg:magic", "multi:hinge", "", "binary")
 UNKNOWN_TO_LIGHTGBM = ("magic", "regression_l3", "xentropy_2", "Binary")
 OTHER_ESTIMATORS = ("RandomTreesEmbedding", "AdaBoostRegressor", "BaggingRegressor")
@@ -44,10 +46,11 @@ def names(library: str, part: str) -> set[str]:
 def fields_refused(library: str) -> set[str]:
     """Fields that the calls of `unsupported` in a frontend name outright."""
     found = set()
-    for path in FRONTENDS.glob(f"{FILES[library]}*.py"):
+    for path in (FRONTENDS / FILES[library]).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "unsupported":
-                found |= {node.args[1].value} if isinstance(node.args[1], ast.Constant) else set()
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in FIELD_AT:
+                field = node.args[FIELD_AT[ast.unparse(node.func)]]
+                found |= {field.value} if isinstance(field, ast.Constant) else set()
     return found
 
 

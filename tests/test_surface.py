@@ -1,9 +1,11 @@
 """The public names, and what it costs to import them."""
 
+import ast
 import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +95,18 @@ def test_all_is_sorted_and_equals_the_public_names() -> None:
 def test_there_are_public_names_and_each_exists() -> None:
     assert {"build", "load"} <= set(tvm_forest.__all__)
     assert all(getattr(tvm_forest, name) is not None for name in tvm_forest.__all__)
+
+
+def test_type_checkers_see_the_names_that_there_are() -> None:
+    tree = ast.parse(Path(tvm_forest.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == tvm_forest._ROOM_OF
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

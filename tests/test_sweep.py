@@ -66,6 +66,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_crashes_and_hangs_are_told_and_not_tried_again(tmp_path: Path) -> None:
     script, here = tmp_path / "misbehaving.py", Path(sweep.__file__).parent
     script.write_text(MISBEHAVING)

@@ -22,17 +22,24 @@ from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search import measuring as tuning
-from tvm_forest.search.measuring import Trials, bench_of
+from tvm_forest.search.measuring import Trials, make_setup
 from tvm_forest.search.measuring.child import Child, Failure
-from tvm_forest.search.measuring.measure import Course, Times, check, compared, cut, timed
-from tvm_forest.search.measuring.progress import Watch
-from tvm_forest.search.records import Journal, Record, context_of, read
+from tvm_forest.search.measuring.measure import (
+    CallTimes,
+    TimedCalls,
+    check_margins,
+    cut_batches,
+    time_beside_fastest,
+    time_in_rounds,
+)
+from tvm_forest.search.measuring.progress import ProgressBar
+from tvm_forest.search.records import Journal, TrialRecord, describe_context, read_records
 from tvm_forest.search.strategies import StopSearch
 from tvm_forest.target import Target
 
 MODEL = drawn_forest(6, 3)
 START = tvm_forest.new_schedule(MODEL)
-CONTEXT = context_of(MODEL, Target())
+CONTEXT = describe_context(MODEL, Target())
 
 
 # -- the child ------------------------------------------------------------------------------------
@@ -150,7 +157,7 @@ def test_a_search_survives_what_it_measures() -> None:
 
     with Child() as child:
         child.prepare(planted.add, 1, 1)
-        measure = trials(ask, limit=1.0)
+        measure = trials(ask, limit_s=1.0)
         names = ("packed", "reorg", "sparse", "ranked")
         times = [measure(START.represent_as(name)) for name in names]
     assert times == [math.inf, math.inf, math.inf, 0.5]
@@ -160,7 +167,7 @@ def test_a_search_survives_what_it_measures() -> None:
 
 def test_what_is_known_is_not_measured_again_and_costs_no_trial() -> None:
     asked: list[str] = []
-    measure = trials(lambda text, *_: asked.append(text) or Times(2.0, 3.0, 4), left=1)
+    measure = trials(lambda text, *_, **__: asked.append(text) or CallTimes(2.0, 3.0, 4), left=1)
     assert [measure(START), measure(START)] == [2.0, 2.0]
     assert len(asked) == 1
     with pytest.raises(StopSearch):
@@ -173,9 +180,9 @@ def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> No
 
     def ask(text: str, batch: int, best: float, seconds: float) -> Any:
         limits.append(seconds)
-        return Failure("over", True) if len(limits) == 3 else Times(1.0, 1.0, 3)
+        return Failure("over", True) if len(limits) == 3 else CallTimes(1.0, 1.0, 3)
 
-    measure = trials(ask, end=10.0, limit=5.0, clock=clock.__next__)
+    measure = trials(ask, end=10.0, limit_s=5.0, clock=clock.__next__)
     sizes = (2, 3, 4, 5)
     assert [measure(START.interleave("tree", k)) for k in sizes[:2]] == [1.0, 1.0]
     with pytest.raises(StopSearch):
@@ -189,7 +196,9 @@ def test_time_ends_a_search_and_cuts_the_last_candidate_without_a_record() -> No
 
 def test_a_candidate_is_told_the_best_time_so_far() -> None:
     told: list[float] = []
-    measure = trials(lambda text, batch, best, _: told.append(best) or Times(3.0 - len(told), 3, 3))
+    measure = trials(
+        lambda text, batch, best, seconds: told.append(best) or CallTimes(3.0 - len(told), 3, 3)
+    )
     for factor in (2, 3, 4):
         measure(START.interleave("tree", factor))
     assert told == [math.inf, 2.0, 1.0]
@@ -199,9 +208,9 @@ def test_the_bar_says_how_many_were_tried_and_the_best(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for shown in (True, None):
-        with Watch(10.0, shown) as watch:
+        with ProgressBar(10.0, shown) as bar:
             for seconds in (None, 5e-6, 7e-6):
-                watch.saw(Record(CONTEXT, 64, START, seconds))
+                bar.show(TrialRecord(CONTEXT, 64, START, seconds))
         said = capsys.readouterr().err
         assert ("batch 64: 3 tried, best 5.00 us" in said) == bool(shown)
 
@@ -222,7 +231,7 @@ def fake_calls(seconds: float) -> tuple[Any, Any, list[Any]]:
 
 def test_batches_rotate_and_rounds_are_long_enough() -> None:
     call, clock, called = fake_calls(0.001)
-    times = timed(Course(call, list("abc"), clock))
+    times = time_in_rounds(TimedCalls(call, list("abc"), clock))
     assert np.allclose(times, (0.001, 0.001, 15))
     assert "".join(called).startswith("abcabcabc")
 
@@ -230,63 +239,72 @@ def test_batches_rotate_and_rounds_are_long_enough() -> None:
 @pytest.mark.parametrize(("best", "rounds"), [(1.0, 15), (0.011, 15), (0.006, 5), (0.001, 2)])
 def test_a_hopeless_candidate_is_stopped_early(best: float, rounds: int) -> None:
     call, clock, _ = fake_calls(0.01)
-    assert timed(Course(call, ["a"], clock), best).rounds == rounds
+    assert time_in_rounds(TimedCalls(call, ["a"], clock), best).rounds == rounds
 
 
 def test_a_slow_candidate_gets_few_rounds() -> None:
     call, clock, _ = fake_calls(2.0)
-    assert timed(Course(call, ["a"], clock)).rounds == 5
+    assert time_in_rounds(TimedCalls(call, ["a"], clock)).rounds == 5
 
 
 def test_candidates_that_come_near_are_timed_in_turns_with_the_fastest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fastest = dict[int, Any]()
-    monkeypatch.setattr(sys.modules[compared.__module__], "_fastest", fastest)
+    monkeypatch.setattr(sys.modules[time_beside_fastest.__module__], "_fastest", fastest)
     now, load, warm = [0.0], [1.0], [0.0]
 
-    def course(seconds: float) -> Course:
+    def course(seconds: float) -> TimedCalls:
         def call(batch: Any) -> None:
             now[0] += seconds * load[0] + 0.005 * (warm[0] != seconds)  # a model in the memory
             warm[0] = seconds
 
-        return Course(call, ["a"], lambda: now[0])
+        return TimedCalls(call, ["a"], lambda: now[0])
 
-    assert compared(course(0.010), 64, math.inf).best == pytest.approx(0.010)
+    assert time_beside_fastest(course(0.010), 64, math.inf).seconds == pytest.approx(0.010)
     load[0] = 1.2  # the machine is disturbed from here on, which ratios do not show
-    assert compared(course(0.009), 64, 0.010).best == pytest.approx(0.009)
-    assert compared(course(0.012), 64, 0.009).best == pytest.approx(0.012 * 1.2)  # not near
-    assert compared(course(0.0093), 64, 0.009).best == pytest.approx(0.0093)
-    assert compared(course(0.0088), 64, 0.009).best == pytest.approx(0.009)  # hardly a lead
-    assert compared(course(0.008), 1, math.inf).best == pytest.approx(0.008 * 1.2)  # another batch
-    assert {batch: times.best for batch, (_, times) in fastest.items()} == pytest.approx(
+    assert time_beside_fastest(course(0.009), 64, 0.010).seconds == pytest.approx(0.009)
+    assert time_beside_fastest(course(0.012), 64, 0.009).seconds == pytest.approx(
+        0.012 * 1.2
+    )  # not near
+    assert time_beside_fastest(course(0.0093), 64, 0.009).seconds == pytest.approx(0.0093)
+    assert time_beside_fastest(course(0.0088), 64, 0.009).seconds == pytest.approx(
+        0.009
+    )  # hardly a lead
+    assert time_beside_fastest(course(0.008), 1, math.inf).seconds == pytest.approx(
+        0.008 * 1.2
+    )  # another batch
+    assert {batch: times.seconds for batch, (_, times) in fastest.items()} == pytest.approx(
         {64: 0.009, 1: 0.0096}
     )
 
 
 def test_batches_are_distinct_rows_of_the_pool() -> None:
     pool = np.arange(20.0).reshape(10, 2)
-    assert [batch.tolist() for batch in cut(pool, 4)] == [pool[:4].tolist(), pool[4:8].tolist()]
-    assert len(cut(np.zeros((4096, 1)), 1)) == 256
+    assert [batch.tolist() for batch in cut_batches(pool, 4)] == [
+        pool[:4].tolist(),
+        pool[4:8].tolist(),
+    ]
+    assert len(cut_batches(np.zeros((4096, 1)), 1)) == 256
 
 
 @pytest.mark.parametrize("batch", [1, 500])
 def test_wrong_margins_are_refused_with_their_row(batch: int) -> None:
-    bench, _ = bench_of(MODEL, Target(), batch, None, 0, None)
+    bench, _ = make_setup(MODEL, Target(), batch, None, 0, None)
 
     def wrong(rows: Any, n_jobs: int) -> Any:
         margin = MODEL.predict_reference(rows)[:, 0]
         margin[40:] += n_jobs < 0
         return margin
 
-    check(bench, wrong, batch, parallel=False)
+    check_margins(bench, wrong, batch, parallel=False)
     with pytest.raises(BuildError, match="row 40 of 97: margin .* differs from the reference"):
-        check(bench, wrong, batch, parallel=True)
+        check_margins(bench, wrong, batch, parallel=True)
 
 
 def test_rows_that_are_given_are_all_used_before_any_comes_again() -> None:
     rows = typical_rows(MODEL, 3000, 1)
-    pool = bench_of(MODEL, Target(), 1000, rows, 0, None)[0].pool
+    pool = make_setup(MODEL, Target(), 1000, rows, 0, None)[0].pool
     assert len(pool) == 4000
     assert len(np.unique(pool[:3000], axis=0)) == len(np.unique(rows, axis=0))
 
@@ -294,11 +312,11 @@ def test_rows_that_are_given_are_all_used_before_any_comes_again() -> None:
 def test_the_name_of_the_rows_tells_them_apart() -> None:
     rows = typical_rows(MODEL, 50, 1)
     names = [
-        bench_of(MODEL, Target(), 8, x, seed, None)[1] for x in (None, rows) for seed in (0, 1)
+        make_setup(MODEL, Target(), 8, x, seed, None)[1] for x in (None, rows) for seed in (0, 1)
     ]
     assert len(set(names)) == 4
     with pytest.raises(InputError, match="no rows"):
-        bench_of(MODEL, Target(), 8, rows[:0], 0, None)
+        make_setup(MODEL, Target(), 8, rows[:0], 0, None)
 
 
 # -- whole searches -------------------------------------------------------------------------------
@@ -312,7 +330,7 @@ def test_a_tuned_model_predicts_the_same_bits_with_a_schedule_for_each_size(tmp_
     assert [record.batch for record in tuned.records] == [1] * 2 + [64] * 2
     assert all(record.problem is None for record in tuned.records)
     assert not tuned.finished
-    assert read(path) == list(tuned.records)
+    assert read_records(path) == list(tuned.records)
     predictor = tvm_forest.build(MODEL, records=path)
     assert set(predictor.schedules.values()) == set(tuned.schedules.values())
     margin = predictor.predict_margin(rows)
@@ -347,7 +365,7 @@ def test_the_command_tunes_and_says_how_to_use_it(
     said = capsys.readouterr().out
     assert "default us" in said
     assert "build('m.json', records=" in said
-    assert len(read(tmp_path / "r.jsonl")) == 2
+    assert len(read_records(tmp_path / "r.jsonl")) == 2
     assert main([*words, "--limit-mb", "1", "--records", str(tmp_path / "none.jsonl")]) == 2
     assert "over 1 MB of memory" in capsys.readouterr().err
 

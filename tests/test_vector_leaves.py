@@ -21,7 +21,7 @@ from tvm_forest.forest.rewrites.canonical_form import plain
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.search import heuristic
+from tvm_forest.search import heuristic, layout_fit
 from tvm_forest.target import Target
 from tvm_forest.tir_gen import leaves
 
@@ -75,6 +75,7 @@ def test_a_schedule_computes_what_the_model_says(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", sorted(set(REPRESENTATIONS) - {"levels"}))
+@pytest.mark.cases(4)
 def test_every_layout_holds_the_numbers_of_leaves(layout: str) -> None:
     forest = model(WIDTHS[sorted(REPRESENTATIONS).index(layout) % len(WIDTHS)])
     forest = replace(forest, hits=forest.is_leaf.astype(np.int64))
@@ -198,7 +199,7 @@ def test_the_default_schedules_walk_once(monkeypatch: pytest.MonkeyPatch) -> Non
     target = Target(cores=2, abilities=frozenset())
     for sch in heuristic.default_schedules(model(7), target).values():
         assert all(loop.kind != "class" for loop in sch.leaves())
-    monkeypatch.setattr(heuristic, "MOST_COLUMNS", 0)  # so that no rows are ranked
+    monkeypatch.setattr(layout_fit, "MAX_COLUMNS_PER_HOP", 0)  # so that no rows are ranked
     for forest, answer in (
         (model(7), "16 rows and more: rows of vectors: feature 9 + child 7 = 16 bits"),
         (replace(model(7), row_dtype="float64"), "not rows of vectors: rows are float64"),

@@ -21,7 +21,7 @@ from tvm_forest.forest import CategoryRule
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import take_trees
 from tvm_forest.layouts import representation
-from tvm_forest.layouts.sparse import SparseRepresentation
+from tvm_forest.layouts.sparse import SparseLayout
 from viz_cases import GOLDEN, ONE, PAGE, THREE, TWO, golden_text, page_pictures, page_text
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -106,9 +106,7 @@ def test_categories_and_vector_leaves_are_shown() -> None:
 
 
 def test_a_layout_that_describes_nothing_is_shown_as_it_is(monkeypatch: Any) -> None:
-    quiet = type(
-        "Quiet", (SparseRepresentation,), {"describe": representation.Representation.describe}
-    )
+    quiet = type("Quiet", (SparseLayout,), {"describe": representation.Representation.describe})
     monkeypatch.setitem(representation.REPRESENTATIONS, "sparse", quiet)
     lines = str(viz.layout(ONE, schedule(ONE, "sparse"), most=2)).splitlines()
     assert lines[-5:-3] == ["nodes: int32 (7, 3), 84 bytes", "              0  1  2"]

@@ -94,6 +94,7 @@ def schedule(forest: Forest, form: str, together: str, layout: str) -> Schedule:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.cases(10)
 def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str) -> None:
     """Each form with each number of walks at a time, on a model that changes from case to case."""
     at = list(product(FORMS, TOGETHER)).index((form, together))
@@ -115,6 +116,7 @@ def test_stumps_are_walked_in_lanes(form: str, together: str, layout: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("hops", UNCHECKED)
+@pytest.mark.cases(6)
 def test_hops_above_all_leaves_need_no_check(hops: int, together: str) -> None:
     forest = models()["deep enough"]
     outer, inner = TOGETHER[together]
@@ -143,6 +145,7 @@ YEAR += [pytest.param(*case, marks=pytest.mark.long) for case in MORE if case no
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "together"), YEAR)
+@pytest.mark.cases(3)
 def test_year_with_its_leaves_at_depth_0_to_8(form: str, together: str) -> None:
     forest = year()
     assert set(forest.depths) >= {0, 8}
@@ -163,6 +166,7 @@ def leaf_wise_tree(depth: int, seed: int) -> Split:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", ["one by one", "2 trees", "8 rows", "4 lanes"])
 @pytest.mark.parametrize("form", ["loop", "straight", "peel 3"])
+@pytest.mark.cases(6)
 def test_a_leaf_wise_tree_of_depth_30(form: str, together: str) -> None:
     forest = forest_of([leaf_wise_tree(30, 0), 0.5, leaf_wise_tree(30, 1), Split(0, 0.5, 1.0, 2.0)])
     assert forest.depths.tolist() == [30, 0, 30, 1]

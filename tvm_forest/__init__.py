@@ -5,114 +5,70 @@
     predictor.predict(rows)
 
 `ARCHITECTURE.md` shows how a model flows through the package; `compiler.py` is the compiler on one
-page. Names are imported when they are first used, so importing the package is fast.
+page. A name is imported when it is first used, so importing the package is fast.
 """
 
-import importlib as _importlib
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .api import (
-        build,
-        default_schedule,
-        default_schedules,
-        load,
-        load_predictor,
-        lower,
-        new_schedule,
-        profile,
-        rewrite,
-        tune,
-        verify,
-        with_depths,
-    )
-    from .errors import (
-        BuildError,
-        ForestError,
-        InputError,
-        ModelFormatError,
-        ScheduleError,
-        UnsupportedModel,
-    )
+if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
+    from .api import build as build
+    from .api import default_schedule as default_schedule
+    from .api import default_schedules as default_schedules
+    from .api import load as load
+    from .api import load_predictor as load_predictor
+    from .api import lower as lower
+    from .api import new_schedule as new_schedule
+    from .api import profile as profile
+    from .api import rewrite as rewrite
+    from .api import tune as tune
+    from .api import verify as verify
+    from .api import with_depths as with_depths
+    from .errors import BuildError as BuildError
+    from .errors import ForestError as ForestError
+    from .errors import InputError as InputError
+    from .errors import ModelFormatError as ModelFormatError
+    from .errors import ScheduleError as ScheduleError
+    from .errors import UnsupportedModel as UnsupportedModel
     from .estimators import ForestClassifier as ForestClassifier
     from .estimators import ForestRegressor as ForestRegressor
-    from .forest import Forest
-    from .forest.profile import Profile
-    from .frontends import SUPPORT
-    from .predictor.predictor import Predictor
-    from .schedule_prims import Schedule
-    from .search.measuring import Tuned
-    from .target import Target
-    from .verification import Report
+    from .forest import Forest as Forest
+    from .forest.profile import Profile as Profile
+    from .frontends import SUPPORT as SUPPORT
+    from .predictor.predictor import Predictor as Predictor
+    from .schedule_prims import Schedule as Schedule
+    from .search.measuring import Tuned as Tuned
+    from .target import Target as Target
+    from .verification import Report as Report
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "SUPPORT": "frontends",
-    "BuildError": "errors",
-    "Forest": "forest",
-    "ForestClassifier": "estimators",
-    "ForestError": "errors",
-    "ForestRegressor": "estimators",
-    "InputError": "errors",
-    "ModelFormatError": "errors",
-    "Predictor": "predictor.predictor",
-    "Profile": "forest.profile",
-    "Report": "verification",
-    "Schedule": "schedule_prims",
-    "ScheduleError": "errors",
-    "Target": "target",
-    "Tuned": "search.measuring",
-    "UnsupportedModel": "errors",
-    "build": "api",
-    "default_schedule": "api",
-    "default_schedules": "api",
-    "load": "api",
-    "load_predictor": "api",
-    "lower": "api",
-    "new_schedule": "api",
-    "profile": "api",
-    "rewrite": "api",
-    "tune": "api",
-    "verify": "api",
-    "with_depths": "api",
+_ROOMS = {
+    "api": "build default_schedule default_schedules load load_predictor lower new_schedule "
+    "profile rewrite tune verify with_depths",
+    "errors": "BuildError ForestError InputError ModelFormatError ScheduleError UnsupportedModel",
+    "estimators": "ForestClassifier ForestRegressor",
+    "forest": "Forest",
+    "forest.profile": "Profile",
+    "frontends": "SUPPORT",
+    "predictor.predictor": "Predictor",
+    "schedule_prims": "Schedule",
+    "search.measuring": "Tuned",
+    "target": "Target",
+    "verification": "Report",
 }
+"""The public names of each room."""
 
-# Not the estimators: `import *` shall work without scikit-learn.
-__all__ = [
-    "BuildError",
-    "Forest",
-    "ForestError",
-    "InputError",
-    "ModelFormatError",
-    "Predictor",
-    "Profile",
-    "Report",
-    "SUPPORT",
-    "Schedule",
-    "ScheduleError",
-    "Target",
-    "Tuned",
-    "UnsupportedModel",
-    "build",
-    "default_schedule",
-    "default_schedules",
-    "load",
-    "load_predictor",
-    "lower",
-    "new_schedule",
-    "profile",
-    "rewrite",
-    "tune",
-    "verify",
-    "with_depths",
-]
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+# `from tvm_forest import *` shall work without scikit-learn, which the estimators derive from.
+__all__ = sorted(_ROOM_OF.keys() - set(_ROOMS["estimators"].split()))
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _ROOM_OF:
         raise AttributeError(f"module 'tvm_forest' has no attribute {name!r}")
-    return getattr(_importlib.import_module(f"tvm_forest.{_HOME[name]}"), name)
+    return getattr(import_module(f"tvm_forest.{_ROOM_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

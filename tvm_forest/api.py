@@ -334,9 +334,9 @@ def _machine_at(address: str | None) -> Any:
     """Return what measures: None for this machine."""
     if address is None:
         return contextlib.nullcontext()
-    from .search.measuring.remote import Remote
+    from .search.measuring.remote import RemoteMachine
 
-    return Remote(address)
+    return RemoteMachine(address)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -56,9 +56,11 @@ def pack(archive: Archive) -> bytes:
     """Return the bytes of a file; equal archives give equal bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
-        text = json.dumps(archive.manifest, indent=1, default=_plain_number)
+        text = json.dumps(archive.manifest, indent=1, default=_to_number)
         for name, part in {MANIFEST: text.encode(), **archive.parts}.items():
-            members.writestr(zipfile.ZipInfo(name), _npy(part) if name.endswith(".npy") else part)
+            members.writestr(
+                zipfile.ZipInfo(name), _write_array(part) if name.endswith(".npy") else part
+            )
         members.comment = bytes(_DIGEST)
     file.seek(-_DIGEST, io.SEEK_END)
     file.write(_checksum(file.getbuffer()))
@@ -87,7 +89,7 @@ def unpack(data: bytes, where: str) -> Archive:
             "checksum is wrong); copy or save it again"
         )
     with zipfile.ZipFile(io.BytesIO(data)) as members:
-        parts = {name: _part(name, members.read(name)) for name in members.namelist()}
+        parts = {name: _read_part(name, members.read(name)) for name in members.namelist()}
     return Archive(json.loads(parts.pop(MANIFEST)), parts)
 
 
@@ -128,7 +130,19 @@ def write_file(path: Path, data: bytes, where: str) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    with _draft(path, where) as draft:
+    with _refuse_unwritable(path, where):
+        replace_file(path, data)
+
+
+def check_place(path: Path, where: str) -> None:
+    """Raise the InputError of `write_file` before there is anything to write."""
+    with _refuse_unwritable(path, where), _open_draft(path):
+        pass
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Do what `write_file` does, with the errors of the operating system."""
+    with _open_draft(path) as draft:
         draft.write(data)
         draft.flush()
         os.fsync(draft.fileno())
@@ -136,28 +150,29 @@ def write_file(path: Path, data: bytes, where: str) -> None:
         os.replace(draft.name, path)
 
 
-def check_place(path: Path, where: str) -> None:
-    """Raise the InputError of `write_file` before there is anything to write."""
-    with _draft(path, where):
-        pass
-
-
 @contextlib.contextmanager
-def _draft(path: Path, where: str) -> Iterator[BinaryIO]:
-    """Open a file beside another, for as long as its name is not that of the other."""
-    draft = path.parent / f".{uuid.uuid4().hex}.draft"
+def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
+    """Turn errors of the operating system about a file into one for the user."""
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.stat(path).st_mode):
                 raise OSError(0, "not a regular file")
-        with open(draft, "xb") as file:
-            yield file
+        yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"{where}: cannot write {shown(str(path))} ({reason}); name a file in a folder that "
             "exists and can be written to"
         ) from None
+
+
+@contextlib.contextmanager
+def _open_draft(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside another, which is there until it has the name of the other."""
+    draft = path.parent / f".{uuid.uuid4().hex}.draft"
+    try:
+        with open(draft, "xb") as file:
+            yield file
     finally:
         with contextlib.suppress(OSError, ValueError):
             draft.unlink(missing_ok=True)
@@ -172,19 +187,19 @@ def _checksum(data: memoryview) -> bytes:
     return hashlib.sha256(data[:-_DIGEST]).hexdigest().encode()
 
 
-def _npy(array: npt.NDArray[Any]) -> bytes:
+def _write_array(array: npt.NDArray[Any]) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
     return file.getvalue()
 
 
-def _part(name: str, data: bytes) -> Any:
+def _read_part(name: str, data: bytes) -> Any:
     if not name.endswith(".npy"):
         return data
     return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
-def _plain_number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is nothing that JSON can say")

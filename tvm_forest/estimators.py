@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 from . import api
 from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, apply_link, by_target
-from .predictor.predictor import PROBABILITIES, Predictor
+from .predictor.predictor import PROBABILITY_LINKS, Predictor
 from .schedule_prims.batches import Schedules
 
 _COLUMNS = """
@@ -322,7 +322,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             return forest
         several = forest.n_outputs > 1
         ours = "softmax" in forest.link or forest.source == "lightgbm multiclassova"
-        if forest.link not in PROBABILITIES or (several and not ours):
+        if forest.link not in PROBABILITY_LINKS or (several and not ours):
             raise UnsupportedModel(
                 f"ForestClassifier: argument 'model': '{forest.source}' gives no probabilities of "
                 "classes; use ForestRegressor"

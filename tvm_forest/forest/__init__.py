@@ -3,9 +3,10 @@
 takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
 """
 
-from .model import LEAF, Forest, node_depths
+from .model import Forest
 from .reference import apply_link, by_target, labelled
-from .rules import Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
+from .rules import LEAF, Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
+from .trees import node_depths
 
 __all__ = [
     "LEAF",

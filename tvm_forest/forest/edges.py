@@ -5,29 +5,47 @@ takes: Forest; gives: arrays of nodes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from . import LEAF, Array, Forest
+from .rules import LEAF, Array
+
+if TYPE_CHECKING:
+    from .trees import Trees
 
 
-def levels(forest: Forest) -> list[Array]:
-    """Return the nodes of depth 0, 1, and so on, of all trees together."""
-    order = np.argsort(forest.node_depth, kind="stable")
-    ends = np.cumsum(np.bincount(forest.node_depth))
-    return np.split(order, ends[:-1]) if forest.n_nodes else []
+def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
+    """Return the inner nodes of depth 0, 1, and so on, each with its left and its right child.
+
+    A level holds the nodes of all trees, tree by tree, and those of a tree from left to right.
+    """
+    left, right = find_children(forest)
+    levels, node = list[tuple[Array, Array, Array]](), forest.tree_offset[:-1]
+    while (node := node[~forest.is_leaf[node]]).size:
+        levels.append((node, left[node], right[node]))
+        node = np.stack(levels[-1][1:], axis=1).ravel()
+    return levels
 
 
-def children(forest: Forest) -> tuple[Array, Array]:
+def find_children(forest: Trees) -> tuple[Array, Array]:
     """Return the left and right children, int64 (N,), numbered through the forest; -1 at leaves."""
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, LEAF, base + forest.left)
     return left, np.where(forest.is_leaf, LEAF, base + forest.right)
 
 
-def parents(forest: Forest) -> Array:
+def find_parents(forest: Trees) -> Array:
     """Return the parents, int64 (N,), numbered through the forest; -1 at roots."""
     parent = np.full(forest.n_nodes, -1)
     inner = np.flatnonzero(~forest.is_leaf)
-    for child in children(forest):
+    for child in find_children(forest):
         parent[child[inner]] = inner
     return parent
+
+
+def invert(order: Array) -> Array:
+    """Return the inverse of a permutation: [2, 0, 1] of [1, 2, 0]."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place

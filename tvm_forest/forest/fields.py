@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError, UnsupportedModel
-from .model import Forest
+from .model import ROLES, Forest
 from .rules import Array, CategoryRule
 
-_BY_NUMBER = ("categories", "category_names", "known_categories")
-_LABELS = (str, bool, int, float, type(None))
+_BY_NUMBER = [entry.name for entry in fields(Forest) if entry.default_factory is dict]
+"""Fields that are dicts by number; JSON, whose keys are texts, holds them as lists of pairs."""
+
+_STORABLE = (str, bool, int, float, type(None))
 
 
 def to_parts(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -24,9 +26,9 @@ def to_parts(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
     Raises:
         UnsupportedModel: the labels are Python objects that JSON cannot say.
     """
-    values = {entry.name: getattr(forest, entry.name) for entry in fields(forest)}
+    values = {name: getattr(forest, name) for name in ROLES}
     if forest.labels is not None and forest.labels.dtype == object:
-        values["labels"] = _labels(forest.labels)
+        values["labels"] = _list_labels(forest.labels)
     arrays = {k: values.pop(k) for k, v in list(values.items()) if isinstance(v, np.ndarray)}
     values |= {name: list(values[name].items()) for name in _BY_NUMBER}
     rule = forest.category_rule
@@ -39,8 +41,8 @@ def from_parts(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     Raises:
         ModelFormatError: a field is unknown, missing or wrong.
     """
-    given = {**{name: _tuples(value) for name, value in values.items()}, **arrays}
-    unknown = sorted(set(given) - {entry.name for entry in fields(Forest)})
+    given = {**{name: _to_tuples(value) for name, value in values.items()}, **arrays}
+    unknown = sorted(set(given) - set(ROLES))
     if unknown:
         raise ModelFormatError(
             f"forest: field '{unknown[0]}' is unknown to this version of tvm_forest; update it, or "
@@ -57,16 +59,17 @@ def from_parts(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     return Forest(**given)
 
 
-def _labels(labels: Array) -> list[Any]:
-    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
-    odd = next((label for label in plain if not isinstance(label, _LABELS)), None)
+def _list_labels(labels: Array) -> list[Any]:
+    """Return labels that are Python objects as JSON can say them."""
+    listed = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    odd = next((label for label in listed if not isinstance(label, _STORABLE)), None)
     if odd is not None:
         raise UnsupportedModel(
             f"save: field 'labels': {odd!r} of type {type(odd).__name__} cannot be stored; train "
             "with labels that are texts or numbers"
         )
-    return plain
+    return listed
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

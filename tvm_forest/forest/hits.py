@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from . import Array, Forest
-from .edges import children, levels
+from .edges import list_levels
 
 
 def need_hits(forest: Forest, where: str) -> Array:
@@ -32,10 +32,8 @@ def need_hits(forest: Forest, where: str) -> Array:
 def node_hits(forest: Forest, where: str = "node_hits: argument 'forest'") -> Array:
     """Return int64 (N,), how many rows of the profile came through each node."""
     rows = need_hits(forest, where).astype(np.int64)
-    left, right = children(forest)
-    for nodes in reversed(levels(forest)):
-        inner = nodes[left[nodes] >= 0]
-        rows[inner] = rows[left[inner]] + rows[right[inner]]
+    for node, left, right in reversed(list_levels(forest)):
+        rows[node] = rows[left] + rows[right]
     return rows
 
 

@@ -1,9 +1,10 @@
-"""Leaves that hold vectors: a value for each output, so that one walk serves all outputs.
+"""Leaf vectors: leaves with a value for each output, so that one walk serves all outputs.
 
-takes: Forest; gives: a table of distinct leaves, and where each leaf finds its row.
+takes: Trees; gives: a table of distinct leaves, and where each leaf finds its row.
 
-The leaves of a deep classifier are mostly pure, and most rows of the table are shared. Rows stand
-in the order of the first leaf that holds them, so the leaves of a tree have theirs together.
+Most leaves of a deep classifier are pure (one class has all the weight), so many leaves share a row
+of the table. Rows stand in the order of the first leaf that has them, so the leaves of a tree have
+theirs together.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from .edges import invert
 from .rules import Array
 
 if TYPE_CHECKING:
-    from .model import Forest
+    from .trees import Trees
 
 
 SHIFT = np.uint64(29)
@@ -33,31 +35,29 @@ class LeafTable(NamedTuple):
     number: Array
 
 
-def leaf_table(forest: Forest) -> LeafTable:
+def collect_leaves(trees: Trees) -> LeafTable:
     """Collect the distinct leaves of a forest."""
-    values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
-    first, which = distinct(values)
+    values = np.ascontiguousarray(trees.leaf_value[trees.is_leaf])
+    first, kind = distinct(values)
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    number = np.zeros(forest.n_nodes, np.int64)
-    number[forest.is_leaf] = rank[which]
+    number = np.zeros(trees.n_nodes, np.int64)
+    number[trees.is_leaf] = invert(order)[kind]
     return LeafTable(values[first[order]], number)
 
 
 def distinct(values: Array) -> tuple[Array, Array]:
     """Find the rows (K, W) that differ to the bit: the first of each kind, and the kind of each.
 
-    Rows are told apart by keys of 64 bits, which takes a tenth of the time that sorting them does;
-    they are sorted if keys of different rows meet.
+    Rows are told apart by hash keys of 64 bits, which is faster than sorting them; they are sorted
+    only if different rows have one key.
     """
     bits = values.view(f"u{values.itemsize}")
     words = bits.astype(np.uint64)
     keys = ((words ^ (words >> SHIFT)) * multipliers(bits.shape[1])).sum(axis=1, dtype=np.uint64)
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    if not np.array_equal(bits[first][which], bits):
-        _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    return first, which.ravel()
+    _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(bits[first][kind], bits):
+        _, first, kind = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+    return first, kind.ravel()
 
 
 def multipliers(count: int) -> Array:

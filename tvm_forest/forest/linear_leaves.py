@@ -1,11 +1,11 @@
-"""Leaves that hold a linear function of the row: what they say, and what they may be.
+"""Linear leaves: a linear function of the row in place of a leaf value.
 
 takes: Forest, rows, leaves reached; gives: values of leaves.
 
     value = const + coefficient 0 * x 0 + coefficient 1 * x 1 + ...      in this order, in float64
 
 No product and sum are fused into one operation. A value within 1e-35 of zero is zero. If one of
-the leaf's features is missing (NaN), the leaf says its plain value.
+the leaf's features is missing (NaN), the value is `Forest.leaf_value`.
 
 From Shi et al., "Gradient Boosting With Piece-Wise Linear Regression Trees" (IJCAI 2019); order
 and missing values are LightGBM's.
@@ -32,8 +32,8 @@ def linear_fields(forest: Forest) -> tuple[Array, ...]:
     return tuple(fields)
 
 
-def linear_values(forest: Forest, rows: Array, ends: Array) -> Array:
-    """Return what leaves say of rows.
+def evaluate_leaves(forest: Forest, rows: Array, ends: Array) -> Array:
+    """Return the values that linear leaves give rows.
 
     Args:
         forest: one with linear leaves.
@@ -44,24 +44,24 @@ def linear_values(forest: Forest, rows: Array, ends: Array) -> Array:
         float64 (R, T, 1).
     """
     const, terms, features, coefficients = linear_fields(forest)
-    total, holes = const[ends], np.zeros(ends.shape, bool)
+    total, missing = const[ends], np.zeros(ends.shape, bool)
     begin, end = np.moveaxis(terms[ends], 2, 0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for place in range(int((end - begin).max(initial=0))):
             at = np.nonzero(begin + place < end)
             term = begin[at] + place
             x = rows[at[0], features[term]].astype(np.float64)
-            holes[at] |= np.isnan(x)
+            missing[at] |= np.isnan(x)
             total[at] += coefficients[term] * np.where(np.abs(x) <= ZERO, 0.0, x)
-    return np.where(holes, forest.leaf_value[ends, 0], total)[:, :, None]
+    return np.where(missing, forest.leaf_value[ends, 0], total)[:, :, None]
 
 
-def linear_problem(forest: Forest) -> str | None:
+def find_linear_problem(forest: Forest) -> str | None:
     """Return what is wrong with the fields of linear leaves as a sentence, or None."""
     given = {name: getattr(forest, name) for name in FIELDS}
-    absent = [name for name, array in given.items() if array is None]
-    if absent:
-        return None if len(absent) == len(given) else f"field '{absent[0]}' is missing"
+    unset = [name for name, array in given.items() if array is None]
+    if unset:
+        return None if len(unset) == len(given) else f"field '{unset[0]}' is missing"
     if forest.leaf_value.shape[1] != 1 or forest.leaf_value.dtype != np.float64:
         return "field 'leaf_terms' needs leaves of one float64 each"
     if forest.aggregate in ("min", "max"):

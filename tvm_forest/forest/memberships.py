@@ -1,32 +1,35 @@
 """What happens to a row before the first comparison.
 
-takes: Forest, rows as users pass them; gives: rows as walks read them.
+takes: InputMeaning, rows as users pass them; gives: rows as walks read them.
 
-Values that the source library takes for missing become NaN. Memberships in sets of categories
-become columns behind the others: 0 where the row goes left, 1 where it goes right, NaN where the
-value is missing.
+Values that the source library reads as missing become NaN. Membership columns follow the others.
+With the sets {1, 3} and {2} of feature 0, whose members go left, a walk reads
+
+    feature 0        1.0   2.0   7.0   NaN
+    in {1, 3}?       0     1     1     NaN        0 goes left, 1 goes right
+    in {2}?          1     0     1     NaN
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .rules import ZERO, Array
+from .rules import ZERO, Array, CategoryRule
 
 if TYPE_CHECKING:
-    from .model import Forest
+    from .input_meaning import InputMeaning
 
 
 MISSING = -2
-"""What `labels` says of a missing value."""
+"""What `labels` returns for a missing value."""
 
 
 class Memberships(NamedTuple):
-    """The columns that one feature gives.
+    """The membership columns of one feature.
 
     Attributes:
         feature: column of the categories.
@@ -42,20 +45,21 @@ class Memberships(NamedTuple):
     goes_right: Array
 
     def of(self, codes: Array) -> Array:
-        """Return the columns of categories (R,), -1 for none: (R, J)."""
+        """Return the membership columns (R, J) of categories (R,), in which -1 is no category."""
         place = np.searchsorted(self.known, codes)
         place[np.append(self.known, -2)[place] != codes] = len(self.known)
         return self.goes_right[place]
 
 
 class Question(NamedTuple):
-    """What a feature is asked for, counted.
+    """Counts of the sets of categories that a feature is tested for.
 
     Attributes:
         feature: column of the categories.
         sets: how many sets.
         categories: distinct ones in all sets.
-        named: categories that name all sets, be it by what they hold or by what they do not hold.
+        named: least number of categories that must be listed to tell all sets, each by its members
+            or by all others, of which "no category" and "missing" are two.
     """
 
     feature: int
@@ -64,78 +68,88 @@ class Question(NamedTuple):
     named: int
 
 
-def questions(forest: Forest) -> list[Question]:
-    """Count what each feature is asked for."""
-    found = []
-    for feature, group in groupby(forest.derived, key=lambda test: test[0]):
-        sets = [codes for _, codes in group]
+def count_sets(meaning: InputMeaning) -> list[Question]:
+    """Count the sets of each feature."""
+    counts = []
+    for feature, sets in _sets_of_features(meaning):
         sizes = np.array([len(codes) for codes in sets])
         known = len(set().union(*sets))
-        named = np.minimum(sizes, known + 2 - sizes).sum()  # beside: no category, missing
-        found.append(Question(feature, len(sets), known, int(named)))
-    return found
+        named = np.minimum(sizes, known + 2 - sizes).sum()
+        counts.append(Question(feature, len(sets), known, int(named)))
+    return counts
 
 
-def memberships(forest: Forest) -> list[Memberships]:
-    """Return the tables of all derived columns, feature by feature."""
-    rule, tables, begin = forest.category_rule, [], forest.row_width
-    for feature, group in groupby(forest.derived, key=lambda test: test[0]):
-        sets = [codes for _, codes in group]
-        assert rule is not None, "checked when the forest was made"
+def make_tables(meaning: InputMeaning) -> list[Memberships]:
+    """Return the tables of all membership columns, feature by feature."""
+    tables, begin = [], meaning.row_width
+    for feature, sets in _sets_of_features(meaning):
         known = np.array(sorted(set().union(*sets)), np.int64)
         member = np.zeros((len(known) + 1, len(sets)), bool)
         for column, codes in enumerate(sets):
             member[np.searchsorted(known, np.array(codes, np.int64)), column] = True
-        goes_right = member == (rule.members_go == "right")
+        goes_right = member == (_rule(meaning).members_go == "right")
         columns = slice(begin, begin + len(sets))
-        tables.append(Memberships(feature, columns, known, goes_right.astype(forest.row_dtype)))
+        tables.append(Memberships(feature, columns, known, goes_right.astype(meaning.row_dtype)))
         begin += len(sets)
     return tables
 
 
-def labels(forest: Forest, feature: int, values: Array) -> Array:
+def labels(meaning: InputMeaning, feature: int, values: Array) -> Array:
     """Return what sets of categories can tell apart, for clean values of a feature.
 
     Returns:
         int64, the category of each value, -1 for none, `MISSING` for a missing value.
     """
-    rule = forest.category_rule
-    assert rule is not None, "checked when the forest was made"
-    gone = np.isnan(values)
-    if feature in forest.known_categories:
-        gone |= ~np.isin(values, forest.known_categories[feature])
-    return np.where(gone, MISSING, rule.codes(values))
+    missing = np.isnan(values)
+    if feature in meaning.known_categories:
+        missing |= ~np.isin(values, meaning.known_categories[feature])
+    return np.where(missing, MISSING, _rule(meaning).codes(values))
 
 
-def prepared(forest: Forest, rows: Array) -> Array:
-    """See `Forest.prepared`."""
-    rows = _cleaned(forest, rows, forest.known_categories)
-    if not forest.derived:
+def mark_missing(
+    meaning: InputMeaning, rows: Array, known_categories: Mapping[int, tuple[int, ...]]
+) -> Array:
+    """Put NaN in place of other missing values.
+
+    Args:
+        meaning: tells which values are missing.
+        rows: (R, row_width); left as they are.
+        known_categories: by feature, the categories beside which all values are missing.
+
+    Returns:
+        (R, row_width), the same array if there is nothing to do.
+    """
+    if meaning.missing is None and not meaning.zero_missing and not known_categories:
         return rows
-    rule = forest.category_rule
-    assert rule is not None, "checked when the forest was made"
-    wide = np.empty((len(rows), forest.n_features), rows.dtype)
-    wide[:, : forest.row_width] = rows
-    for table in forest.memberships:
+    missing = np.zeros(rows.shape, bool)
+    if meaning.missing is not None:
+        missing |= rows == rows.dtype.type(meaning.missing)
+    zero = list(meaning.zero_missing)
+    missing[:, zero] |= np.abs(rows[:, zero]) <= ZERO
+    for feature, known in known_categories.items():
+        missing[:, feature] |= ~np.isin(rows[:, feature], known)
+    return np.where(missing, rows.dtype.type(np.nan), rows)
+
+
+def add_columns(meaning: InputMeaning, rows: Array) -> Array:
+    """Put the membership columns behind the columns of clean rows (R, row_width)."""
+    if not meaning.derived:
+        return rows
+    wide = np.empty((len(rows), meaning.n_features), rows.dtype)
+    wide[:, : meaning.row_width] = rows
+    for table in meaning.memberships:
         value = rows[:, table.feature]
-        wide[:, table.columns] = table.of(rule.codes(value))
+        wide[:, table.columns] = table.of(_rule(meaning).codes(value))
         wide[np.isnan(value), table.columns] = np.nan
     return wide
 
 
-def cleaned(forest: Forest, rows: Array) -> Array:
-    """See `Forest.cleaned`."""
-    return _cleaned(forest, rows, forest.compared_categories)
+def _sets_of_features(meaning: InputMeaning) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Yield each feature that has membership columns, and its sets of categories."""
+    for feature, group in groupby(meaning.derived, key=lambda test: test[0]):
+        yield feature, [codes for _, codes in group]
 
 
-def _cleaned(forest: Forest, rows: Array, categories: Mapping[int, tuple[int, ...]]) -> Array:
-    if forest.missing is None and not forest.zero_missing and not categories:
-        return rows
-    holes = np.zeros(rows.shape, bool)
-    if forest.missing is not None:
-        holes |= rows == rows.dtype.type(forest.missing)
-    zero = list(forest.zero_missing)
-    holes[:, zero] |= np.abs(rows[:, zero]) <= ZERO
-    for feature, known in categories.items():
-        holes[:, feature] |= ~np.isin(rows[:, feature], known)
-    return np.where(holes, rows.dtype.type(np.nan), rows)
+def _rule(meaning: InputMeaning) -> CategoryRule:
+    assert meaning.category_rule is not None, "checked when the forest was made"
+    return meaning.category_rule

@@ -3,34 +3,24 @@
 takes: Forest and leaf numbers, or a file; gives: Profile, and a Forest with `hits`.
 
 The leaves of a tree are listed in level order, left to right, which does not depend on how a
-library numbers its nodes; XGBoost's depth-wise trees are numbered in this order. Two file formats
-are known: the CSV that Treebeard's authors publish, and JSON, which also names the model.
-
-    trees, rows                      {"rows": 3342, "signature": "5f0c...", "trees": [
-    hits, depth, hits, depth, ...     {"hits": [90, 77, ...], "depths": [4, 4, ...]},
-    ...one line a tree                ...one line a tree]}
+library numbers its nodes; XGBoost's depth-wise trees are numbered in this order.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ..archive import replace_file
 from ..errors import InputError, ModelFormatError
 from . import Array, Forest
+from .profile_files import UNKNOWN, ProfileText, format_profile, parse_profile
 from .rewrites.ordering import level_order
 
-UNKNOWN = -1
-"""Depth of a leaf that no row came to, in the CSV."""
-
-_NUMBERS = re.compile(r"\s*-?\d{1,18}\s*(,\s*-?\d{1,18}\s*)*", re.ASCII)
+__all__ = ["UNKNOWN", "Profile"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,24 +156,13 @@ class Profile:
 
         The file appears under its name once it is complete. The CSV does not name the model.
         """
-        target = Path(path)
-        trees = [
-            (self.hits[begin:end].tolist(), self.depths[begin:end].tolist())
-            for begin, end in zip(self.leaf_offset[:-1], self.leaf_offset[1:], strict=True)
-        ]
-        if _is_csv(target):
-            pairs = ([str(x) for pair in zip(*tree, strict=True) for x in pair] for tree in trees)
-            lines = [f"{self.n_trees}, {self.rows}", *map(", ".join, pairs), ""]
-        else:
-            head = json.dumps({"rows": self.rows, "signature": self.signature})
-            body = ",\n".join(json.dumps({"hits": h, "depths": d}) for h, d in trees)
-            lines = [head[:-1] + ', "trees": [', body, "]}", ""]
-        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
-        try:
-            draft.write_text("\n".join(lines), encoding="utf-8")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        hits, depths = (
+            [part.tolist() for part in np.split(leaves, self.leaf_offset[1:-1])]
+            for leaves in (self.hits, self.depths)
+        )
+        trees = list(zip(hits, depths, strict=True))[: self.n_trees]
+        text = format_profile(ProfileText(self.rows, self.signature, trees), Path(path))
+        replace_file(Path(path), text.encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -197,7 +176,14 @@ class Profile:
         except (OSError, UnicodeDecodeError) as error:
             what = f"cannot be read ({error}); give a file that Profile.save wrote"
             raise ModelFormatError(f"profile {path}: {what}") from None
-        return _from_csv(text, path) if _is_csv(Path(path)) else _from_json(text, path)
+        rows, signature, trees = parse_profile(text, Path(path))
+        return cls(
+            hits=np.array([hit for hits, _ in trees for hit in hits], np.int64),
+            depths=np.array([depth for _, depths in trees for depth in depths], np.int32),
+            leaf_offset=np.cumsum([0, *(len(hits) for hits, _ in trees)]),
+            rows=rows,
+            signature=signature,
+        )
 
 
 def _leaves(forest: Forest) -> Array:
@@ -213,89 +199,3 @@ def _leaf_offset(forest: Forest) -> Array:
 
 def _misfit(what: str) -> InputError:
     return InputError(f"onto: argument 'profile': {what}; collect a profile of this model")
-
-
-def _is_csv(path: Path) -> bool:
-    return path.suffix.lower() == ".csv"
-
-
-def _damaged(path: str | os.PathLike[str], line: int, what: str) -> ModelFormatError:
-    return ModelFormatError(f"profile {path}: line {line}: {what}; the file is damaged")
-
-
-def _from_csv(text: str, path: str | os.PathLike[str]) -> Profile:
-    lines = text.rstrip().split("\n")
-    for number, line in enumerate(lines, 1):
-        if not _NUMBERS.fullmatch(line):
-            raise _damaged(path, number, f"expected numbers with commas, got {line[:40]!r}")
-    head = _integers(lines[0])
-    if len(head) != 2 or min(head) < 0:
-        raise _damaged(path, 1, f"expected 'trees, rows', got {lines[0][:40]!r}")
-    if len(lines) - 1 != head[0]:
-        raise _damaged(path, len(lines), f"{len(lines) - 1} trees follow, not {head[0]}")
-    trees = [_integers(line) for line in lines[1:]]
-    for number, tree in enumerate(trees, 2):
-        if len(tree) % 2:
-            raise _damaged(path, number, f"{len(tree)} numbers are no pairs of hits and depth")
-    return _assembled(path, ((tree[::2], tree[1::2]) for tree in trees), head[1], None)
-
-
-def _integers(line: str) -> list[int]:
-    return [int(word) for word in line.split(",")]
-
-
-def _from_json(text: str, path: str | os.PathLike[str]) -> Profile:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise _damaged(path, line, f"it is no JSON ({error})") from None
-    fields = {"rows", "signature", "trees"}
-    if not isinstance(data, dict) or not fields <= set(data):
-        raise _damaged(path, 1, f"expected the fields {', '.join(sorted(fields))}")
-    if not _are_counts([data["rows"]]) or not isinstance(data["signature"], str | None):
-        raise _damaged(path, 1, "'rows' must be a number and 'signature' a text or null")
-    if not isinstance(data["trees"], list):
-        raise _damaged(path, 1, "'trees' must be a list")
-    trees = []
-    for number, tree in enumerate(data["trees"], 2):
-        lists: dict[str, Any] = tree if isinstance(tree, dict) else {}
-        hits, depths = lists.get("hits", 0), lists.get("depths", 0)
-        if not _are_counts(hits) or not _are_counts(depths, UNKNOWN) or len(hits) != len(depths):
-            raise _damaged(path, number, "expected as many whole 'hits' as 'depths'")
-        trees.append((hits, depths))
-    return _assembled(path, trees, data["rows"], data["signature"])
-
-
-def _are_counts(values: Any, least: int = 0) -> bool:
-    return isinstance(values, list) and all(
-        type(value) is int and least <= value < 1 << 62 for value in values
-    )
-
-
-def _assembled(
-    path: str | os.PathLike[str],
-    trees: Iterable[tuple[list[int], list[int]]],
-    rows: int,
-    signature: str | None,
-) -> Profile:
-    """Check the trees, which begin in line 2, and join them."""
-    pairs = list(trees)
-    for line, (hits, depths) in enumerate(pairs, 2):
-        if not hits:
-            raise _damaged(path, line, "a tree has no leaf")
-        if min(hits) < 0 or min(depths) < UNKNOWN:
-            raise _damaged(path, line, "a number of hits, or a depth, is negative")
-        if max(depths) > np.iinfo(np.int32).max:
-            raise _damaged(path, line, f"{max(depths)} is no depth of a tree")
-        if any(hit and depth == UNKNOWN for hit, depth in zip(hits, depths, strict=True)):
-            raise _damaged(path, line, "a leaf with hits has no depth")
-        if sum(hits) != rows:
-            raise _damaged(path, line, f"the hits add up to {sum(hits)}, not to {rows} rows")
-    return Profile(
-        hits=np.array([hit for hits, _ in pairs for hit in hits], np.int64),
-        depths=np.array([depth for _, depths in pairs for depth in depths], np.int32),
-        leaf_offset=np.cumsum([0, *(len(hits) for hits, _ in pairs)]),
-        rows=rows,
-        signature=signature,
-    )

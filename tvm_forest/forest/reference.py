@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .linear_leaves import linear_values
+from .linear_leaves import evaluate_leaves
 from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
@@ -20,33 +20,26 @@ LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
 
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
-    """See `Forest.predict_reference`."""
-    rows = _prepared(forest, rows)
-    ends = _ends(forest, rows)
+    """Do the work of `Forest.predict_reference`."""
+    rows = cast_rows(forest, rows)
+    ends = walk_trees(forest, rows)
     if output == "apply":
         return forest.node_id[ends].astype(forest.leaf_id_dtype)
-    leaves = linear_values(forest, rows, ends) if forest.is_linear else forest.leaf_value[ends]
+    leaves = evaluate_leaves(forest, rows, ends) if forest.is_linear else forest.leaf_value[ends]
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
-    margin = aggregated(forest, leaves)
-    if output == "margin":
-        return margin
-    with np.errstate(over="ignore", invalid="ignore"):
-        margin = margin.astype(forest.value_dtype or forest.sum_dtype)
-        return apply_link(forest.link, margin, forest.link_scale, forest.targets)
+    margin = aggregate_leaves(forest, leaves)
+    return margin if output == "margin" else values_of(forest, margin)
 
 
-def nodes(forest: Forest, rows: Array) -> Array:
-    """See `Forest.reference_nodes`."""
-    return _ends(forest, _prepared(forest, rows))
-
-
-def _prepared(forest: Forest, rows: Array) -> Array:
+def cast_rows(forest: Forest, rows: Array) -> Array:
+    """Return rows (R, row_width) of any dtype as walks read them, see `Forest.prepared`."""
     with np.errstate(over="ignore"):
         return forest.prepared(np.asarray(rows).astype(forest.row_dtype))
 
 
-def _ends(forest: Forest, rows: Array) -> Array:
+def walk_trees(forest: Forest, rows: Array) -> Array:
+    """Return the leaf, int64 (R, T), that each row (R, F) reaches in each tree."""
     ends = [_walk(forest, rows, tree) for tree in range(forest.n_trees)]
     return np.stack(ends, axis=1) if ends else np.zeros((len(rows), 0), np.int64)
 
@@ -66,19 +59,19 @@ def _walk(forest: Forest, rows: Array, tree: int) -> Array:
 def _goes_left(forest: Forest, value: Array, node: Array) -> Array:
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
-    for asks in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
-        rule, here = forest.category_rule, node == asks
+    for test in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
+        rule, here = forest.category_rule, node == test
         assert rule is not None, "checked when the forest was made"
-        member = np.isin(rule.codes(value[here]), forest.categories[asks])
+        member = np.isin(rule.codes(value[here]), forest.categories[test])
         left[here] = member == (rule.members_go == "left")
     return np.where(np.isnan(value), forest.default_left[node], left)
 
 
-def aggregated(forest: Forest, leaves: Array) -> Array:
-    """Put the leaf values (R, T, W) of every row together, tree by tree; (R, C)."""
+def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
+    """Put the leaf values (R, T, W) of every row together, tree by tree; return margins (R, C)."""
     start = forest.base_score if forest.base_first else np.zeros_like(forest.base_score)
     if forest.aggregate in ("min", "max"):
-        start = np.full_like(start, np.inf if forest.aggregate == "min" else -np.inf)
+        start = np.full_like(start, forest.neutral_leaf)
     margin = np.repeat(start[None, :], len(leaves), axis=0).astype(forest.sum_dtype)
     join = {"min": np.minimum, "max": np.maximum}.get(forest.aggregate, np.add)
     with np.errstate(over="ignore", invalid="ignore"):  # linear leaves can be infinite
@@ -92,6 +85,13 @@ def aggregated(forest: Forest, leaves: Array) -> Array:
     return margin
 
 
+def values_of(forest: Forest, margin: Array) -> Array:
+    """Do the work of `Forest.values_of`."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        margin = margin.astype(forest.value_dtype or forest.sum_dtype)
+        return apply_link(forest.link, margin, forest.link_scale, forest.targets)
+
+
 def labelled(forest: Forest, margin: Array, value: Array) -> Array:
     """Return the labels of margins and values (R, C): (R,), or a column for each target."""
     labels, rule = forest.labels, forest.label_rule
@@ -102,18 +102,19 @@ def labelled(forest: Forest, margin: Array, value: Array) -> Array:
         return labels[(likely > 0.5).astype(np.intp)]
     if rule == "cut":
         return labels[(margin[:, 0] >= forest.label_cut).astype(np.intp)]
-    score = margin if rule == "argmax_margin" else value
-    if forest.targets:
-        parts = zip(by_target(score, forest), by_target(labels[None, :], forest), strict=True)
-        return np.stack([own[0, np.argmax(part, axis=1)] for part, own in parts], axis=1)
-    return labels[np.argmax(score, axis=1)]
+    scores = by_target(margin if rule == "argmax_margin" else value, forest)
+    choices = zip(scores, by_target(labels[None, :], forest), strict=True)
+    chosen = [own[0, np.argmax(score, axis=1)] for score, own in choices]
+    return np.stack(chosen, axis=1) if forest.targets else chosen[0]
 
 
 def by_target(outputs: Array, forest: Forest) -> list[Array]:
     """Return the columns (R, C) of each target; all of them if there is one target."""
-    return (
-        np.split(outputs, np.cumsum(forest.targets)[:-1], axis=1) if forest.targets else [outputs]
-    )
+    return _split(outputs, forest.targets)
+
+
+def _split(outputs: Array, targets: tuple[int, ...]) -> list[Array]:
+    return np.split(outputs, np.cumsum(targets)[:-1], axis=1) if targets else [outputs]
 
 
 def apply_link(
@@ -121,8 +122,7 @@ def apply_link(
 ) -> Array:
     """Turn margins (R, C) into values of the same shape and dtype."""
     if link.endswith("softmax"):
-        parts = np.split(margin, np.cumsum(targets)[:-1], axis=1) if targets else [margin]
-        return np.concatenate([_softmax(link, part) for part in parts], axis=1)
+        return np.concatenate([_softmax(link, own) for own in _split(margin, targets)], axis=1)
     one = margin.dtype.type(1)
     if link == "identity":
         return margin

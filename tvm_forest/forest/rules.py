@@ -11,6 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+LEAF = -1
+"""What a leaf has in place of a feature and of children."""
+
 Array = npt.NDArray[Any]
 Comparison = Literal["<", "<="]
 Link = Literal[
@@ -45,15 +48,15 @@ LINK_ULPS: dict[Link, int] = {
     "isolation": 2,
     "halving": 2,
 }
-"""How far a value may be from the training library's, for the sake of another `exp`."""
+"""How many ulp a value may be from the training library's, whose `exp` is another function."""
 
 ZERO = np.float32(1e-35)
-"""LightGBM takes what is not farther from zero for zero."""
+"""LightGBM reads a number that is not farther from zero than this as zero."""
 
 
 @dataclass(frozen=True)
 class CategoryRule:
-    """What the source library does at a node that asks for the membership in a set of categories.
+    """How the source library decides at a node that tests a value for a set of categories.
 
     A category is a value truncated toward zero; a negative one is none.
 
@@ -72,7 +75,7 @@ class CategoryRule:
     highest: int = 1 << 24
 
     def codes(self, values: Array) -> Array:
-        """Return the category of each value, int64; -1 for none, which NaN is as well."""
+        """Return the category of each value, int64; -1 for values, such as NaN, that are none."""
         with np.errstate(invalid="ignore"):
             none = ~(values > -1 if self.negative_fractions else values >= 0)
             none |= ~(values < self.highest)

@@ -1,6 +1,11 @@
 """Loading of models, the only room that knows the training libraries.
 
 takes: file or fitted model; gives: Forest.
+
+Each library has a folder or file of its own. It offers `from_object` and, if it has files,
+`from_bytes`, which give a Forest, or None for what is not of the library, and `SUPPORT`, its rows
+of the table of what is accepted. Readers make arrays over the nodes of all trees, of which
+`assemble` builds the Forest, and raise errors of `refusals`.
 """
 
 from __future__ import annotations
@@ -13,21 +18,21 @@ from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, treelite, xgboost
-from .refusals import damaged, line
+from .objects import library_of
+from .refusals import as_line, damaged, naming
 from .support import Support
 
-_REFUSED = {
-    "catboost": "how CatBoost rounds its sums has not been reproduced to the bit",
-}
+_FRONTENDS = (xgboost, lightgbm, sklearn, onnx, treelite)
+_OF_FILES = (xgboost, lightgbm, treelite, onnx)
+"""Readers of files, in the order in which they are asked; onnx goes by the name, too."""
+_REFUSED = {"catboost": "how CatBoost rounds its sums has not been reproduced to the bit"}
 """Libraries whose objects are known and not taken, with the reason."""
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), ONNX or treelite, a "
     "Booster or a fitted estimator of XGBoost, LightGBM or scikit-learn"
 )
 
-SUPPORT: tuple[Support, ...] = tuple(
-    row for frontend in (xgboost, lightgbm, sklearn, onnx, treelite) for row in frontend.support()
-)
+SUPPORT: tuple[Support, ...] = tuple(row for frontend in _FRONTENDS for row in frontend.SUPPORT)
 """What is accepted, exact or within a bound, and what is refused; from the tables that decide."""
 
 
@@ -55,19 +60,19 @@ def load(model: Any) -> Forest:
         return _load_file(os.fsdecode(model))
     if isinstance(model, bytes | bytearray):
         return _load_bytes(bytes(model), "bytes")
-    if onnx.is_model(model):
-        return onnx.from_model(model, "onnx model")
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     try:
-        forest = _from_object(model)
+        forests = (frontend.from_object(model) for frontend in _FRONTENDS)
+        forest = next((forest for forest in forests if forest is not None), None)
     except ForestError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as e:
         what = f"its parts do not fit together ({type(e).__name__}: {e})"
-        raise damaged(f"load: {name}", "model", what, "train it again") from e
+        with naming(f"load: {name}"):
+            raise damaged("model", what, "train it again") from e
     if forest is not None:
         return forest
-    libraries = {cls.__module__.split(".")[0] for cls in type(model).__mro__}
+    libraries = set(map(library_of, type(model).__mro__))
     reason = next((why for library, why in _REFUSED.items() if library in libraries), None)
     if reason is not None or libraries & {"xgboost", "lightgbm", "treelite"}:
         why = f" ({reason})" if reason else ""
@@ -75,19 +80,6 @@ def load(model: Any) -> Forest:
             f"load: argument 'model': an object of type {name} cannot be loaded{why}; {_REMEDY}"
         )
     raise ModelFormatError(f"load: argument 'model': got an object of type {name}; {_REMEDY}")
-
-
-def _from_object(model: Any) -> Forest | None:
-    """Load a trained object, None if it is of no library that is known."""
-    kind = xgboost.kind_of(model)
-    if kind is not None:
-        return xgboost.from_object(model, kind)
-    lightgbm_kind = lightgbm.kind_of(model)
-    if lightgbm_kind is not None:
-        return lightgbm.from_object(model, lightgbm_kind)
-    if treelite.is_model(model):
-        return treelite.from_object(model)
-    return sklearn.from_object(model) if sklearn.is_ours(model) else None
 
 
 def _load_file(name: str) -> Forest:
@@ -98,27 +90,22 @@ def _load_file(name: str) -> Forest:
         if "\n" in name or name.lstrip()[:1] in ("{", "["):
             reason, remedy = "it looks like the text of a model", "give a path, or text.encode()"
         raise ModelFormatError(
-            f"load: argument 'model': cannot read '{line(name, 200)}' ({reason}); {remedy}"
+            f"load: argument 'model': cannot read '{as_line(name, 200)}' ({reason}); {remedy}"
         ) from None
     return _load_bytes(data, name)
 
 
 def _load_bytes(data: bytes, name: str) -> Forest:
     """Load the content of a file of any kind; errors call it by its name."""
-    kind = xgboost.format_of(data)
-    if kind is not None:
-        return xgboost.from_bytes(data, kind, f"xgboost {name}")
-    if lightgbm.is_text(data):
-        return lightgbm.from_bytes(data, f"lightgbm {name}")
-    if treelite.is_checkpoint(data):
-        return treelite.from_bytes(data, f"treelite {name}")
     if is_archive(data):
         raise ModelFormatError(
             f"load: argument 'model': '{name}' is a compiled predictor and no model; read it with "
             "tvm_forest.load_predictor"
         )
-    if name.lower().endswith(".onnx") or onnx.looks_like(data):
-        return onnx.from_model(data, f"onnx {name}")
+    for frontend in _OF_FILES:
+        forest = frontend.from_bytes(data, name)
+        if forest is not None:
+            return forest
     hint = "; unpickle it and give the object" if data[:1] == b"\x80" else f"; {_REMEDY}"
     looks = "is empty" if not data else f"is no model file (begins with {data[:8]!r})"
     raise ModelFormatError(f"load: argument 'model': '{name}' {looks}{hint}")

@@ -17,7 +17,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import onnx
 from .onnx.graph import read_tree_op
-from .onnx.trees import MODES
+from .onnx.nodes import MODES
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ def _onnx(model: Any, forest: Forest, rows: Array) -> Answers:
     if not isinstance(data, bytes):
         with open(data, "rb") as file:
             data = file.read()
-    op, asked, note = read_tree_op(data, "onnx"), _every(rows), ""
+    op, asked, note = read_tree_op(data), _every(rows), ""
     modes = [f"BRANCH_{mode}".encode() for mode in MODES]
     if op.kind == "TreeEnsemble":
-        used = {modes[code] for code in op.tensor("nodes_modes", "uint8")}
+        used = {modes[code] for code in op.tensor("nodes_modes", dtype="uint8")}
     else:
         used = set(op.texts("nodes_modes"))
     if b"BRANCH_NEQ" in used:

@@ -1,31 +1,72 @@
-"""The two ways in which a frontend says no.
+"""The two ways in which a frontend refuses a model, with one shape of message.
 
-takes: place, field and reason; gives: exceptions, to be raised.
+takes: field, reason, remedy and the name of the model; gives: exceptions, to be raised.
+
+A reader does not know what the model is called: it raises errors that name the field, and
+`naming`, around all of the reading, puts the name of the model before them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
 from ..errors import ModelFormatError, UnsupportedModel
+from ..forest import Array
+
+TRUNCATED = "the file is truncated or damaged: save the model again"
 
 
-def damaged(where: str, field: str, what: str, remedy: str = "") -> ModelFormatError:
+def damaged(
+    field: str, what: str, remedy: str = "the model is damaged: save it again"
+) -> ModelFormatError:
     """Return the error for a model that is truncated, damaged or none at all."""
-    return ModelFormatError(
-        _message(where, field, what, remedy or "the model is damaged: save it again")
-    )
+    return ModelFormatError(_describe(field, what, remedy))
 
 
-def unsupported(where: str, field: str, what: str, remedy: str) -> UnsupportedModel:
+def unsupported(field: str, what: str, remedy: str) -> UnsupportedModel:
     """Return the error for a sound model with a part that is not supported."""
-    return UnsupportedModel(_message(where, field, what, remedy))
+    return UnsupportedModel(_describe(field, what, remedy))
 
 
-def _message(where: str, field: str, what: str, remedy: str) -> str:
-    """One line, whatever a damaged file has put into the parts."""
-    return f"{line(where, 300)}: field '{line(field, 60)}': {line(what, 400)}; {remedy}"
+def refuse_damaged(wrong: Array, field: str, describe: Callable[[int], str]) -> None:
+    """Refuse a model as damaged if an entry is wrong.
+
+    Args:
+        wrong: bool (N,).
+        field: what holds the entries.
+        describe: says what is wrong with the entry of a number, the first that is.
+    """
+    if wrong.any():
+        raise damaged(field, describe(int(np.argmax(wrong))))
 
 
-def line(text: str, width: int) -> str:
+def refuse_unsupported(
+    wrong: Array, field: str, describe: Callable[[int], str], remedy: str
+) -> None:
+    """Refuse a sound model if an entry is not supported, as `refuse_damaged` does."""
+    if wrong.any():
+        raise unsupported(field, describe(int(np.argmax(wrong))), remedy)
+
+
+@contextmanager
+def naming(model: str) -> Iterator[None]:
+    """Put the name of a model before the messages of the errors that are raised inside."""
+    try:
+        yield
+    except (ModelFormatError, UnsupportedModel) as error:
+        error.args = type(error)(f"{as_line(model, 300)}: {error}").args
+        raise
+
+
+def _describe(field: str, what: str, remedy: str) -> str:
+    """Return one line, whatever a damaged file has put into the parts."""
+    return f"field '{as_line(field, 60)}': {as_line(what, 400)}; {remedy}"
+
+
+def as_line(text: str, width: int) -> str:
     """Return a text as one line of at most `width` characters."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= width else text[: width - 3] + "..."

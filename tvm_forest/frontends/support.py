@@ -44,7 +44,7 @@ def linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
     ]
 
 
-def refused(library: str, cases: Mapping[str, str]) -> list[Support]:
+def refused(library: str, **cases: str) -> list[Support]:
     """Return rows of the fields that UnsupportedModel names, with the cases in which it does."""
     return [Support(library, "field", name, "refused", case) for name, case in cases.items()]
 

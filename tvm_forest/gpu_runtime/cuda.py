@@ -11,54 +11,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .driver import FORKED, SMALLER, Driver, Function, Names, Size, open_library
-
-LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
-MISSING = (
-    "cuda: no driver of NVIDIA found (tried {tried}); run where there is a GPU and its driver, or "
-    "use target 'llvm'"
-)
+from .driver import FORKED, SMALLER, Driver, LoadedKernel, Module, Size
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
-
-ATTRIBUTES = {"threads": 1, "shared": 8, "processors": 16, "major": 75, "minor": 76}
-ATTRIBUTES |= {"most_shared": 97}
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
+"""Options of cuModuleLoadDataEx."""
+
 DYNAMIC_SHARED = 8
+"""Attribute of a kernel: bytes of shared memory that its launches may ask for."""
+
+RENEWED = (
+    *("DeviceTotalMem", "MemAlloc", "MemFree", "MemcpyHtoDAsync", "MemcpyDtoHAsync"),
+    *("MemcpyDtoDAsync", "EventDestroy", "CtxPushCurrent", "CtxPopCurrent"),
+)
+"""Functions whose old form keeps the plain name."""
 
 
 class CudaDriver(Driver):
     """A GPU of NVIDIA; `limits` also have bytes of shared memory for kernels that ask for more."""
 
     name = "cuda"
-    names = Names(
-        init="cuInit",
-        version="cuDriverGetVersion",
-        devices="cuDeviceGetCount",
-        title="cuDeviceGetName",
-        memory="cuDeviceTotalMem_v2",
-        function="cuModuleGetFunction",
-        allocate="cuMemAlloc_v2",
-        free="cuMemFree_v2",
-        upload="cuMemcpyHtoDAsync_v2",
-        download="cuMemcpyDtoHAsync_v2",
-        copy="cuMemcpyDtoDAsync_v2",
-        launch="cuLaunchKernel",
-        synchronize="cuStreamSynchronize",
-        event="cuEventCreate",
-        record="cuEventRecord",
-        wait="cuStreamWaitEvent",
-        query="cuEventQuery",
-        finish="cuEventSynchronize",
-        elapsed="cuEventElapsedTime",
-        forget="cuEventDestroy_v2",
-        runtime="the driver",
-        update="update the driver of the GPU",
-        visible="CUDA_VISIBLE_DEVICES",
-        manual="CUDA's documentation of the driver API",
-        oldest=12000,
-        major=1000,
+    libraries = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
+    missing = (
+        "cuda: no driver of NVIDIA found (tried {tried}); run where there is a GPU and its driver, "
+        "or use target 'llvm'"
     )
+    prefix = "cu"
+    symbols = {name: f"cu{name}_v2" for name in RENEWED}
+    attributes = {
+        **{"threads": 1, "shared": 8, "processors": 16, "major": 75, "minor": 76},
+        "most_shared": 97,
+    }
+    runtime = "the driver"
+    update = "update the driver of the GPU"
+    visible = "CUDA_VISIBLE_DEVICES"
+    manual = "CUDA's documentation of the driver API"
+    oldest = 12000
+    major = 1000
     remedies = {
         1: "map the loop over rows to grid.x, or predict fewer rows: y and z have 65535 blocks at "
         "most",
@@ -73,63 +62,46 @@ class CudaDriver(Driver):
         701: SMALLER,
     }
 
-    def __init__(self, device: int = 0, library: str | None = None) -> None:
-        """Open a GPU.
-
-        Args:
-            device: its number, as CUDA_VISIBLE_DEVICES leaves them.
-            library: path of libcuda; None for the installed one.
-
-        Raises:
-            DeviceError: no driver, a driver that is too old, or no such GPU.
-        """
-        super().__init__(device, open_library((library,) if library else LIBRARIES, MISSING))
-        handle = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(handle), device)
+    def _open(self) -> int:
+        handle = self._ask("DeviceGet", self.device)
         self._context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
-        self.limits = {name: self._attribute(code, handle) for name, code in ATTRIBUTES.items()}
-        self.architecture = f"sm_{self.limits['major']}{self.limits['minor']}"
-        self._ask_name_and_memory(handle)
+        self._call("DevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+        return handle
 
-    def _attribute(self, code: int, handle: ctypes.c_int) -> int:
-        found = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(found), code, handle)
-        return found.value
+    def _find_architecture(self) -> str:
+        return f"sm_{self.limits['major']}{self.limits['minor']}"
 
-    def load(self, image: bytes) -> ctypes.c_void_p:
+    def load(self, image: bytes) -> Module:
         """Return the module of a cubin or of PTX."""
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(8192)
         options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
         size = ctypes.c_void_p(len(log))
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), size)
-        with self._current():
+        with self._selected():
             code = self._library.cuModuleLoadDataEx(
                 ctypes.byref(module), image + b"\0", 2, options, values
             )
-        said = log.value.decode(errors="replace").strip()
-        self._check("cuModuleLoadDataEx", code, f"on {self.architecture}; {said}".rstrip("; "))
-        return module
+        reason = log.value.decode(errors="replace").strip()
+        self._check("cuModuleLoadDataEx", code, f"on {self.architecture}; {reason}".rstrip("; "))
+        return Module(module, {})
 
-    def function(self, module: ctypes.c_void_p, name: str) -> Function:
-        """Return a kernel of a module."""
-        return self._function(module, name)
-
-    def _prepare(self, function: Function, block: Size, shared: int, given: Sequence[Any]) -> None:
+    def _prepare_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    ) -> None:
         limits = self.limits
-        self._check_block(function.name, block, limits["threads"], shared, limits["most_shared"])
+        self._check_block(kernel.name, block, limits["threads"], shared, limits["most_shared"])
         if shared > limits["shared"]:
-            self._do("cuFuncSetAttribute", function.handle, DYNAMIC_SHARED, shared)
+            self._do("FuncSetAttribute", kernel.handle, DYNAMIC_SHARED, shared)
 
     @contextmanager
-    def _current(self) -> Iterator[None]:
-        self._call("cuCtxPushCurrent_v2", self._context)
+    def _selected(self) -> Iterator[None]:
+        self._call("CtxPushCurrent", self._context)
         try:
             yield
         finally:
-            self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+            self._call("CtxPopCurrent", ctypes.byref(ctypes.c_void_p()))
 
-    def _said(self, code: int) -> bytes | None:
+    def _describe_error(self, code: int) -> bytes | None:
         text = ctypes.c_char_p()
         known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0
         return text.value if known else None

@@ -1,4 +1,4 @@
-"""CUDA text becomes code of a GPU.
+"""Compile CUDA text to code of a GPU.
 
 takes: CUDA C++, an architecture; gives: a cubin, or PTX for a GPU that the compiler does not know.
 
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, DeviceError
+from .driver import find_library
 
 OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 """Never fast math: its comparisons take subnormal thresholds for zero."""
@@ -49,13 +50,13 @@ def compile_cuda(source: str, architecture: str) -> bytes:
     """
     nvrtc, nvcc = find_nvrtc(), find_nvcc()
     if nvrtc is not None and not (architecture == ANY and nvcc is not None):
-        return _by_nvrtc(nvrtc, source, architecture)
+        return _compile_by_nvrtc(nvrtc, source, architecture)
     if nvcc is not None:
-        return _by_nvcc(nvcc, source, architecture)
+        return _compile_by_nvcc(nvcc, source, architecture)
     raise DeviceError(f"cuda: no compiler for CUDA found, neither NVRTC nor nvcc; {REMEDY}")
 
 
-def is_there() -> bool:
+def has_compiler() -> bool:
     """Return whether a compiler is at hand."""
     return find_nvrtc() is not None or find_nvcc() is not None
 
@@ -63,16 +64,11 @@ def is_there() -> bool:
 @functools.cache
 def find_nvrtc() -> Any | None:
     """Return the library of NVRTC, or None."""
-    for name in (*_packaged(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+    return find_library((*_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"))
 
 
-def _packaged() -> Iterator[str]:
-    """Yield libraries in CUDA_HOME and in Python packages of NVIDIA, the newest first."""
+def _installed() -> Iterator[str]:
+    """Yield the paths of NVRTC in CUDA_HOME and in Python packages of NVIDIA, the newest first."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     patterns = [f"{home}/lib64/libnvrtc.so.*"]
     patterns += [f"{folder}/nvidia/*/lib/libnvrtc.so.*" for folder in sys.path if folder]
@@ -88,12 +84,12 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
 
 
-def _by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
+def _compile_by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
     program = ctypes.c_void_p()
-    given = (ctypes.byref(program), source.encode(), b"forest.cu", 0, None, None)
-    _ask(nvrtc, "nvrtcCreateProgram", *given)
+    text = (source.encode(), b"forest.cu")
+    _call(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), *text, 0, None, None)
     try:
-        known = _known(nvrtc)
+        known = _supported_architectures(nvrtc)
         number = int("".join(filter(str.isdigit, architecture)) or OLDEST)
         exact = number in known and architecture != ANY
         newest = max((x for x in known if x <= number), default=min(known))
@@ -101,53 +97,56 @@ def _by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
         options = [f"--gpu-architecture={target}", "--std=c++17", *OPTIONS]
         texts = (ctypes.c_char_p * len(options))(*(x.encode() for x in options))
         if nvrtc.nvrtcCompileProgram(program, len(options), texts):
-            log = _got(nvrtc, "ProgramLog", program).decode(errors="replace")
+            log = _read_output(nvrtc, "ProgramLog", program).decode(errors="replace")
             raise BuildError(f"build: NVRTC refuses the kernels for {architecture}: {log[:2000]}")
-        return _got(nvrtc, "CUBIN" if exact else "PTX", program)
+        return _read_output(nvrtc, "CUBIN" if exact else "PTX", program)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _known(nvrtc: Any) -> list[int]:
+def _supported_architectures(nvrtc: Any) -> list[int]:
     count = ctypes.c_int()
-    _ask(nvrtc, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
-    found = (ctypes.c_int * count.value)()
-    _ask(nvrtc, "nvrtcGetSupportedArchs", found)
-    return list(found)
+    _call(nvrtc, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
+    numbers = (ctypes.c_int * count.value)()
+    _call(nvrtc, "nvrtcGetSupportedArchs", numbers)
+    return list(numbers)
 
 
-def _got(nvrtc: Any, what: str, program: Any) -> bytes:
+def _read_output(nvrtc: Any, what: str, program: Any) -> bytes:
+    """Return what a compilation made: "CUBIN", "PTX" or "ProgramLog"."""
     size = ctypes.c_size_t()
-    _ask(nvrtc, f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    _call(nvrtc, f"nvrtcGet{what}Size", program, ctypes.byref(size))
     data = ctypes.create_string_buffer(size.value)
-    _ask(nvrtc, f"nvrtcGet{what}", program, data)
+    _call(nvrtc, f"nvrtcGet{what}", program, data)
     return data.raw
 
 
-def _ask(nvrtc: Any, name: str, *arguments: Any) -> None:
+def _call(nvrtc: Any, name: str, *arguments: Any) -> None:
     code = getattr(nvrtc, name)(*arguments)
     if code:
         raise BuildError(f"build: NVRTC: {name} failed with {code}; reinstall NVRTC")
 
 
-def _by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
+def _compile_by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         text, image = Path(folder, "forest.cu"), Path(folder, "forest.image")
         text.write_text(source, encoding="utf-8")
-        made = _several(nvcc) if architecture == ANY else ["-cubin", f"-arch={architecture}"]
-        command = [nvcc, "-std=c++17", *made, *OPTIONS]
+        output = (
+            _fatbin_options(nvcc) if architecture == ANY else ["-cubin", f"-arch={architecture}"]
+        )
+        command = [nvcc, "-std=c++17", *output, *OPTIONS]
         done = subprocess.run(
             [*command, "-o", str(image), str(text)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            said = (done.stderr or done.stdout)[:2000]
-            raise BuildError(f"build: nvcc refuses the kernels for {architecture}: {said}")
+            log = (done.stderr or done.stdout)[:2000]
+            raise BuildError(f"build: nvcc refuses the kernels for {architecture}: {log}")
         return image.read_bytes()
 
 
-def _several(nvcc: str) -> list[str]:
+def _fatbin_options(nvcc: str) -> list[str]:
     """Return the options for one image with code for several architectures."""
     command = [nvcc, "--list-gpu-code"]
     known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    made = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if f"sm_{x}" in known]
-    return ["-fatbin", *made, f"-gencode=arch=compute_{OLDEST},code=compute_{OLDEST}"]
+    cubins = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if f"sm_{x}" in known]
+    return ["-fatbin", *cubins, f"-gencode=arch=compute_{OLDEST},code=compute_{OLDEST}"]

@@ -2,9 +2,11 @@
 
 takes: images, numbers of bytes, arrays; gives: modules, pointers, launches, seconds.
 
-CUDA and HIP have the same functions under different names; what differs is in `cuda` and `hip`. A
+CUDA's driver and the HIP runtime have the same functions under nearly the same names. This file
+uses the names of CUDA without "cu" and "_v2", such as "MemAlloc"; `Driver.symbol` says what the
+library calls them ("cuMemAlloc_v2", "hipMalloc"). What else differs is in `cuda` and `hip`. A
 stream is the integer that the library knows it by; 0 is the default stream. Work on one stream is
-done in order. What fails raises DeviceError.
+done in order. A call that fails raises DeviceError.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ..errors import DeviceError
 from ..forest import Array
 
 Size = tuple[int, int, int]
+"""x, y and z of a grid (in blocks) or of a block (in threads)."""
 
 NO_TIMING = 2
 NOT_READY = 600
@@ -31,122 +34,128 @@ FORKED = (
 SMALLER = "use smaller tiles in the schedule"
 
 
-class Names(NamedTuple):
-    """What one library calls the functions that both have, and the words of its errors.
+class Module(NamedTuple):
+    """An image that was loaded.
 
     Attributes:
-        runtime: what the library is.
-        update: what helps if it is too old.
-        visible: the variable that hides GPUs.
-        manual: where its errors are explained.
-        oldest: its oldest version that will do.
-        major: what its versions count for a major one.
+        handle: what the library knows it by.
+        needs: what the image says of each kernel, by name; empty if the library checks launches.
     """
 
-    init: str
-    version: str
-    devices: str
-    title: str
-    memory: str
-    function: str
-    allocate: str
-    free: str
-    upload: str
-    download: str
-    copy: str
-    launch: str
-    synchronize: str
-    event: str
-    record: str
-    wait: str
-    query: str
-    finish: str
-    elapsed: str
-    forget: str
+    handle: ctypes.c_void_p
+    needs: dict[str, Any]
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel of a module: its handle in the library, its name, and what the image says of it."""
+
+    handle: ctypes.c_void_p
+    name: str
+    needs: Any = None
+
+
+class Driver(ABC):
+    """One GPU.
+
+    The first attributes are of the class, and say what differs between libraries.
+
+    Attributes:
+        name: kind of the target.
+        libraries: names under which the library is looked for.
+        missing: message where none is found, with {tried} for these names.
+        prefix: how the names of the library's functions begin.
+        symbols: names of those functions whose name is not the prefix and the name in this file.
+        attributes: the library's numbers of the facts in `limits`.
+        runtime: what messages call the library.
+        update: what helps if it is too old.
+        visible: the environment variable that hides GPUs.
+        manual: where its errors are explained.
+        oldest: its oldest version that will do.
+        major: by how much its version grows from one major version to the next.
+        remedies: what helps against its errors, by their numbers.
+        device: number of the GPU.
+        architecture: what code is made for, such as "sm_90".
+        title: what its maker calls it.
+        memory: its bytes.
+        limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
+    """
+
+    name: str
+    libraries: tuple[str, ...]
+    missing: str
+    prefix: str
+    symbols: dict[str, str]
+    attributes: dict[str, int]
     runtime: str
     update: str
     visible: str
     manual: str
     oldest: int
     major: int
-
-
-class Function(NamedTuple):
-    """A kernel: what the library knows it by, its name, and what its code says of it."""
-
-    handle: ctypes.c_void_p
-    name: str
-    about: Any = None
-
-
-class Driver(ABC):
-    """One GPU.
-
-    Attributes:
-        name: kind of the target.
-        names: of the library's functions.
-        remedies: what helps against its errors, by their numbers.
-        device: number of the GPU.
-        architecture: what code is made for, such as "sm_90".
-        title: what its maker calls it.
-        memory: its bytes.
-        limits: threads and bytes of shared memory of a block, and more.
-    """
-
-    name: str
-    names: Names
     remedies: dict[int, str]
-    architecture: str
-    title: str
-    memory: int
-    limits: dict[str, int]
 
-    def __init__(self, device: int, library: Any) -> None:
+    def __init__(self, device: int = 0, library: str | None = None) -> None:
         """Open a GPU.
 
         Args:
             device: its number, among those that are visible.
-            library: of the driver.
+            library: path of the driver's library; None for the installed one.
 
         Raises:
-            DeviceError: a driver that is too old, or no such GPU.
+            DeviceError: no library, one that is too old, or no such GPU.
         """
-        self._library, self.device, names = library, device, self.names
-        self._process = os.getpid()
-        version, count = ctypes.c_int(), ctypes.c_int()
-        self._call(names.init, 0)
-        self._call(names.version, ctypes.byref(version))
-        if version.value < names.oldest:
-            found, needed = (_dotted(x, names.major) for x in (version.value, names.oldest))
+        tried = (library,) if library else self.libraries
+        found = find_library(tried)
+        if found is None:
+            raise DeviceError(self.missing.format(tried=", ".join(tried)))
+        self._library, self.device, self._process = found, device, os.getpid()
+        self._call("Init", 0)
+        version = self._ask("DriverGetVersion")
+        if version < self.oldest:
+            here, needed = (_format_version(x, self.major) for x in (version, self.oldest))
             raise DeviceError(
-                f"{self.name}: {names.runtime} is of version {found}, needed is {needed} or newer; "
-                f"{names.update}"
+                f"{self.name}: {self.runtime} is of version {here}, needed is {needed} or newer; "
+                f"{self.update}"
             )
-        self._call(names.devices, ctypes.byref(count))
-        if not 0 <= device < count.value:
+        count = self._ask("DeviceGetCount")
+        if not 0 <= device < count:
             raise DeviceError(
-                f"{self.name}: argument 'target': device {device} is not there, {names.runtime} "
-                f"shows {count.value}; give another 'device', or check {names.visible}"
+                f"{self.name}: argument 'target': device {device} is not there, {self.runtime} "
+                f"shows {count}; give another 'device', or check {self.visible}"
             )
+        handle = self._open()
+        codes = self.attributes.items()
+        self.limits = {name: self._ask("DeviceGetAttribute", code, handle) for name, code in codes}
+        self.architecture = self._find_architecture()
+        title, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+        self._call("DeviceGetName", title, len(title), handle)
+        self._call("DeviceTotalMem", ctypes.byref(size), handle)
+        self.title, self.memory = title.value.decode(errors="replace"), size.value
 
     @abstractmethod
-    def load(self, image: bytes) -> Any:
+    def _open(self) -> int:
+        """Open the GPU, and return what the library knows it by."""
+
+    @abstractmethod
+    def _find_architecture(self) -> str:
+        """Return what code for the GPU is made for."""
+
+    @abstractmethod
+    def load(self, image: bytes) -> Module:
         """Return the module of an image."""
 
     @abstractmethod
-    def function(self, module: Any, name: str) -> Function:
-        """Return a kernel of a module."""
-
-    @abstractmethod
-    def _prepare(self, function: Function, block: Size, shared: int, given: Sequence[Any]) -> None:
+    def _prepare_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    ) -> None:
         """Refuse a launch that cannot be, and allow what it needs."""
 
     @abstractmethod
-    def _current(self) -> AbstractContextManager[None]:
+    def _selected(self) -> AbstractContextManager[None]:
         """Use the GPU on the calling thread, and the caller's own afterwards."""
 
     @abstractmethod
-    def _said(self, code: int) -> bytes | None:
+    def _describe_error(self, code: int) -> bytes | None:
         """Return the library's words for an error."""
 
     @property
@@ -155,49 +164,39 @@ class Driver(ABC):
         count, size = self.limits["processors"], self.memory >> 20
         return f"{self.title}, {self.architecture}, {count} multiprocessors, {size} MB"
 
-    def _ask_name_and_memory(self, handle: Any) -> None:
-        title, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
-        self._call(self.names.title, title, len(title), handle)
-        self._call(self.names.memory, ctypes.byref(size), handle)
-        self.title, self.memory = title.value.decode(errors="replace"), size.value
-
-    def _function(self, module: ctypes.c_void_p, name: str, about: Any = None) -> Function:
-        handle, what = ctypes.c_void_p(), f"kernel '{name}'"
+    def find_kernel(self, module: Module, name: str) -> LoadedKernel:
+        """Return a kernel of a module."""
+        handle, about = ctypes.c_void_p(), f"kernel '{name}'"
         found = ctypes.byref(handle)
-        self._do(self.names.function, found, module, name.encode(), about=what)
-        return Function(handle, name, about)
+        self._do("ModuleGetFunction", found, module.handle, name.encode(), about=about)
+        return LoadedKernel(handle, name, module.needs.get(name))
 
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
         pointer, wanted = ctypes.c_void_p(), ctypes.c_size_t(max(1, size))
-        self._do(self.names.allocate, ctypes.byref(pointer), wanted, about=f"{size} bytes")
+        self._do("MemAlloc", ctypes.byref(pointer), wanted, about=f"{size} bytes")
         return pointer.value or 0
 
     def free(self, pointer: int) -> None:
         """Give memory back, once no work uses it any more: waits for the GPU."""
-        self._do(self.names.free, ctypes.c_void_p(pointer))
+        self._do("MemFree", ctypes.c_void_p(pointer))
 
     def upload(self, pointer: int, array: Array, stream: int) -> None:
         """Copy a C-ordered array to the GPU; it may change as soon as this returns."""
-        place, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
-        to, on = ctypes.c_void_p(pointer), ctypes.c_void_p(stream)
-        self._do(self.names.upload, to, place, size, on)
+        self._copy("MemcpyHtoDAsync", pointer, array.ctypes.data, array.nbytes, stream)
 
     def download(self, array: Array, pointer: int, stream: int) -> None:
         """Copy from the GPU into a C-ordered array; waits for the work before it."""
-        place, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
-        source, on = ctypes.c_void_p(pointer), ctypes.c_void_p(stream)
-        self._do(self.names.download, place, source, size, on)
+        self._copy("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
         self.synchronize(stream)
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
         """Copy within the GPU's memory; the caller does not wait."""
-        ends, on = (ctypes.c_void_p(x) for x in (to, pointer)), ctypes.c_void_p(stream)
-        self._do(self.names.copy, *ends, ctypes.c_size_t(size), on)
+        self._copy("MemcpyDtoDAsync", to, pointer, size, stream)
 
     def launch(
         self,
-        function: Function,
+        kernel: LoadedKernel,
         grid: Size,
         block: Size,
         shared: int,
@@ -205,52 +204,57 @@ class Driver(ABC):
         stream: int,
     ) -> None:
         """Start a kernel with values of ctypes, in its order of parameters."""
-        self._prepare(function, block, shared, arguments)
+        self._prepare_launch(kernel, block, shared, arguments)
         places = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        about = f"'{function.name}', grid {grid}, block {block}, {shared} bytes shared"
+        about = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
         sizes, on = (*grid, *block, shared), ctypes.c_void_p(stream)
-        self._do(self.names.launch, function.handle, *sizes, on, places, None, about=about)
+        self._do("LaunchKernel", kernel.handle, *sizes, on, places, None, about=about)
 
     def synchronize(self, stream: int) -> None:
         """Wait for all work on a stream."""
-        self._do(self.names.synchronize, ctypes.c_void_p(stream))
+        self._do("StreamSynchronize", ctypes.c_void_p(stream))
 
     def wait(self, stream: int, other: int) -> None:
         """Let later work on `stream` wait for what is on `other` now; the caller does not wait."""
         event = self.mark(other, NO_TIMING)
-        self._do(self.names.wait, ctypes.c_void_p(stream), event, 0)
-        self._do(self.names.forget, event)
+        self._do("StreamWaitEvent", ctypes.c_void_p(stream), event, 0)
+        self._do("EventDestroy", event)
 
     def mark(self, stream: int, flags: int = 0) -> ctypes.c_void_p:
         """Return an event behind the work that is on a stream now; `seconds` gives it back."""
         event = ctypes.c_void_p()
-        self._do(self.names.event, ctypes.byref(event), flags)
-        self._do(self.names.record, event, ctypes.c_void_p(stream))
+        self._do("EventCreate", ctypes.byref(event), flags)
+        self._do("EventRecord", event, ctypes.c_void_p(stream))
         return event
 
     def is_done(self, event: ctypes.c_void_p) -> bool:
         """Return whether the GPU has come to an event."""
-        with self._current():
-            code = int(getattr(self._library, self.names.query)(event))
+        symbol = self.symbol("EventQuery")
+        with self._selected():
+            code = int(getattr(self._library, symbol)(event))
         if code != NOT_READY:
-            self._check(self.names.query, code)
+            self._check(symbol, code)
         return code != NOT_READY
 
     def seconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
         """Wait for two events, return the GPU's seconds between them, and give them back."""
         milliseconds = ctypes.c_float()
-        self._do(self.names.finish, last)
-        self._do(self.names.elapsed, ctypes.byref(milliseconds), first, last)
+        self._do("EventSynchronize", last)
+        self._do("EventElapsedTime", ctypes.byref(milliseconds), first, last)
         for event in (first, last):
-            self._do(self.names.forget, event)
+            self._do("EventDestroy", event)
         return milliseconds.value / 1000
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def _check_block(self, name: str, block: Size, most: int, shared: int, limit: int) -> None:
-        """Compare what a kernel takes with what it may."""
+    def symbol(self, function: str) -> str:
+        """Return what the library calls a function."""
+        return self.symbols.get(function, self.prefix + function)
+
+    def _check_block(self, name: str, block: Size, threads: int, shared: int, limit: int) -> None:
+        """Refuse a block of more than `threads` threads or `limit` bytes of shared memory."""
         for what, wanted, allowed in (
-            ("threads per block", prod(block), most),
+            ("threads per block", prod(block), threads),
             ("bytes of shared memory per block", shared, limit),
         ):
             if wanted > allowed:
@@ -259,43 +263,50 @@ class Driver(ABC):
                     f"{SMALLER}"
                 )
 
-    def _do(self, name: str, *arguments: Any, about: str = "") -> None:
-        """Call a function of the library on this GPU."""
-        with self._current():
-            self._call(name, *arguments, about=about)
+    def _copy(self, function: str, to: int, source: int, size: int, stream: int) -> None:
+        places = (ctypes.c_void_p(to), ctypes.c_void_p(source))
+        self._do(function, *places, ctypes.c_size_t(size), ctypes.c_void_p(stream))
 
-    def _call(self, name: str, *arguments: Any, about: str = "") -> None:
+    def _ask(self, function: str, *arguments: Any) -> int:
+        """Return the number that a function of the library writes to its first argument."""
+        number = ctypes.c_int()
+        self._call(function, ctypes.byref(number), *arguments)
+        return number.value
+
+    def _do(self, function: str, *arguments: Any, about: str = "") -> None:
+        """Call a function of the library on this GPU."""
+        with self._selected():
+            self._call(function, *arguments, about=about)
+
+    def _call(self, function: str, *arguments: Any, about: str = "") -> None:
+        """Call a function of the library; `about` is what an error says of the arguments."""
         if os.getpid() != self._process:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
-        function = getattr(self._library, name, None)
-        if function is None:
-            raise DeviceError(
-                f"{self.name}: {self.names.runtime} has no {name}; {self.names.update}"
-            )
-        self._check(name, function(*arguments), about)
+        symbol = self.symbol(function)
+        found = getattr(self._library, symbol, None)
+        if found is None:
+            raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
+        self._check(symbol, found(*arguments), about)
 
-    def _check(self, name: str, code: int, about: str = "") -> None:
+    def _check(self, symbol: str, code: int, about: str = "") -> None:
+        """Raise what an error of the library means; 0 is none."""
         if code == 0:
             return
-        said = (self._said(code) or b"unknown error").decode()
-        remedy = self.remedies.get(code, f"see {self.names.manual}")
-        name = name.removesuffix("_v2") + (f" ({about})" if about else "")
-        raise DeviceError(f"{self.name}: {name} failed with {code}, {said}; {remedy}")
+        reason = (self._describe_error(code) or b"unknown error").decode()
+        remedy = self.remedies.get(code, f"see {self.manual}")
+        call = symbol.removesuffix("_v2") + (f" ({about})" if about else "")
+        raise DeviceError(f"{self.name}: {call} failed with {code}, {reason}; {remedy}")
 
 
-def open_library(names: Sequence[str], missing: str) -> Any:
-    """Return the first library that is there.
-
-    Raises:
-        DeviceError: there is none; `missing` says what was looked for, and what helps.
-    """
+def find_library(names: Sequence[str]) -> Any | None:
+    """Return the first shared library of some names that is there, or None."""
     for name in names:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError(missing.format(tried=", ".join(names)))
+    return None
 
 
-def _dotted(version: int, major: int) -> str:
+def _format_version(version: int, major: int) -> str:
     return f"{version // major}.{version % major // (major // 100)}"

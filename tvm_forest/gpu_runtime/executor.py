@@ -3,7 +3,8 @@
 takes: a driver, an image, plans; gives: results, in memory of the GPU or of the host.
 
 The arrays of the model are copied to the GPU once. Memory that a call needs is taken from what
-earlier calls on its stream have left, and given back at once: the work of a stream is in order.
+earlier calls on the same stream have left, and given back as soon as the work is started: the work
+of a stream is done in order, so the next call cannot write to it too early.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from ..errors import DeviceError
 from ..forest import Array
 from . import dlpack
 from .driver import Driver, Size
-from .plan import Allocate, Expr, Launch, Loop, Plan, Step, Values, evaluate
+from .plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr, Values, evaluate
 
-SMALLEST = 512
-"""Bytes of the smallest piece of memory; larger ones are powers of two."""
+MIN_PIECE = 512
+"""Bytes of the smallest piece of memory of a pool; larger ones are powers of two."""
 
 
-class Pool:
+class MemoryPool:
     """Memory of a GPU, kept for the next call.
 
     A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
@@ -43,12 +44,12 @@ class Pool:
 
     def take(self, size: int, stream: int) -> int:
         """Return the address of so many bytes or more."""
-        rounded = _rounded(size)
+        rounded = _round_up(size)
         with suppress(IndexError):
-            return self._of(stream, rounded).pop()
+            return self._free_pieces(stream, rounded).pop()
         try:
             return self._driver.allocate(rounded)
-        except DeviceError:  # perhaps what is kept is of other sizes
+        except DeviceError:  # perhaps pieces of other sizes take all memory
             self.drop()
             return self._driver.allocate(rounded)
 
@@ -61,14 +62,14 @@ class Pool:
 
     def give(self, pointer: int, size: int, stream: int) -> None:
         """Return what `take` gave for the same size and stream."""
-        self._of(stream, _rounded(size)).append(pointer)
+        self._free_pieces(stream, _round_up(size)).append(pointer)
 
-    def _of(self, stream: int, rounded: int) -> deque[int]:
+    def _free_pieces(self, stream: int, rounded: int) -> deque[int]:
         return self._free.setdefault((stream, rounded), deque())
 
 
-def _rounded(size: int) -> int:
-    return max(SMALLEST, 1 << (size - 1).bit_length())
+def _round_up(size: int) -> int:
+    return max(MIN_PIECE, 1 << (size - 1).bit_length())
 
 
 class DeviceArray:
@@ -116,7 +117,7 @@ class DeviceArray:
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         """Return a capsule; `stream` is the consumer's, -1 for one that does not wait."""
         kind, number = self.__dlpack_device__()
-        user = executor_stream(stream)
+        user = to_driver_stream(stream)
         if user != self.stream and stream != -1:
             self._executor.driver.wait(user, self.stream)
             self._users.add(user)
@@ -135,7 +136,7 @@ class DeviceArray:
         return f"<DeviceArray {self.shape} {self.dtype} on {self._executor.driver.name}>"
 
 
-def executor_stream(stream: int | None) -> int:
+def to_driver_stream(stream: int | None) -> int:
     """Return a stream as drivers know it; DLPack has 1 for CUDA's default one."""
     return 0 if stream in (None, -1, 1) else int(stream or 0)
 
@@ -151,28 +152,28 @@ class Executor:
 
     def __init__(self, driver: Driver, image: bytes) -> None:
         """Load an image."""
-        self.driver, self.pool = driver, Pool(driver)
+        self.driver, self.pool = driver, MemoryPool(driver)
         self.device = int(getattr(driver, "device", 0))
         self._module = driver.load(image)
         self._kernels: dict[str, Any] = {}
-        self._held: dict[int, tuple[Array, int]] = {}  # arrays of the model, and where they are
+        self._copies: dict[int, tuple[Array, int]] = {}  # by `id`: arrays of the model, addresses
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
         with suppress(DeviceError, AttributeError):  # the driver may be gone by now
             self.pool.drop()
-            for _, pointer in self._held.values():
+            for _, pointer in self._copies.values():
                 self.driver.free(pointer)
 
     def pointer_of(self, array: Array) -> int:
         """Return where an array of the model is on the GPU; copies it if it was not asked for."""
         with self._lock:
-            if id(array) not in self._held:
+            if id(array) not in self._copies:
                 pointer = self.driver.allocate(array.nbytes)
                 self.driver.upload(pointer, np.ascontiguousarray(array), 0)
                 self.driver.synchronize(0)
-                self._held[id(array)] = array, pointer
-            return self._held[id(array)][1]
+                self._copies[id(array)] = array, pointer
+            return self._copies[id(array)][1]
 
     def run(self, plan: Plan, pointers: Sequence[int], values: Values, stream: int) -> None:
         """Do what a plan says.
@@ -190,26 +191,26 @@ class Executor:
         if values["n"] < 1:
             return
         places = dict(zip(plan.parameters, pointers, strict=True))
-        taken: list[tuple[int, int]] = []
+        taken: list[tuple[int, int]] = []  # addresses and sizes
         try:
-            self._do(plan.steps, places, values, taken, stream)
+            self._run_steps(plan.steps, places, values, taken, stream)
         finally:
             for pointer, size in taken:
                 self.pool.give(pointer, size, stream)
 
-    def _do(
+    def _run_steps(
         self,
-        steps: tuple[Step, ...],
+        steps: tuple[HostStep, ...],
         places: dict[str, int],
         values: Values,
         taken: list[tuple[int, int]],
         stream: int,
     ) -> None:
         for step in steps:
-            if isinstance(step, Loop):
+            if isinstance(step, HostLoop):
                 for turn in range(evaluate(step.count, values)):
                     inside = {**values, step.variable: turn}
-                    self._do(step.steps, dict(places), inside, taken, stream)
+                    self._run_steps(step.steps, dict(places), inside, taken, stream)
             elif isinstance(step, Allocate):
                 size = evaluate(step.size, values)
                 places[step.name] = self.pool.take(size, stream)
@@ -218,27 +219,28 @@ class Executor:
                 self._launch(step, places, values, stream)
 
     def _launch(self, step: Launch, places: Mapping[str, int], values: Values, stream: int) -> None:
-        grid, block = _size(step.grid, values), _size(step.block, values)
+        grid, block = _evaluate_size(step.grid, values), _evaluate_size(step.block, values)
         if min(grid) < 1:
             return
-        given = [
-            ctypes.c_uint64(places[expr]) if kind == "pointer" else _value(kind, expr, values)
+        arguments = [
+            ctypes.c_uint64(places[expr]) if kind == "pointer" else _number(kind, expr, values)
             for kind, expr in step.arguments
         ]
         shared = evaluate(step.shared, values)
         kernel = self._kernel(step.kernel)
-        self.driver.launch(kernel, grid, block, shared, given, stream)
+        self.driver.launch(kernel, grid, block, shared, arguments, stream)
 
     def _kernel(self, name: str) -> Any:
         if name not in self._kernels:
-            self._kernels[name] = self.driver.function(self._module, name)
+            self._kernels[name] = self.driver.find_kernel(self._module, name)
         return self._kernels[name]
 
 
-def _size(sizes: tuple[Expr, Expr, Expr], values: Values) -> Size:
+def _evaluate_size(sizes: tuple[SizeExpr, SizeExpr, SizeExpr], values: Values) -> Size:
     x, y, z = sizes
     return evaluate(x, values), evaluate(y, values), evaluate(z, values)
 
 
-def _value(dtype: str, expr: Any, values: Values) -> Any:
+def _number(dtype: str, expr: SizeExpr, values: Values) -> Any:
+    """Return the value of an expression as ctypes has it for a dtype."""
     return np.ctypeslib.as_ctypes_type(np.dtype(dtype))(evaluate(expr, values))

@@ -10,65 +10,44 @@ import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import DeviceError
 from . import code_object
-from .driver import FORKED, SMALLER, Driver, Function, Names, Size, open_library
+from .driver import FORKED, SMALLER, Driver, LoadedKernel, Module, Size
 
-LIBRARIES = (
-    *("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
-    *("/opt/rocm/lib/libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll"),
-)
-MISSING = (
-    "rocm: no HIP runtime found (tried {tried}); run where there is a GPU of AMD and ROCm, or use "
-    "target 'llvm'"
-)
-
-ATTRIBUTES = {"threads": 56, "processors": 63, "shared": 74}
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
 """The later one has another struct; the name of the GPU is looked for in either."""
-
-
-class Module(NamedTuple):
-    """A code object: what the runtime knows it by, and its kernels."""
-
-    handle: ctypes.c_void_p
-    kernels: dict[str, code_object.Kernel]
 
 
 class HipDriver(Driver):
     """A GPU of AMD."""
 
     name = "rocm"
-    names = Names(
-        init="hipInit",
-        version="hipRuntimeGetVersion",
-        devices="hipGetDeviceCount",
-        title="hipDeviceGetName",
-        memory="hipDeviceTotalMem",
-        function="hipModuleGetFunction",
-        allocate="hipMalloc",
-        free="hipFree",
-        upload="hipMemcpyHtoDAsync",
-        download="hipMemcpyDtoHAsync",
-        copy="hipMemcpyDtoDAsync",
-        launch="hipModuleLaunchKernel",
-        synchronize="hipStreamSynchronize",
-        event="hipEventCreateWithFlags",
-        record="hipEventRecord",
-        wait="hipStreamWaitEvent",
-        query="hipEventQuery",
-        finish="hipEventSynchronize",
-        elapsed="hipEventElapsedTime",
-        forget="hipEventDestroy",
-        runtime="the HIP runtime",
-        update="update ROCm",
-        visible="HIP_VISIBLE_DEVICES",
-        manual="the error codes of the HIP runtime",
-        oldest=50_700_000,  # older ones may not read code objects of version 5
-        major=10_000_000,
+    libraries = (
+        *("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+        *("/opt/rocm/lib/libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll"),
     )
+    missing = (
+        "rocm: no HIP runtime found (tried {tried}); run where there is a GPU of AMD and ROCm, or "
+        "use target 'llvm'"
+    )
+    prefix = "hip"
+    symbols = {
+        "DriverGetVersion": "hipRuntimeGetVersion",
+        "DeviceGetCount": "hipGetDeviceCount",
+        "MemAlloc": "hipMalloc",
+        "MemFree": "hipFree",
+        "LaunchKernel": "hipModuleLaunchKernel",
+        "EventCreate": "hipEventCreateWithFlags",
+    }
+    attributes = {"threads": 56, "processors": 63, "shared": 74}
+    runtime = "the HIP runtime"
+    update = "update ROCm"
+    visible = "HIP_VISIBLE_DEVICES"
+    manual = "the error codes of the HIP runtime"
+    oldest = 50_700_000  # older ones may not read code objects of version 5
+    major = 10_000_000
     remedies = {
         2: "predict fewer rows at a time, or free memory of the GPU",
         9: SMALLER,
@@ -81,33 +60,14 @@ class HipDriver(Driver):
         701: SMALLER,
     }
 
-    def __init__(self, device: int = 0, library: str | None = None) -> None:
-        """Open a GPU.
+    def _open(self) -> int:
+        return self.device
 
-        Args:
-            device: its number, as HIP_VISIBLE_DEVICES leaves them.
-            library: path of libamdhip64; None for the installed one.
-
-        Raises:
-            DeviceError: no HIP runtime, one that is too old, or no such GPU.
-        """
-        hip = open_library((library,) if library else LIBRARIES, MISSING)
-        hip.hipGetErrorString.restype = ctypes.c_char_p
-        super().__init__(device, hip)
-        self.limits = {name: self._attribute(code) for name, code in ATTRIBUTES.items()}
-        self.architecture = self._architecture()
-        self._ask_name_and_memory(device)
-
-    def _attribute(self, code: int) -> int:
-        found = ctypes.c_int()
-        self._call("hipDeviceGetAttribute", ctypes.byref(found), code, self.device)
-        return found.value
-
-    def _architecture(self) -> str:
-        about = ctypes.create_string_buffer(1 << 14)
-        name = next((x for x in PROPERTIES if hasattr(self._library, x)), PROPERTIES[-1])
-        self._call(name, about, self.device)
-        found = re.search(rb"gfx[0-9a-f]+", about.raw)
+    def _find_architecture(self) -> str:
+        properties = ctypes.create_string_buffer(1 << 14)
+        symbol = next((x for x in PROPERTIES if hasattr(self._library, x)), PROPERTIES[-1])
+        self._call(symbol.removeprefix(self.prefix), properties, self.device)
+        found = re.search(rb"gfx[0-9a-f]+", properties.raw)
         return found.group().decode() if found else "unknown"
 
     def load(self, image: bytes) -> Module:
@@ -123,36 +83,34 @@ class HipDriver(Driver):
                 f"rocm: the code is for {about.gpu}, the GPU is a {self.architecture}; build with "
                 f"target {{'kind': 'rocm', 'mcpu': '{self.architecture}'}}"
             )
-        self._do("hipModuleLoadData", ctypes.byref(handle), image)
+        self._do("ModuleLoadData", ctypes.byref(handle), image)
         return Module(handle, about.kernels)
 
-    def function(self, module: Module, name: str) -> Function:
-        """Return a kernel of a module."""
-        return self._function(module.handle, name, module.kernels[name])
-
-    def _prepare(self, function: Function, block: Size, shared: int, given: Sequence[Any]) -> None:
-        about: code_object.Kernel = function.about
-        threads, shared = min(self.limits["threads"], about.threads), shared + about.shared
-        self._check_block(function.name, block, threads, shared, self.limits["shared"])
-        sizes = [ctypes.sizeof(x) for x in given]
-        taken = [size for _, size in about.arguments]
-        if sizes != taken:  # the runtime cannot know
+    def _prepare_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    ) -> None:
+        needs: code_object.KernelNeeds = kernel.needs
+        threads, shared = min(self.limits["threads"], needs.threads), shared + needs.shared
+        self._check_block(kernel.name, block, threads, shared, self.limits["shared"])
+        sizes = tuple(ctypes.sizeof(x) for x in arguments)
+        if sizes != needs.argument_sizes:  # the runtime cannot know
             raise DeviceError(
-                f"rocm: kernel '{function.name}' takes arguments of {taken} bytes, got {sizes}; "
-                "build the model again"
+                f"rocm: kernel '{kernel.name}' takes arguments of {list(needs.argument_sizes)} "
+                f"bytes, got {list(sizes)}; build the model again"
             )
 
     @contextmanager
-    def _current(self) -> Iterator[None]:
-        before = ctypes.c_int()
-        self._call("hipGetDevice", ctypes.byref(before))
-        self._call("hipSetDevice", self.device)
+    def _selected(self) -> Iterator[None]:
+        before = self._ask("GetDevice")
+        self._call("SetDevice", self.device)
         try:
             yield
         finally:
-            if before.value != self.device:
-                self._call("hipSetDevice", before)
+            if before != self.device:
+                self._call("SetDevice", before)
 
-    def _said(self, code: int) -> bytes | None:
-        said: bytes | None = self._library.hipGetErrorString(code)
-        return said
+    def _describe_error(self, code: int) -> bytes | None:
+        describe = self._library.hipGetErrorString
+        describe.restype = ctypes.c_char_p
+        reason: bytes | None = describe(code)
+        return reason

@@ -1,6 +1,6 @@
 """What a function does on a GPU: memory, launches, and loops around them.
 
-takes: JSON, or steps; gives: Plan, whose sizes are arithmetic of the number of rows.
+takes: JSON, or steps; gives: Plan, whose sizes are arithmetic on the number of rows, n.
 
     allocate part: (n + 7) // 8 * 416 bytes
     predict_kernel<<<((n + 7) // 8, 1, 1), (8, 13, 1)>>>(base, nodes, part, rows, int64 n)
@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Expr = Any
-"""A number, the name of a variable or of an array of the model, or (operator, operands...)."""
+SizeExpr = Any
+"""A number, the name of a variable or of an array of the model, or (operator, operands...):
+("*", ("//", ("+", "n", 7), 8), 416) is (n + 7) // 8 * 416."""
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -33,20 +34,19 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "[]": lambda array, index: array.flat[index],
 }
 
-
 Values = Mapping[str, Any]
 """Numbers, and arrays of the model, by name."""
 
 
-def evaluate(expr: Expr, values: Values) -> int:
+def evaluate(expr: SizeExpr, values: Values) -> int:
     """Return what an expression is for some values of its variables.
 
     Arrays are indexed as if they had one dimension. An "if" computes one side only.
     """
-    return int(_value(expr, values))
+    return int(_evaluate(expr, values))
 
 
-def _value(expr: Expr, values: Values) -> Any:
+def _evaluate(expr: SizeExpr, values: Values) -> Any:
     if isinstance(expr, str):
         return values[expr]
     if isinstance(expr, int):
@@ -54,8 +54,8 @@ def _value(expr: Expr, values: Values) -> Any:
     name, *operands = expr
     if name == "if":
         condition, then, other = operands
-        return _value(then if _value(condition, values) else other, values)
-    return OPERATORS[name](*(_value(x, values) for x in operands))
+        return _evaluate(then if _evaluate(condition, values) else other, values)
+    return OPERATORS[name](*(_evaluate(x, values) for x in operands))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Allocate:
     """Memory of the device, until the function ends."""
 
     name: str
-    size: Expr
+    size: SizeExpr
 
 
 @dataclass(frozen=True)
@@ -78,24 +78,24 @@ class Launch:
     """
 
     kernel: str
-    arguments: tuple[tuple[str, Expr], ...]
-    grid: tuple[Expr, Expr, Expr]
-    block: tuple[Expr, Expr, Expr]
-    shared: Expr = 0
+    arguments: tuple[tuple[str, SizeExpr], ...]
+    grid: tuple[SizeExpr, SizeExpr, SizeExpr]
+    block: tuple[SizeExpr, SizeExpr, SizeExpr]
+    shared: SizeExpr = 0
 
 
 @dataclass(frozen=True)
-class Loop:
+class HostLoop:
     """Steps for `variable` = 0 to `count` - 1; a condition is a loop of at most one round."""
 
     variable: str
-    count: Expr
-    steps: tuple[Step, ...]
+    count: SizeExpr
+    steps: tuple[HostStep, ...]
 
 
-Step = Allocate | Launch | Loop
+HostStep = Allocate | Launch | HostLoop
 
-KINDS: dict[str, type[Any]] = {"allocate": Allocate, "launch": Launch, "loop": Loop}
+KINDS: dict[str, type[Any]] = {"allocate": Allocate, "launch": Launch, "loop": HostLoop}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Plan:
     """
 
     parameters: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[HostStep, ...]
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -117,32 +117,32 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return lists, texts and numbers."""
-        return {"parameters": list(self.parameters), "steps": _written(self.steps)}
+        return {"parameters": list(self.parameters), "steps": _to_json(self.steps)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """Return the plan that `to_json` was given; any form of it that JSON makes will do."""
-        return cls(tuple(data["parameters"]), tuple(map(_step, data["steps"])))
+        return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 
-def _launches(steps: tuple[Step, ...]) -> list[Launch]:
-    nested = (_launches(s.steps) if isinstance(s, Loop) else [s] for s in steps)
-    return [step for found in nested for step in found if isinstance(step, Launch)]
+def _launches(steps: tuple[HostStep, ...]) -> list[Launch]:
+    nested = (_launches(s.steps) if isinstance(s, HostLoop) else [s] for s in steps)
+    return [step for inside in nested for step in inside if isinstance(step, Launch)]
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, (Allocate, Launch, Loop)):
+def _to_json(value: Any) -> Any:
+    if isinstance(value, HostStep):
         kind = next(name for name, cls in KINDS.items() if isinstance(value, cls))
-        return {"do": kind, **{key: _written(x) for key, x in vars(value).items()}}
-    return [_written(x) for x in value] if isinstance(value, tuple) else value
+        return {"do": kind, **{key: _to_json(x) for key, x in vars(value).items()}}
+    return [_to_json(x) for x in value] if isinstance(value, tuple) else value
 
 
-def _step(data: dict[str, Any]) -> Step:
-    fields = {key: _read(x) for key, x in data.items() if key not in ("do", "steps")}
+def _read_step(data: dict[str, Any]) -> HostStep:
+    fields = {key: _to_tuples(x) for key, x in data.items() if key not in ("do", "steps")}
     if "steps" in data:
-        fields["steps"] = tuple(map(_step, data["steps"]))
+        fields["steps"] = tuple(map(_read_step, data["steps"]))
     return KINDS[data["do"]](**fields)
 
 
-def _read(value: Any) -> Any:
-    return tuple(map(_read, value)) if isinstance(value, list) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

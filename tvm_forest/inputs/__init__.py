@@ -35,11 +35,11 @@ def to_rows(rows: Any, forest: Forest) -> Array:
             value that the source object refuses.
     """
     dtype = np.dtype(forest.row_dtype)
-    plain = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
-    if plain and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
+    is_ready = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
+    if is_ready and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
         array = np.ascontiguousarray(rows)
     else:
-        array = _converted(rows, forest, dtype)
+        array = _convert(rows, forest, dtype)
     if forest.refuses:
         check_values(array, forest)
     return array
@@ -56,10 +56,11 @@ def writable_view(array: Array) -> Array:
     return np.ndarray(array.shape, array.dtype, memory)
 
 
-def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    """Return rows of any kind as a C-ordered array (R, row_width) of `dtype`."""
     if isinstance(rows, np.ma.MaskedArray):
         raise refusal("a masked array; use rows.filled(numpy.nan)")
-    array = rows if isinstance(rows, np.ndarray) else _from_object(rows, forest, dtype)
+    array = rows if isinstance(rows, np.ndarray) else _read_object(rows, forest, dtype)
     check_shape(array.shape, forest)
     check_numbers(array.dtype, dtype)
     with np.errstate(all="ignore"):
@@ -68,8 +69,8 @@ def _converted(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         return np.ascontiguousarray(array, dtype)
 
 
-def _from_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Frames and sparse matrices, in the dtype of rows already; lists and tensors in their own."""
+def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    """Return frames and sparse matrices in `dtype`, lists and tensors in a dtype of their own."""
     kind = frames.kind_of(rows)
     if forest.in_place:
         check_in_place(rows)

@@ -5,6 +5,7 @@ takes: shapes, dtypes, values; gives: nothing, or InputError.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from ..errors import InputError
 from ..forest import Array, Forest
 
 NUMBERS = "fiub"
+"""Kinds of dtypes that hold numbers or bools."""
+
+UNWANTED: dict[str, Callable[[Array], Array]] = {"nan": np.isnan, "inf": np.isinf}
+"""Numbers that a model may refuse, by their name in `Forest.refuses`."""
+
 _REMEDIES = {
     "nan": "fill in or drop rows with missing values first",
     "inf": "clip the values to the range of {dtype} first",
@@ -35,8 +41,10 @@ def check_in_place(rows: Any) -> None:
     """Raise InputError for rows that XGBoost does not predict in place, see `Forest.in_place`."""
     kinds = {cls.__name__ for cls in type(rows).__mro__}
     frame = hasattr(rows, "columns") and "RecordBatch" not in kinds
-    taken = frame or hasattr(rows, "__array_interface__") or kinds & {"list", "tuple", "csr_matrix"}
-    if not taken:
+    accepted = (
+        frame or hasattr(rows, "__array_interface__") or kinds & {"list", "tuple", "csr_matrix"}
+    )
+    if not accepted:
         raise refusal(
             f"a {type(rows).__name__}, which XGBoost copies into a DMatrix, and then rounds a "
             "'dart' model in another way; give a numpy array, scipy.sparse.csr_matrix(rows), or a "
@@ -62,17 +70,14 @@ def check_values(array: Array, forest: Forest) -> None:
     """
     if np.isfinite(array).all():
         return
-    for word, find in (("nan", np.isnan), ("inf", np.isinf)):
-        found = find(array) if word in forest.refuses else np.zeros(0, bool)
-        if found.any():
+    for word, find in UNWANTED.items():
+        found = find(array)
+        if word in forest.refuses and found.any():
             row, column = np.unravel_index(np.argmax(found), found.shape)
+            names = forest.feature_names
+            name = "" if names is None else f" ('{names[column]}')"
             remedy = _REMEDIES[word].format(dtype=array.dtype)
             raise refusal(
-                f"row {row}, column {column}{_name(forest, int(column))} is {array[row, column]} "
-                f"as {array.dtype}, which the model refuses; {remedy}"
+                f"row {row}, column {column}{name} is {array[row, column]} as {array.dtype}, which "
+                f"the model refuses; {remedy}"
             )
-
-
-def _name(forest: Forest, column: int) -> str:
-    names = forest.feature_names
-    return "" if names is None else f" ('{names[column]}')"

@@ -2,7 +2,7 @@
 
 takes: frames, tables, record batches; gives: (R, F) arrays.
 
-Each library gives its columns in one form, `Column`; the rest is common.
+Each library gives its columns in one form, `FrameColumn`; the rest is common.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from ..forest import Array, Forest
 from .checks import NUMBERS, refusal
 
 Kind = Literal["pandas", "polars", "pyarrow"]
-_NUMERIC = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
+_NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
 
-_HELD = "its rows cannot be read back: give the array or frame that it was made from"
-_FOREIGN = {
-    **dict.fromkeys(("xgboost", "lightgbm", "catboost"), _HELD),
+_NOT_READABLE = "its rows cannot be read back: give the array or frame that it was made from"
+_REMEDIES = {
+    **dict.fromkeys(("xgboost", "lightgbm", "catboost"), _NOT_READABLE),
     **dict.fromkeys(("dask", "dask_expr"), "use rows.compute()"),
     "modin": "use rows.modin.to_pandas()",
     "pyspark": "use rows.toPandas(), or rows.to_pandas() of pandas on Spark",
     "cudf": "use rows.to_pandas()",
 }
-"""What to do with rows that these libraries hold."""
+"""By library, what users can do whose rows it holds."""
 
 
-class Column(NamedTuple):
+class FrameColumn(NamedTuple):
     """A column of a frame.
 
     Attributes:
         values: (R,) numbers, or places in `labels`.
-        gaps: bool (R,), where the value is missing; None for nowhere.
+        missing: bool (R,), where the value is missing; None for nowhere.
         labels: what the values stand for in a column of categories; None among them is missing.
     """
 
     values: Array
-    gaps: Array | None = None
+    missing: Array | None = None
     labels: Sequence[Any] | None = None
 
 
 def kind_of(rows: Any) -> Kind | None:
-    """Return whose frame this is, None if it is no frame.
+    """Return which library's frame rows are, None if they are no frame.
 
     Raises:
-        InputError: the frame of another library; numpy could read it, but without its names, and
-            so perhaps in another order. Or what holds rows and does not give them back.
+        InputError: the frame of a library that is not supported (numpy could read it, but without
+            its names, and so perhaps in another order), or an object that holds rows and does not
+            give them back, such as a DMatrix.
     """
     library = type(rows).__module__.split(".")[0]
-    if library in _FOREIGN:
-        raise refusal(f"{type(rows).__name__} of {library}: {_FOREIGN[library]}")
+    if library in _REMEDIES:
+        raise refusal(f"{type(rows).__name__} of {library}: {_REMEDIES[library]}")
     first = rows[0] if isinstance(rows, list | tuple) and rows else rows
     if isinstance(first, dict) and not hasattr(first, "tocsr"):
         raise refusal("columns by name without a frame; use pandas.DataFrame(rows)")
@@ -96,18 +97,18 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
         try:
-            column = _COLUMN[kind](frame, i, dtype)
+            column = _READ_COLUMN[kind](frame, i, dtype)
         except (TypeError, ValueError) as error:
             raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
         known = forest.category_names.get(i)
         if column.labels is not None and seen < len(forest.pandas_categories):
             known = forest.pandas_categories[seen]
-            column = _recoded(frame.iloc[:, i], known) if kind == "pandas" else column
+            column = _recode_pandas(frame.iloc[:, i], known) if kind == "pandas" else column
         seen += column.labels is not None
         with np.errstate(all="ignore"):
-            array[:, i] = _numbers(column, known, name, forest)
-        if column.gaps is not None:
-            array[column.gaps, i] = np.nan
+            array[:, i] = _to_numbers(column, known, name, forest)
+        if column.missing is not None:
+            array[column.missing, i] = np.nan
     if seen < len(forest.pandas_categories):
         raise refusal(
             f"the frame has {seen} columns of categories, the model was trained with "
@@ -129,7 +130,9 @@ def _check_names(names: list[str], kind: Kind, forest: Forest) -> None:
         )
 
 
-def _numbers(column: Column, known: tuple[Any, ...] | None, name: str, forest: Forest) -> Array:
+def _to_numbers(
+    column: FrameColumn, known: tuple[Any, ...] | None, name: str, forest: Forest
+) -> Array:
     """Return the values of a column, for categories their places among the known ones."""
     if column.labels is None and known is None:
         return column.values
@@ -141,37 +144,36 @@ def _numbers(column: Column, known: tuple[Any, ...] | None, name: str, forest: F
     if column.labels is None:
         raise refusal(
             f"column '{name}' holds numbers, but the model was trained on categories "
-            f"({_some(known)}); make it a column of categories, or give codes as a numpy array"
+            f"({_list_some(known)}); make it a column of categories, or give codes as a numpy array"
         )
-    code = {_told_apart(label): float(code) for code, label in enumerate(known)}
-    # one more, NaN, for the place -1
-    codes = np.array([code.get(_told_apart(label), np.nan) for label in column.labels] + [np.nan])
-    values = codes[column.values]
+    code = {_label_key(label): float(code) for code, label in enumerate(known)}
+    # One more code, NaN, is for the place -1.
+    codes = np.array([code.get(_label_key(label), np.nan) for label in column.labels] + [np.nan])
     if "category" in forest.refuses:
         _check_labels(column, codes, name, known)
-    return values
+    return codes[column.values]
 
 
-def _check_labels(column: Column, codes: Array, name: str, known: Sequence[Any]) -> None:
+def _check_labels(column: FrameColumn, codes: Array, name: str, known: Sequence[Any]) -> None:
     assert column.labels is not None
     named = np.array([label is not None for label in column.labels] + [False])
     wrong = (named & np.isnan(codes))[column.values]
-    if column.gaps is not None:
-        wrong &= ~column.gaps
+    if column.missing is not None:
+        wrong &= ~column.missing
     if wrong.any():
         row = int(np.argmax(wrong))
         raise refusal(
             f"row {row}, column '{name}' is {column.labels[column.values[row]]!r}, a category "
-            f"that the model does not know (have: {_some(known)}); make it a missing value"
+            f"that the model does not know (have: {_list_some(known)}); make it a missing value"
         )
 
 
-def _told_apart(label: Any) -> tuple[bool, Any]:
+def _label_key(label: Any) -> tuple[bool, Any]:
     """Return a key that tells True from 1, which are equal in Python."""
     return isinstance(label, bool | np.bool_), label
 
 
-def _some(labels: Sequence[Any]) -> str:
+def _list_some(labels: Sequence[Any]) -> str:
     return ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
 
 
@@ -179,70 +181,69 @@ def _some(labels: Sequence[Any]) -> str:
 
 
 def _is_one_block(frame: Any, forest: Forest) -> bool:
-    """Tell whether all columns have the same plain dtype; mixed ones would be rounded twice."""
-    found = set(frame.dtypes)
-    plain = len(found) == 1 and all(isinstance(dtype, np.dtype) for dtype in found)
-    return plain and not _stores_labels(forest) and found.pop().kind in NUMBERS
+    """Tell whether all columns have one dtype of numpy; mixed ones would be rounded twice."""
+    if forest.category_names or forest.pandas_categories:
+        return False
+    dtypes = set(frame.dtypes)
+    return len(dtypes) == 1 and all(
+        isinstance(dtype, np.dtype) and dtype.kind in NUMBERS for dtype in dtypes
+    )
 
 
-def _stores_labels(forest: Forest) -> bool:
-    return bool(forest.category_names or forest.pandas_categories)
-
-
-def _pandas_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     column = frame.iloc[:, i]
     if hasattr(column.dtype, "categories"):
-        return Column(column.cat.codes.to_numpy(), None, list(column.dtype.categories))
+        return FrameColumn(column.cat.codes.to_numpy(), None, list(column.dtype.categories))
     if getattr(column.dtype, "kind", "O") not in NUMBERS:
         raise TypeError(f"dtype {column.dtype} holds no numbers")
     with np.errstate(all="ignore"):
-        return Column(column.to_numpy(dtype=dtype, na_value=np.nan))
+        return FrameColumn(column.to_numpy(dtype=dtype, na_value=np.nan))
 
 
-def _recoded(column: Any, known: tuple[Any, ...]) -> Column:
-    """Number categories as LightGBM does: pandas matches labels, but equal lists are the same."""
-    if list(column.dtype.categories) != list(known):  # to which True is 1
+def _recode_pandas(column: Any, known: tuple[Any, ...]) -> FrameColumn:
+    """Number categories as LightGBM does: pandas matches labels, unless the lists are equal."""
+    if list(column.dtype.categories) != list(known):  # lists to which True equals 1
         column = column.cat.set_categories(list(known))
-    return Column(column.cat.codes.to_numpy(), None, known)
+    return FrameColumn(column.cat.codes.to_numpy(), None, known)
 
 
-def _polars_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+def _read_polars(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     column = frame.to_series(i)
-    gaps = column.is_null().to_numpy() if column.null_count() else None
+    missing = column.is_null().to_numpy() if column.null_count() else None
     if type(column.dtype).__name__ in ("Categorical", "Enum"):  # their codes may be any
         present = column.drop_nulls().unique()
         label = dict(zip(present.to_physical().to_list(), present.to_list(), strict=True))
         physical = column.to_physical().fill_null(strategy="zero").to_numpy()
         codes, places = np.unique(physical, return_inverse=True)
-        return Column(places, gaps, [label.get(int(code)) for code in codes])
+        return FrameColumn(places, missing, [label.get(int(code)) for code in codes])
     kind = str(column.dtype)
     _check_type(kind)
-    if gaps is not None:  # polars would make float64 of them
+    if missing is not None:  # polars would make float64 of them
         column = column.fill_null(False) if kind == "Boolean" else column.fill_null(strategy="zero")
-    return Column(column.to_numpy(), gaps)
+    return FrameColumn(column.to_numpy(), missing)
 
 
-def _arrow_column(frame: Any, i: int, dtype: np.dtype[Any]) -> Column:
+def _read_arrow(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     column = frame.column(i)
     if hasattr(column, "combine_chunks"):  # of a table; one dictionary for all of its chunks
         column = column.combine_chunks()
-    gaps = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     labels = None
     if hasattr(column, "dictionary"):
         labels, column = column.dictionary.to_pylist(), column.indices
     _check_type(str(column.type))
-    if gaps is not None:
+    if missing is not None:
         column = column.fill_null(False if str(column.type) == "bool" else 0)
-    return Column(column.to_numpy(zero_copy_only=False), gaps, labels)
+    return FrameColumn(column.to_numpy(zero_copy_only=False), missing, labels)
 
 
 def _check_type(name: str) -> None:
-    if not _NUMERIC.fullmatch(name.lower()):
+    if not _NUMERIC_TYPE.fullmatch(name.lower()):
         raise TypeError(f"type {name} holds no numbers")
 
 
-_COLUMN: dict[Kind, Callable[[Any, int, np.dtype[Any]], Column]] = {
-    "pandas": _pandas_column,
-    "polars": _polars_column,
-    "pyarrow": _arrow_column,
+_READ_COLUMN: dict[Kind, Callable[[Any, int, np.dtype[Any]], FrameColumn]] = {
+    "pandas": _read_pandas,
+    "polars": _read_polars,
+    "pyarrow": _read_arrow,
 }

@@ -42,21 +42,23 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     except (IndexError, ValueError) as error:
         raise refusal(f"the sparse matrix is damaged ({error}); make it again") from None
     _check_sizes(matrix.data[: len(line)], forest)
-    taken = np.zeros(matrix.shape, bool)
-    taken[line, column] = True
-    if np.count_nonzero(taken) != len(line):
+    filled = np.zeros(matrix.shape, bool)
+    filled[line, column] = True
+    if np.count_nonzero(filled) != len(line):
         raise refusal("a sparse matrix with two entries in one place; use rows.sum_duplicates()")
     return dense
 
 
 def _check_sizes(entries: Array, forest: Forest) -> None:
-    if forest.sparse_above:
-        small = (entries != 0) & (np.abs(entries) <= forest.sparse_above)
-        if small.any():
-            raise refusal(
-                f"a sparse matrix with the entry {entries[np.argmax(small)]}, which LightGBM does "
-                "not take for zero as it does in arrays; give 0 or an array"
-            )
+    """Raise InputError for an entry that is not farther from zero than `forest.sparse_above`."""
+    if not forest.sparse_above:
+        return
+    small = (entries != 0) & (np.abs(entries) <= forest.sparse_above)
+    if small.any():
+        raise refusal(
+            f"a sparse matrix with the entry {entries[np.argmax(small)]}, which LightGBM does "
+            "not take for zero as it does in arrays; give 0 or an array"
+        )
 
 
 def _check_places(rows: Any) -> None:

@@ -1,8 +1,49 @@
 """How a forest lies in memory: one file for each layout.
 
 takes: Forest; gives: a layout, with the arrays that compiled code reads.
+
+A layout is named in its own file. Whoever wants one for what it does asks for it here by its role,
+or by a property, and `find(name).unfit(forest)` says whether it holds a model.
 """
 
-from . import array, bitsliced, levels, packed, ranked, reorg, sparse, sparse_peeled
+from .array import ArrayLayout
+from .bitsliced import BitslicedLayout
+from .levels import LevelsLayout
+from .packed import PackedLayout
+from .ranked import RankedLayout
+from .reorg import ReorgLayout
+from .representation import find
+from .sparse import SparseLayout
 
-__all__ = ["array", "bitsliced", "levels", "packed", "ranked", "reorg", "sparse", "sparse_peeled"]
+PADDED = ArrayLayout.name
+"""Complete trees, slot by slot."""
+
+TRANSPOSED = ReorgLayout.name
+"""Complete trees side by side, for neighbouring threads of a GPU."""
+
+ANY_FOREST = SparseLayout.name
+"""Holds every model."""
+
+WORD_NODES = PackedLayout.name
+"""A node is a word, of which a whole tree can be asked for in advance."""
+
+CODED = RankedLayout.name
+"""A node is half a word, and rows are codes."""
+
+PERMUTED = LevelsLayout.name
+"""Rows walk through several trees at once, out of registers."""
+
+BIT_PLANES = BitslicedLayout.name
+"""Rows are planes of bits."""
+
+BY_HOPS = (PADDED, WORD_NODES, CODED, TRANSPOSED, ANY_FOREST)
+"""Layouts whose trees are walked hop by hop, and which need neither tiles nor a leaf profile."""
+
+TILED = tuple(name for name in BY_HOPS if len(find(name).tile_sizes) > 1)
+"""Those of them that hold tiles too."""
+
+COPIED = tuple(name for name in BY_HOPS if find(name).numbers_nodes)
+"""Those whose trees a GPU can copy into shared memory, without tiles."""
+
+SIMDIZED = {name: find(name).walks for name in (BIT_PLANES, PERMUTED)}
+"""Layouts whose trees are walked in one way only, and how `simdize` calls it."""

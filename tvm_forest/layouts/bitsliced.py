@@ -1,6 +1,6 @@
 """The bit-sliced layout: no walk at all, but selections among the answers of 64 rows at once.
 
-takes: Forest; gives: BitslicedRepresentation and its arrays.
+takes: Forest; gives: BitslicedLayout and its arrays.
 
 Rows are turned into planes before they are walked, once a block, see `planes`. A tree is complete
 down to its own depth d, and its nodes say which plane answers their test. Level by level a
@@ -28,134 +28,111 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from .complete_trees import check_slots, occupants
-from .representation import (
-    Buffers,
-    BufferSpec,
-    Columns,
-    Expr,
-    Hold,
-    Representation,
-    register,
-)
+from . import tir
+from .complete_trees import count_leaves, occupants, slot_excess
+from .packed import PackedLayout
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
+from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
-from .selection_limits import MOST_DEPTH, is_listed, leaves_of_trees
-from .selections import select
+from .selections import MAX_DEPTH, MAX_PLANES, is_listed, select
 
-MOST_BITS = 16
+MAX_LEAF_BITS = 16
 """Bits of the number of a leaf."""
 
-TABLES = (64, 128, 256)
+TABLE_SIZES = (64, 128, 256)
 """Entries of tables of leaves that are looked up by bytes: registers of AVX-512 hold 64 each."""
 
 
 @register
 @dataclass(frozen=True)
-class BitslicedRepresentation(Representation):
+class BitslicedLayout(Layout):
     """Tests of complete trees, lists of selections, and tables of leaves.
 
     Attributes:
-        trees: T.
-        sizes: elements of the arrays of tests, of selections and of leaves.
         dtype: of leaf values.
         code: how rows become planes.
         depths: depths of complete trees that occur, deepest first.
+        lists: whether some tree is a list of selections.
         bits: of the number of a leaf.
         table: entries of each tree's table, if leaves are looked up by bytes, else 0.
     """
 
     name: ClassVar[str] = "bitsliced"
+    instead: ClassVar[str] = PackedLayout.name
     walks: ClassVar[str] = "bits"
     codes_rows: ClassVar[bool] = True
-    trees: int
-    sizes: tuple[int, int, int]
+    only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value", "leaf_bytes")
     dtype: str
     code: PlaneCode
     depths: tuple[int, ...]
+    lists: bool
     bits: int
     table: int
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: too many leaves of a tree, or thresholds or categories of a feature.
+
+        `pack` refuses too many planes, which only the selections tell.
+        """
+        places = _Places.of(forest)
+        if places.bits > MAX_LEAF_BITS:
+            leaves = count_leaves(forest)
+            most = f"the limit is {1 << MAX_LEAF_BITS}"
+            return f"tree {np.argmax(leaves)} has {leaves.max()} leaves, {most}"
+        return ranks.unfit(forest) or slot_excess(forest, places.tests + places.leaves)
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: a tree has too many leaves, or a feature too many thresholds.
+            BuildError: see `unfit`, or there are too many planes.
         """
-        depth = forest.depths.astype(np.int64)
-        ends, listed = leaves_of_trees(forest), is_listed(forest)
-        bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
-        if bits > MOST_BITS:
+        cls.check(forest)
+        numbered, places = number_tests(forest), _Places.of(forest)
+        listed, table, tests = places.listed, places.table, numbered.code.tests
+        chosen = select(forest, numbered.plane, tests, listed, places.bits)
+        if tests + chosen.spare > MAX_PLANES:
             raise BuildError(
-                f"represent_as: layout '{cls.name}': tree {np.argmax(ends)} has {ends.max()} "
-                f"leaves, the limit is {1 << MOST_BITS}; use represent_as('packed')"
+                f"represent_as: layout '{cls.name}': {tests} distinct tests and {chosen.spare} "
+                f"planes beside them, the limit is {MAX_PLANES}; use "
+                f"represent_as('{cls.instead}')"
             )
-        sliced = number_tests(forest, cls.name)
-        chosen = select(forest, sliced.plane, sliced.code.tests, listed, bits)
-        size = np.where(listed, 0, (1 << np.minimum(depth, MOST_DEPTH)) - 1)
-        leaves = np.where(listed, ends, size + 1)
-        table = next((x for x in TABLES if x >= 1 << bits), 0)
-        if not table or forest.leaf_value.dtype != np.float32:
-            table = 0
-        leaf_at = np.cumsum(leaves) - leaves if not table else np.arange(forest.n_trees) * table
-        leaf_size = int(leaves.sum()) if not table else forest.n_trees * table
-        check_slots(cls.name, forest, int(size.sum()) + leaf_size)
         count = np.where(listed, chosen.counts, 0)
-        places = _Places(listed, np.cumsum(size) - size, size, leaf_at)
-        node, leaf = places.fill(forest, int(size.sum()), leaf_size, chosen.number)
-        value = np.where(leaf >= 0, forest.leaf_value[leaf, 0], 0)
+        node, leaf = places.fill(forest, chosen.number)
         arrays: dict[str, Array] = {
-            "depth": np.where(listed, -1, depth).astype(np.int32),
+            "depth": np.where(listed, -1, forest.depths).astype(np.int32),
             "first": np.where(listed, np.cumsum(count) - count, places.first),
             "count": count,
-            "leaf_at": leaf_at,
-            "tests": np.append(sliced.plane[node], 0).astype(np.int32),
+            "leaf_at": places.leaf_at,
+            "tests": np.append(numbered.plane[node], 0).astype(np.int32),
             "selections": np.append(chosen.words, np.uint64(0)),
-            "leaf_value": value,
+            **numbered.arrays,
+            "leaf_value": np.where(leaf >= 0, forest.leaf_value[leaf, 0], 0),
             "leaf_id": np.where(leaf >= 0, forest.node_id[leaf], -1).astype(np.int32),
         }
         if table:
-            arrays["leaf_bytes"] = _planes_of_bytes(value.reshape(-1, table))
-        sizes = len(arrays["tests"]), len(arrays["selections"]), leaf_size
-        depths = tuple(int(x) for x in np.unique(depth[~listed])[::-1])
-        code = replace(sliced.code, spare=chosen.spare)
-        rep = cls(forest.n_trees, sizes, str(value.dtype), code, depths, bits, table)
-        return rep, arrays | sliced.arrays
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return what finds leaves, their values, and what rows are sliced with."""
-        leaves = self.sizes[2]
-        bytes_ = (BufferSpec("leaf_bytes", "uint8", (4 * leaves,)),) if self.table else ()
-        return (*self._buffers(), BufferSpec("leaf_value", self.dtype, (leaves,)), *bytes_)
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the same with the source number of every leaf in the place of its value."""
-        return (*self._buffers(), BufferSpec("leaf_id", "int32", (self.sizes[2],)))
-
-    def _buffers(self) -> tuple[BufferSpec, ...]:
-        tests, selections, _ = self.sizes
-        trees = (("depth", "int32"), ("first", "int64"), ("count", "int64"), ("leaf_at", "int64"))
-        return (
-            *(BufferSpec(name, dtype, (self.trees,)) for name, dtype in trees),
-            BufferSpec("tests", "int32", (tests,)),
-            BufferSpec("selections", "uint64", (selections,)),
-            *self.code.buffers(),
-        )
+            arrays["leaf_bytes"] = _planes_of_bytes(arrays["leaf_value"].reshape(-1, table))
+        depths = tuple(int(x) for x in np.unique(forest.depths[~listed])[::-1])
+        code, dtype = replace(numbered.code, spare=chosen.spare), str(arrays["leaf_value"].dtype)
+        lists = len(chosen.words) > 0
+        return cls(specs_of(arrays), dtype, code, depths, lists, places.bits, table), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins, its depth and the rest; returns a BitTree."""
-        loads = (hold(x, tirx.BufferLoad(buffers[x], [tree])) for x in BitTree.FIELDS)
+        names = ("depth", "first", "count", "leaf_at")
+        loads = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
         return BitTree(self, buffers, *loads)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show tests by tree and slot, and the fields of selections."""
         listed = arrays["depth"] < 0
         size = np.where(listed, 0, (1 << np.maximum(arrays["depth"], 0).astype(np.int64)) - 1)
-        tree = np.append(np.repeat(np.arange(self.trees), size), -1)
+        tree = np.append(np.repeat(np.arange(len(size)), size), -1)
         slot = np.arange(len(tree)) - np.append(np.repeat(arrays["first"], size), 0)
         tests = {"tree": tree, "slot": slot, "plane": arrays["tests"]}
         hidden = {name: np.ma.array(x, mask=tree < 0) for name, x in tests.items()}
@@ -171,25 +148,60 @@ class _Places(NamedTuple):
 
     Attributes:
         listed: bool (T,), whether it is a list of selections.
-        first: first element of its tests.
-        size: tests of a complete tree.
-        leaf_at: first element of its table.
+        size: int64 (T,), tests of a complete tree, else 0.
+        bits: of the number of a leaf.
+        table: entries of the table of each tree, if leaves are looked up by bytes, else 0.
+        leaf_at: int64 (T,), first entry of each tree.
+        leaves: entries of all trees together.
     """
 
     listed: Array
-    first: Array
     size: Array
+    bits: int
+    table: int
     leaf_at: Array
+    leaves: int
 
-    def fill(self, forest: Forest, tests: int, leaves: int, number: Array) -> tuple[Array, Array]:
-        """Return the node of every test, and the leaf of every entry of a table, -1 for none."""
+    @classmethod
+    def of(cls, forest: Forest) -> _Places:
+        """Count the tests and leaves of each tree."""
+        depth, ends, listed = (
+            forest.depths.astype(np.int64),
+            count_leaves(forest),
+            is_listed(forest),
+        )
+        bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
+        size = np.where(listed, 0, (1 << np.minimum(depth, MAX_DEPTH)) - 1)
+        fits_bytes = forest.leaf_value.dtype == np.float32
+        table = next((x for x in TABLE_SIZES if x >= 1 << bits and fits_bytes), 0)
+        leaves = np.full(forest.n_trees, table) if table else np.where(listed, ends, size + 1)
+        return cls(listed, size, bits, table, np.cumsum(leaves) - leaves, int(leaves.sum()))
+
+    @property
+    def tests(self) -> int:
+        """Tests of all trees together."""
+        return int(self.size.sum())
+
+    @property
+    def first(self) -> Array:
+        """Int64 (T,), first test of each tree."""
+        return np.cumsum(self.size) - self.size
+
+    def fill(self, forest: Forest, number: Array) -> tuple[Array, Array]:
+        """Return the node of every test, and the leaf of every entry of a table, -1 for none.
+
+        Args:
+            forest: the model.
+            number: int64 (N,), number of each leaf of a listed tree.
+        """
+        tests, first = self.tests, self.first
 
         def place(tree: Array, slot: Array) -> Array:
             entry = self.leaf_at[tree] + 2 * self.size[tree] - slot  # the last slot has number 0
-            return np.where(slot < self.size[tree], self.first[tree] + slot, tests + entry)
+            return np.where(slot < self.size[tree], first[tree] + slot, tests + entry)
 
         complete = np.flatnonzero(~self.listed)
-        node = occupants(forest, tests + leaves, place, complete).node
+        node = occupants(forest, tests + self.leaves, place, complete).node
         leaf = np.flatnonzero(forest.is_leaf & self.listed[forest.node_tree])
         node[tests + self.leaf_at[forest.node_tree[leaf]] + number[leaf]] = leaf
         return node[:tests], node[tests:]
@@ -197,7 +209,7 @@ class _Places(NamedTuple):
 
 @dataclass(frozen=True)
 class BitTree:
-    """One tree: `bit_walk` asks it for the plane of a slot and for the leaf of a number.
+    """One tree, of which `tir_gen/walks/bits.py` asks planes of slots and leaves of numbers.
 
     Attributes:
         rep: the layout.
@@ -208,35 +220,34 @@ class BitTree:
         leaf_at: first element of its table.
     """
 
-    rep: BitslicedRepresentation
+    rep: BitslicedLayout
     buffers: Buffers
     depth: Expr
     first: Expr
     count: Expr
     leaf_at: Expr
-    FIELDS: ClassVar[tuple[str, ...]] = ("depth", "first", "count", "leaf_at")
 
     def plane(self, slot: int) -> Expr:
         """The plane that answers the test of a slot, int64."""
-        return tirx.BufferLoad(self.buffers["tests"], [self.first + slot]).astype("int64")
+        return tir.BufferLoad(self.buffers["tests"], [self.first + slot]).astype("int64")
 
     def selection(self, step: Expr) -> Expr:
         """One of the tree's selections, uint64."""
-        return tirx.BufferLoad(self.buffers["selections"], [self.first + step])
+        return tir.BufferLoad(self.buffers["selections"], [self.first + step])
 
     def leaf_value(self, number: Expr) -> Expr:
         """The value of a leaf."""
-        return tirx.BufferLoad(self.buffers["leaf_value"], [self.leaf_at + number])
+        return tir.BufferLoad(self.buffers["leaf_value"], [self.leaf_at + number])
 
     def leaf_id(self, number: Expr) -> Expr:
         """Its number in the source model."""
-        return tirx.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
+        return tir.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
 
     def leaf_bytes(self) -> Expr:
         """The first byte of the tree's leaves, None if they are not looked up by bytes."""
         if not self.rep.table:
             return None
-        return tirx.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * 4])
+        return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * 4])
 
 
 def _planes_of_bytes(values: Array) -> Array:

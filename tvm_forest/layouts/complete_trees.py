@@ -1,6 +1,6 @@
 """Trees made complete: two children for every slot above the last level of its tree.
 
-takes: Forest; gives: what lies in each slot.
+takes: Forest; gives: what lies in each slot, and what layouts of complete trees share.
 
 A leaf above the last level is padded: the slots below it test feature 0 and lead to copies of the
 leaf, so a walk takes as many steps as its tree is deep, without asking whether it is done. Slots
@@ -10,16 +10,18 @@ count level by level: the children of slot i are 2i + 1 and 2i + 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..errors import BuildError
 from ..forest import Array, Forest
-from .linked_nodes import DEFAULT_LEFT, node_columns
-from .representation import Columns
+from . import tir
+from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, node_columns
+from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, specs_of
 
-MOST_SLOTS = 1 << 25
+MAX_SLOTS = 1 << 25
+"""Of all trees of a model."""
 
 
 class Slots(NamedTuple):
@@ -36,24 +38,25 @@ class Slots(NamedTuple):
     leaf_id: Array
 
 
-def slots_of(depth: Array) -> Array:
+def count_slots(depth: Array) -> Array:
     """Slots of a complete tree of each depth, int64; as if of 40 if it is deeper."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 
-def check_slots(layout: str, forest: Forest, slots: int) -> None:
-    """Refuse a forest whose complete form is too large.
+def count_leaves(forest: Forest) -> Array:
+    """Return int64 (T,), the number of leaves of each tree."""
+    return np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
 
-    Raises:
-        BuildError: with the deepest tree.
-    """
-    if slots > MOST_SLOTS:
-        worst = int(np.argmax(forest.depths))
-        raise BuildError(
-            f"represent_as: layout '{layout}': tree {worst} of depth {forest.depths[worst]} and "
-            f"{forest.n_trees - 1} others need {slots} slots, the limit is {MOST_SLOTS}; "
-            "use represent_as('sparse')"
-        )
+
+def slot_excess(forest: Forest, slots: int) -> str | None:
+    """Return how much too many so many slots are, with the deepest tree; None if they are not."""
+    if slots <= MAX_SLOTS:
+        return None
+    worst = int(np.argmax(forest.depths))
+    return (
+        f"tree {worst} of depth {forest.depths[worst]} and {forest.n_trees - 1} others need "
+        f"{slots} slots, the limit is {MAX_SLOTS}"
+    )
 
 
 def slot_columns(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
@@ -122,3 +125,92 @@ def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]
     number[ends] = forest.leaf_value[found[ends], 0]
     leaf_id[ends] = forest.node_id[found[ends]]
     return Slots(number, code, leaf_id)
+
+
+def uniform_depth(forest: Forest) -> int | None:
+    """Return the depth of all trees if it is the same."""
+    depth = forest.depths
+    return int(depth[0]) if np.all(depth == depth[0]) else None
+
+
+def load_hops(depth: int | None, buffers: Buffers, tree: Expr, hold: Hold) -> Expr:
+    """Return how deep a tree is, int32: the depth of all trees, or what buffer `depth` says."""
+    if depth is not None:
+        return tir.IntImm("int32", depth)
+    return hold("hops", tir.BufferLoad(buffers["depth"], [tree]))
+
+
+@dataclass(frozen=True)
+class CompleteTree(TreeAccess):
+    """A complete tree; a walk counts slots from 1, so that the children of i are 2i and 2i + 1.
+
+    Attributes:
+        layout: the layout.
+        buffers: its buffers by name.
+        first: element of slot 0.
+        hops: depth of the tree.
+    """
+
+    layout: Any
+    buffers: Buffers
+    first: Expr
+    hops: Expr
+    root: Expr = field(default_factory=lambda: tir.i64(1))
+    padded: ClassVar[bool] = True
+
+    def element(self, node: Expr) -> Expr:
+        """Return which element a slot is."""
+        raise NotImplementedError
+
+    def number(self, node: Expr) -> Expr:
+        """Load the threshold of an inner node, the value of a leaf."""
+        raise NotImplementedError
+
+    def code(self, node: Expr) -> Expr:
+        """Load the feature field."""
+        raise NotImplementedError
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load threshold and feature."""
+        any_left = self.layout.any_default_left
+        return decode_test(self.number(node), self.code(node), any_left, hold)
+
+    def child(self, node: Expr, goes_left: Expr) -> Expr:
+        """2i on the left, 2i + 1 on the right."""
+        return node * 2 + tir.Not(goes_left).astype("int64")
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Leaves lie in the last level."""
+        return node >= tir.shift_left(tir.i64(1), self.hops.astype("int64"))
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Leaf values lie in the threshold field."""
+        return self.number(node)
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        return tir.BufferLoad(self.buffers["leaf_id"], [self.element(node)])
+
+
+@dataclass(frozen=True)
+class CompleteLayout(Layout):
+    """Trees that are complete down to their own depth.
+
+    Attributes:
+        trees: T.
+        dtype: of thresholds and leaf values.
+        depth: of all trees if it is the same, else None.
+        any_default_left: whether some node sends a missing value to the left.
+    """
+
+    trees: int
+    dtype: str
+    depth: int | None
+    any_default_left: bool
+
+    @classmethod
+    def of(cls, forest: Forest, arrays: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
+        """Return the layout of a forest that was laid out, and its arrays."""
+        depth, any_left = uniform_depth(forest), any_default_left(forest)
+        dtype = str(forest.threshold.dtype)
+        return cls(specs_of(arrays), forest.n_trees, dtype, depth, any_left), arrays

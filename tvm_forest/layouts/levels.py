@@ -1,6 +1,6 @@
 """The layout of levels: tables of bytes, which registers hold, for 16 rows in 4 trees at once.
 
-takes: Forest; gives: LevelsRepresentation and its arrays.
+takes: Forest; gives: LevelsLayout and its arrays.
 
 The inner nodes of a level are numbered from 0, and have four bytes each:
 
@@ -16,7 +16,7 @@ nodes, and two if it has up to 128. Every level of a tree has a word:
 A place that is not below the number of the next inner nodes is a leaf, whose number in its tree is
 that place plus the shift, modulo 256. A tree that is a single leaf has a node that leads to this
 leaf on both sides. Behind the last node there are 256 zeros, for lanes that have arrived and go on.
-Walks are in `permute_walk`.
+Walks are in `tir_gen/walks/permutes.py`.
 """
 
 from __future__ import annotations
@@ -26,39 +26,37 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from tvm import tirx
 
-from ..errors import BuildError
 from ..forest import Array, Forest
-from .level_limits import MOST, REGISTER, excess
-from .representation import (
-    Buffers,
-    BufferSpec,
-    Columns,
-    Expr,
-    Hold,
-    Representation,
-    register,
-)
+from . import tir
+from .complete_trees import count_leaves
+from .ranked import RankedLayout
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
 from .row_codes.ranks import RankCode, rank_tests
-from .selection_limits import leaves_of_trees
+
+REGISTER = 64
+"""Bytes of a register of AVX-512."""
+
+MAX_INNER = 2 * REGISTER
+"""Inner nodes of one level of a tree: their children are counted by a byte."""
+
+MAX_BYTE = 256
+"""What a byte tells apart: columns of coded rows, leaves of a tree."""
 
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
 FIELDS = ("rank", "column", "left", "right")
-TABLES = (32, 64, 128, 256)
+TABLE_SIZES = (32, 64, 128, 256)
 """Leaves of a tree that are looked up among floats in registers: two of them hold 32."""
 
 
 @register
 @dataclass(frozen=True)
-class LevelsRepresentation(Representation):
+class LevelsLayout(Layout):
     """Bytes of all inner nodes, level by level and tree by tree, and tables of leaves.
 
     Attributes:
-        trees: T.
-        sizes: elements of the arrays of levels, of nodes and of leaves.
         dtype: of leaf values.
         code: how rows are coded.
         wide: whether some level has more than 64 inner nodes.
@@ -66,79 +64,78 @@ class LevelsRepresentation(Representation):
     """
 
     name: ClassVar[str] = "levels"
+    instead: ClassVar[str] = RankedLayout.name
     walks: ClassVar[str] = "permute"
-    trees: int
-    sizes: tuple[int, int, int]
     dtype: str
     code: RankCode
     wide: bool
     table: int
 
+    @staticmethod
+    def widest_level(forest: Forest) -> int:
+        """Return the greatest number of inner nodes on one level of a tree."""
+        inner = ~forest.is_leaf
+        levels = int(forest.depths.max(initial=0)) + 1
+        place = forest.node_tree[inner].astype(np.int64) * levels + forest.hop_depth[inner]
+        return int(np.bincount(place).max(initial=0))
+
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: what bytes cannot count, or memberships, which lanes do not look up."""
+        if forest.derived:
+            return "memberships in sets of categories"
+        cuts = forest.cuts_per_column
+        counts = (
+            (int(cuts.max(initial=0)), "thresholds of a feature", MAX_BYTE - 1),
+            (len(cuts), "columns", MAX_BYTE),
+            (cls.widest_level(forest), "inner nodes on a level of a tree", MAX_INNER),
+            (int(count_leaves(forest).max(initial=0)), "leaves of a tree", MAX_BYTE),
+        )
+        over = next((x for x in counts if x[0] > x[2]), None)
+        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: a byte cannot count the thresholds of a feature, the columns, the inner
-                nodes of a level or the leaves of a tree.
+            BuildError: see `unfit`.
         """
-        unfit = excess(forest)
-        if unfit is not None:
-            raise BuildError(
-                f"represent_as: layout '{cls.name}': {unfit}; use represent_as('ranked')"
-            )
-        ranked = rank_tests(forest, cls.name)
+        cls.check(forest)
+        ranked = rank_tests(forest)
         depth = np.maximum(forest.depths.astype(np.int64), 1)
-        leaves = leaves_of_trees(forest)
+        leaves = count_leaves(forest)
         numbered = _number(forest, np.cumsum(depth) - depth, int(depth.sum()))
         inner, base = numbered.inner, forest.tree_offset[forest.node_tree[numbered.inner]]
         children = [numbered.place[base + side[inner]] for side in (forest.left, forest.right)]
         sides = np.where(forest.is_leaf[inner], 0, np.array(children))
         fields = [ranked.rank[inner], ranked.column[inner], *sides]
         floats = forest.leaf_value.dtype == np.float32
-        table = next(x for x in TABLES if x >= leaves.max(initial=1)) if floats else 0
+        table = next(x for x in TABLE_SIZES if x >= leaves.max(initial=1)) if floats else 0
         arrays: dict[str, Array] = {
             "depth": depth.astype(np.int32),
             "first_level": np.cumsum(depth) - depth,
             "first_leaf": np.cumsum(leaves) - leaves,
             "levels": np.append(numbered.words, np.zeros(int(depth.max()), np.uint64)),
-            "nodes": np.pad(np.array(fields, np.uint8), ((0, 0), (0, MOST))),
+            "nodes": np.pad(np.array(fields, np.uint8), ((0, 0), (0, MAX_BYTE))),
+            **ranked.arrays,
             "leaf_value": np.pad(forest.leaf_value[numbered.leaf, 0], (0, table)),
             "leaf_id": forest.node_id[numbered.leaf],
         }
-        sizes = len(arrays["levels"]), arrays["nodes"].shape[1], len(arrays["leaf_value"])
         code, dtype = replace(ranked.code, lanes=ROWS), str(forest.leaf_value.dtype)
-        rep = cls(forest.n_trees, sizes, dtype, code, numbered.wide, table)
-        return rep, arrays | ranked.arrays
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return levels, nodes, leaf values, and what rows are coded with."""
-        return (*self._buffers(), BufferSpec("leaf_value", self.dtype, (self.sizes[2],)))
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the same with the source number of every leaf in the place of its value."""
-        return (*self._buffers(), BufferSpec("leaf_id", "int32", (self.sizes[2] - self.table,)))
-
-    def _buffers(self) -> tuple[BufferSpec, ...]:
-        return (
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("first_level", "int64", (self.trees,)),
-            BufferSpec("first_leaf", "int64", (self.trees,)),
-            BufferSpec("levels", "uint64", (self.sizes[0],)),
-            BufferSpec("nodes", "uint8", (len(FIELDS), self.sizes[1])),
-            *self.code.buffers(),
-        )
+        return cls(specs_of(arrays), dtype, code, numbered.wide, table), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins and how deep it is; returns a LevelTree."""
         names = ("depth", "first_level", "first_leaf")
-        loads = (hold(x, tirx.BufferLoad(buffers[x], [tree])) for x in names)
-        return LevelTree(self, buffers, *loads)
+        return LevelTree(
+            self, buffers, *(hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
+        )
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of levels and of nodes, without those behind the last one."""
         words = arrays["levels"].astype(np.int64)[: int(arrays["depth"].sum())]
-        nodes = dict(zip(FIELDS, arrays["nodes"][:, :-MOST], strict=True))
+        nodes = dict(zip(FIELDS, arrays["nodes"][:, :-MAX_BYTE], strict=True))
         levels = {
             "first node": words & 0xFFFFFFFF,
             "next inner nodes": words >> 32 & 255,
@@ -194,7 +191,7 @@ def _grouped(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class LevelTree:
-    """One tree: `permute_walk` asks it for words of levels and for leaves.
+    """One tree: `tir_gen/walks/permutes.py` asks it for words of levels and for leaves.
 
     Attributes:
         rep: the layout.
@@ -204,7 +201,7 @@ class LevelTree:
         first_leaf: its first leaf.
     """
 
-    rep: LevelsRepresentation
+    rep: LevelsLayout
     buffers: Buffers
     hops: Expr
     first_level: Expr
@@ -212,20 +209,20 @@ class LevelTree:
 
     def level(self, hop: Expr) -> Expr:
         """The word of a level, uint64; behind the last one, of another tree or 0."""
-        return tirx.BufferLoad(self.buffers["levels"], [self.first_level + hop])
+        return tir.BufferLoad(self.buffers["levels"], [self.first_level + hop])
 
     def byte(self, field: int, node: Expr) -> Expr:
         """A field of a node that is counted from the first one of all trees."""
-        return tirx.BufferLoad(self.buffers["nodes"], [tirx.IntImm("int64", field), node])
+        return tir.BufferLoad(self.buffers["nodes"], [tir.i64(field), node])
 
     def leaf_value(self, number: Expr) -> Expr:
         """The value of a leaf."""
-        return tirx.BufferLoad(self.buffers["leaf_value"], [self.first_leaf + number])
+        return tir.BufferLoad(self.buffers["leaf_value"], [self.first_leaf + number])
 
     def leaf_id(self, number: Expr) -> Expr:
         """Its number in the source model."""
-        return tirx.BufferLoad(self.buffers["leaf_id"], [self.first_leaf + number])
+        return tir.BufferLoad(self.buffers["leaf_id"], [self.first_leaf + number])
 
     def heads(self) -> list[Expr]:
         """The first levels."""
-        return [self.level(tirx.IntImm("int64", 0))]
+        return [self.level(tir.i64(0))]

@@ -1,20 +1,25 @@
 """What layouts of single nodes share: fields of a node, and trees of linked nodes.
 
 takes: Forest; gives: codes of features, links to children, and what decodes them.
+
+A link is 2 * child + is inner. The child of an inner node is its left one, beside which the right
+one stands; a leaf is its own child. So the next node is (link + goes right) >> 1 for both: node 5
+with the children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 has the link 12, and
+12 >> 1 = 13 >> 1 = 6.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from tvm import tirx
 
-from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import level_order
-from .representation import Buffers, BufferSpec, Columns, Expr, Hold, NodeTest, TreeAccess
+from . import tir
+from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 
 DEFAULT_LEFT = 1 << 30
 """Flag in a feature field: a missing value goes to the left."""
@@ -27,56 +32,65 @@ def any_default_left(forest: Forest) -> bool:
     return bool(np.any(forest.default_left & ~forest.is_leaf))
 
 
-def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
-    """Number the nodes of each tree level by level, and link them.
-
-    Returns:
-        (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
-    """
-    order, place = level_order(forest)
-    return order, link_nodes(forest, place)
-
-
 def link_nodes(forest: Forest, place: Array) -> Array:
-    """Link nodes whose right child comes next to the left one.
-
-    The link of a node is 2 * child + is inner, where child is the number within the tree of the
-    left child; a leaf is its own child.
+    """Return the link of every node, int64 (N,); its child is a number within the tree.
 
     Args:
-        place: number of each node, int64 (N,); that of its tree's root is `tree_offset`.
+        place: number of each node, int64 (N,), the right child behind the left one; that of the
+            root of a tree is `tree_offset`.
     """
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, np.arange(forest.n_nodes), base + forest.left)
     return 2 * (place[left] - base) + ~forest.is_leaf
 
 
-def check_children(layout: str, forest: Forest, child: Array, bits: int, rest: str) -> None:
-    """Refuse a child number that does not fit its field; `rest` ends the message.
+def count_link_bits(forest: Forest) -> int:
+    """Return the bits of the largest link, that of the last node of the largest tree, a leaf."""
+    return (2 * int(np.diff(forest.tree_offset).max()) - 2).bit_length()
 
-    Raises:
-        BuildError: names the first such node.
+
+def link_excess(
+    forest: Forest, number_nodes: Callable[[Forest], tuple[Array, Array]], bits: int, rest: str
+) -> str | None:
+    """Return which node is the first whose link does not fit, None if all do.
+
+    Args:
+        forest: the model.
+        number_nodes: gives the order of nodes, and the place of each, see `link_nodes`.
+        bits: of a link; none if negative.
+        rest: what leaves only so many bits.
     """
-    wrong = child >> max(0, bits) > 0
-    if wrong.any():
-        node = int(np.argmax(wrong))
-        tree = int(forest.node_tree[node])
-        raise BuildError(
-            f"represent_as: layout '{layout}': tree {tree}, node {node - forest.tree_offset[tree]}:"
-            f" child {child[node]} does not fit the {max(0, bits)} bits that {rest}"
-        )
+    bits = max(0, bits)
+    if count_link_bits(forest) <= bits:
+        return None
+    bits = max(0, bits - 1)  # for the child
+    child = link_nodes(forest, number_nodes(forest)[1]) >> 1
+    node = int(np.argmax(child >> bits > 0))
+    tree = int(forest.node_tree[node])
+    return (
+        f"tree {tree}, node {node - forest.tree_offset[tree]}: child {child[node]} does not fit "
+        f"the {bits} bits that {rest} leave"
+    )
 
 
 def follow(link: Expr, goes_left: Expr) -> Expr:
-    """Return the next node, int64. The sum carries at an inner node and is lost in a leaf."""
-    goes_right = tirx.Not(goes_left).astype("int64")
-    return tirx.shift_right(link + goes_right, tirx.IntImm("int64", 1))
+    """Return the next node, int64."""
+    return tir.shift_right(link + tir.Not(goes_left).astype("int64"), tir.i64(1))
 
 
 def place_columns(offset: Array, elements: int) -> Columns:
     """Show where each element stands, given the first one of each tree."""
     tree = np.repeat(np.arange(len(offset)), np.diff(offset, append=elements))
     return {"tree": tree, "slot": np.arange(elements) - offset[tree]}
+
+
+def bit_columns(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
+    """Show fields of words under their names, each with the place of its last and its first bit."""
+    columns = Columns()
+    for name, (last, first) in fields.items():
+        bits = f"{last}-{first}" if last > first else f"{first}"
+        columns[f"{name} {bits}"] = words >> first & ((1 << last - first + 1) - 1)
+    return columns
 
 
 def node_columns(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
@@ -95,17 +109,8 @@ def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> Node
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)
-    flag = tirx.const(DEFAULT_LEFT, code.ty.dtype)
+    flag = tir.const(DEFAULT_LEFT, code.ty.dtype)
     return NodeTest(threshold, (code & (flag - 1)).astype("int64"), code >= flag)
-
-
-def linked_buffers(trees: int, dtype: str, *shape: int) -> tuple[BufferSpec, ...]:
-    """Return what all layouts of linked nodes have: offsets, depths and nodes of a shape."""
-    return (
-        BufferSpec("offset", "int64", (trees,)),
-        BufferSpec("depth", "int32", (trees,)),
-        BufferSpec("nodes", dtype, shape),
-    )
 
 
 @dataclass(frozen=True)
@@ -113,32 +118,55 @@ class LinkedTree(TreeAccess):
     """A tree of linked nodes; a walk counts slots from its first one.
 
     Attributes:
-        rep: the layout.
-        buffers: those of `linked_buffers`, and what the layout adds.
+        layout: the layout.
+        buffers: `offset`, `depth` and `nodes`, and what the layout adds.
         first: slot of the root among all trees.
         hops: depth of the tree.
         tree: its number.
     """
 
-    rep: Any
+    layout: Any
     buffers: Buffers
     first: Expr
     hops: Expr
     tree: Expr
-    root: Expr = tirx.IntImm("int64", 0)
+    root: Expr = field(default_factory=lambda: tir.i64(0))
     stays: ClassVar[bool] = True
-
-    @classmethod
-    def opened(cls, rep: Any, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Load where the tree begins and how deep it is."""
-        first = hold("first", tirx.BufferLoad(buffers["offset"], [tree]))
-        hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
-        return cls(rep, buffers, first, hops, tree)
 
     def load(self, name: str, node: Expr, *field: int) -> Expr:
         """Load an element of a buffer that is numbered by nodes."""
-        return tirx.BufferLoad(self.buffers[name], [self.first + node, *field])
+        return tir.BufferLoad(self.buffers[name], [self.first + node, *field])
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
         return self.load("leaf_id", node)
+
+
+@dataclass(frozen=True)
+class LinkedLayout(Layout):
+    """All nodes of all trees, one after the other, linked."""
+
+    numbers_nodes: ClassVar[bool] = True
+    access: ClassVar[type[LinkedTree]]
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> LinkedTree:
+        """Load where the tree begins and how deep it is."""
+        first = hold("first", tir.BufferLoad(buffers["offset"], [tree]))
+        hops = hold("hops", tir.BufferLoad(buffers["depth"], [tree]))
+        return self.access(self, buffers, first, hops, tree)
+
+
+def linked_arrays(forest: Forest, nodes: Array) -> dict[str, Array]:
+    """Return what all layouts of linked nodes begin with: offsets, depths and nodes."""
+    offset = forest.tree_offset[:-1].astype(np.int64)
+    return {"offset": offset, "depth": forest.depths.astype(np.int32), "nodes": nodes}
+
+
+def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
+    """Number the nodes of each tree level by level, and link them.
+
+    Returns:
+        (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
+    """
+    order, place = level_order(forest)
+    return order, link_nodes(forest, place)

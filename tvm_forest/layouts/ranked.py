@@ -1,6 +1,6 @@
 """The ranked layout: a node is a word of 4 bytes, for its threshold is a rank.
 
-takes: Forest; gives: RankedRepresentation and its arrays.
+takes: Forest; gives: RankedLayout and its arrays.
 
     bits 31 ... i + 1   i       ...      8 (16)   ... 0
     left child          inner   column            rank
@@ -10,65 +10,105 @@ value with the code of a threshold, which is exact, and asks nothing about missi
 inner flag together are the link of the sparse layout. Leaf values lie in an array of their own, by
 the number of the node: half of the nodes are leaves, and those are the last of their tree.
 
-A model that asks for categories may have thousands of columns. Then a word has 8 bytes if 4 do not
-hold it, for other layouts would have these columns made ahead of the compiled code.
+A model that tests memberships in sets of categories may have thousands of columns. Then a word has
+8 bytes if 4 do not hold it, for other layouts would have these columns made by numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from tvm import tirx
 
 from ..forest import Array, Forest
-from .linked_nodes import (
-    LinkedTree,
-    check_children,
-    follow,
-    linked_buffers,
-    links_in_level_order,
-    place_columns,
-)
-from .representation import (
-    Buffers,
-    BufferSpec,
-    Columns,
-    Expr,
-    Hold,
-    NodeTest,
-    Representation,
-    register,
-)
-from .row_codes.ranks import RankCode, rank_tests
+from ..forest.rewrites.ordering import level_order
+from . import linked_nodes as linked
+from . import tir
+from .packed import PackedLayout
+from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
+from .row_codes import ranks
 
-WORD = 32
+WORD_BITS = 32
+"""Bits of a node; twice as many if there are memberships and they do not fit."""
+
+BYTE_BITS = 8
+
+
+class NodeBits(NamedTuple):
+    """Bits that the fields of a node need.
+
+    Attributes:
+        rank: of a rank, 8 or 16.
+        column: of a column of the coded rows.
+        link: of the largest link, the flag of inner nodes included.
+        word: bits that there are at most.
+    """
+
+    rank: int
+    column: int
+    link: int
+    word: int
+
+
+@dataclass(frozen=True)
+class RankedTree(linked.LinkedTree):
+    """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
+
+    layout: RankedLayout
+
+    def _word(self, node: Expr) -> Expr:
+        return self.load("nodes", node)
+
+    def _constant(self, value: int) -> Expr:
+        return tir.IntImm(f"uint{self.layout.word}", value)
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load the node; a leaf tests column 0."""
+        layout, word = self.layout, hold("word", self._word(node))
+        column = tir.shift_right(word, self._constant(layout.rank_bits))
+        column = column & self._constant((1 << layout.column_bits) - 1)
+        rank = (word & self._constant((1 << layout.rank_bits) - 1)).astype(layout.code.dtype)
+        return NodeTest(rank, column.astype("int64"), None)
+
+    def child(self, node: Expr, goes_left: Expr) -> Expr:
+        """The left child, or the slot behind it; a leaf itself."""
+        link = tir.shift_right(self._word(node), self._constant(self.layout.link_bit))
+        return linked.follow(link.astype("int64"), goes_left)
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Ask for the flag."""
+        flag = self._constant(1 << self.layout.link_bit)
+        return tir.EQ(self._word(node) & flag, self._constant(0))
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Values by slot."""
+        return self.load("leaf_value", node)
+
+    def heads(self) -> list[Expr]:
+        """The first nodes of the tree, 16 to a cache line."""
+        return [self._word(tir.i64(node)) for node in (0, 16)]
 
 
 @register
 @dataclass(frozen=True)
-class RankedRepresentation(Representation):
+class RankedLayout(linked.LinkedLayout):
     """All nodes of all trees, one after the other, a word each.
 
     Attributes:
-        trees: T.
-        slots: nodes of all trees together.
-        dtype: of leaf values.
         code: how rows are coded.
         column_bits: width of the column field.
         word: bits of a node.
     """
 
     name: ClassVar[str] = "ranked"
+    instead: ClassVar[str] = PackedLayout.name
     codes_rows: ClassVar[bool] = True
-    trees: int
-    slots: int
-    dtype: str
-    code: RankCode
+    access: ClassVar[type[linked.LinkedTree]] = RankedTree
+    code: ranks.RankCode
     column_bits: int
-    word: int = WORD
+    word: int
 
     @property
     def rank_bits(self) -> int:
@@ -80,95 +120,50 @@ class RankedRepresentation(Representation):
         """Where the link begins."""
         return self.rank_bits + self.column_bits
 
+    @staticmethod
+    def node_bits(forest: Forest) -> NodeBits:
+        """Count the bits that the fields of a node need, and those that there are."""
+        rank = 8 * np.dtype(ranks.code_dtype(forest)).itemsize
+        column = max(0, len(forest.cuts_per_column) - 1).bit_length()
+        word = 2 * WORD_BITS if forest.derived else WORD_BITS
+        return NodeBits(rank, column, linked.count_link_bits(forest), word)
+
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: too many thresholds or categories, or a child that does not fit."""
+        reason = ranks.unfit(forest)
+        if reason is not None:
+            return reason
+        bits = cls.node_bits(forest)
+        left = bits.word - bits.rank - bits.column
+        return linked.link_excess(forest, level_order, left, "ranks and columns")
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: a feature has too many thresholds, or a child does not fit.
+            BuildError: see `unfit`.
         """
-        ranked = rank_tests(forest, cls.name)
-        order, links = links_in_level_order(forest)
-        needed = (ranked.code.columns - 1).bit_length()
-        rep = cls(forest.n_trees, forest.n_nodes, forest.sum_dtype, ranked.code, max(8, needed))
-        if links.max(initial=0) >> max(0, WORD - rep.link_bit):
-            rep = replace(rep, column_bits=needed)  # not a whole byte, which x86 takes out at once
-        if links.max(initial=0) >> max(0, WORD - rep.link_bit) and forest.derived:
-            rep = replace(rep, word=2 * WORD)
-        rest = "ranks and columns leave; use represent_as('packed')"
-        check_children(cls.name, forest, links >> 1, rep.word - rep.link_bit - 1, rest)
-        words = links << rep.link_bit | ranked.column << rep.rank_bits | ranked.rank
-        arrays: dict[str, Array] = {
-            "offset": forest.tree_offset[:-1].astype(np.int64),
-            "depth": forest.depths,
-            "nodes": words[order].astype(f"uint{rep.word}"),
-            "leaf_value": forest.leaf_value[order, 0],
-            "leaf_id": forest.node_id[order],
-        }
-        return rep, arrays | ranked.arrays | ranked.answer_arrays()
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return offsets, depths, nodes, leaf values, and what rows are coded with."""
-        return (*self._buffers(), BufferSpec("leaf_value", self.dtype, (self.slots,)))
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the same with the source number of every leaf in the place of its value."""
-        return (*self._buffers(), BufferSpec("leaf_id", "int32", (self.slots,)))
-
-    def _buffers(self) -> tuple[BufferSpec, ...]:
-        coding = (*self.code.buffers(), *self.code.answer_buffers())
-        return (*linked_buffers(self.trees, f"uint{self.word}", self.slots), *coding)
-
-    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> RankedTree:
-        """Load where the tree begins and how deep it is."""
-        return RankedTree.opened(self, buffers, tree, hold)
+        cls.check(forest)
+        bits, ranked = cls.node_bits(forest), ranks.rank_tests(forest)
+        order, links = linked.links_in_level_order(forest)
+        column, word = max(BYTE_BITS, bits.column), WORD_BITS
+        if bits.rank + column + bits.link > word:
+            column = bits.column  # not a whole byte, which x86 takes out at once
+        if bits.rank + column + bits.link > word:
+            word = bits.word
+        words = links << bits.rank + column | ranked.column << bits.rank | ranked.rank
+        arrays = linked.linked_arrays(forest, words[order].astype(f"uint{word}"))
+        arrays |= ranked.arrays | ranked.answer_arrays()
+        arrays["leaf_value"] = forest.leaf_value[order, 0]
+        arrays["leaf_id"] = forest.node_id[order]
+        return cls(specs_of(arrays), ranked.code, column, word), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
         word, at, flag = arrays["nodes"].astype(np.int64), self.rank_bits, self.link_bit
-        columns = {
-            **place_columns(arrays["offset"], self.slots),
-            f"left child {self.word - 1}-{flag + 1}": word >> (flag + 1),
-            f"inner {flag}": word >> flag & 1,
-            f"column {flag - 1}-{at}": word >> at & ((1 << self.column_bits) - 1),
-            f"rank {at - 1}-0": word & ((1 << at) - 1),
-        }
-        return {"nodes": columns}
-
-
-@dataclass(frozen=True)
-class RankedTree(LinkedTree):
-    """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
-
-    rep: RankedRepresentation
-
-    def _word(self, node: Expr) -> Expr:
-        return self.load("nodes", node)
-
-    def _word_of(self, value: int) -> Expr:
-        return tirx.IntImm(f"uint{self.rep.word}", value)
-
-    def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the node; a leaf tests column 0."""
-        word = hold("word", self._word(node))
-        column = tirx.shift_right(word, self._word_of(self.rep.rank_bits))
-        column = column & self._word_of((1 << self.rep.column_bits) - 1)
-        rank = (word & self._word_of((1 << self.rep.rank_bits) - 1)).astype(self.rep.code.dtype)
-        return NodeTest(rank, column.astype("int64"), None)
-
-    def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """The left child, or the slot behind it; a leaf itself."""
-        link = tirx.shift_right(self._word(node), self._word_of(self.rep.link_bit))
-        return follow(link.astype("int64"), goes_left)
-
-    def is_leaf(self, node: Expr) -> Expr:
-        """Ask for the flag."""
-        return tirx.EQ(self._word(node) & self._word_of(1 << self.rep.link_bit), self._word_of(0))
-
-    def leaf_value(self, node: Expr) -> Expr:
-        """Values by slot."""
-        return self.load("leaf_value", node)
-
-    def heads(self) -> list[Expr]:
-        """The first nodes of the tree, 16 to a cache line."""
-        return [self._word(tirx.IntImm("int64", node)) for node in (0, 16)]
+        columns = linked.place_columns(arrays["offset"], len(word))
+        link = {"left child": (self.word - 1, flag + 1), "inner": (flag, flag)}
+        fields = {**link, "column": (flag - 1, at), "rank": (at - 1, 0)}
+        return {"nodes": columns | linked.bit_columns(word, fields)}

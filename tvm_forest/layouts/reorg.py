@@ -1,6 +1,6 @@
 """The reorg layout: the array layout node by node, with the trees side by side.
 
-takes: Forest; gives: ReorgRepresentation and its arrays.
+takes: Forest; gives: ReorgLayout and its arrays.
 
 Slot 0 of all trees, then slot 1 of all trees, and so on. Threads that walk neighbouring trees of a
 GPU read neighbouring words, at least near the roots. Trees are complete down to their own depth.
@@ -20,93 +20,57 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from tvm import tirx
 
 from ..forest import Array, Forest
-from .complete_trees import check_slots, fill_slots, slot_columns, slots_of
-from .linked_nodes import any_default_left, decode_test
-from .representation import (
-    Buffers,
-    BufferSpec,
-    Columns,
-    Expr,
-    Hold,
-    NodeTest,
-    Representation,
-    TreeAccess,
-    register,
-)
+from . import complete_trees as complete
+from . import tir
+from .representation import Buffers, Columns, Expr, Hold, Layout, register
+from .sparse import SparseLayout
 
 
 @register
 @dataclass(frozen=True)
-class ReorgRepresentation(Representation):
-    """Complete trees, interwoven.
-
-    Attributes:
-        trees: T.
-        slots: slots of the deepest tree.
-        dtype: of thresholds and leaf values.
-        uniform_depth: depth of all trees if it is the same, else None.
-        any_default_left: whether some node sends a missing value to the left.
-    """
+class ReorgLayout(complete.CompleteLayout):
+    """Complete trees, interwoven."""
 
     name: ClassVar[str] = "reorg"
-    trees: int
-    slots: int
-    dtype: str
-    uniform_depth: int | None
-    any_default_left: bool
+    instead: ClassVar[str] = SparseLayout.name
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: too many slots when all trees are as long as the deepest."""
+        return complete.slot_excess(forest, _slots(forest) * forest.n_trees)
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: the forest is too large when all trees are as long as the deepest.
+            BuildError: see `unfit`.
         """
-        trees, depth = forest.n_trees, forest.depths
-        slots = int(slots_of(depth.max()))
-        check_slots(cls.name, forest, slots * trees)
-        filled = fill_slots(forest, slots * trees, lambda tree, slot: slot * trees + tree)
+        cls.check(forest)
+        trees = forest.n_trees
+        elements = _slots(forest) * trees
+        filled = complete.fill_slots(forest, elements, lambda tree, slot: slot * trees + tree)
         arrays: dict[str, Array] = {
-            "depth": depth,
+            "depth": forest.depths,
             "threshold": filled.number,
             "feature": filled.code,
             "leaf_id": filled.leaf_id,
         }
-        uniform = int(depth[0]) if np.all(depth == depth[0]) else None
-        dtype = str(forest.threshold.dtype)
-        return cls(trees, slots, dtype, uniform, any_default_left(forest)), arrays
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return depths, thresholds (leaf values in the last level) and features."""
-        elements = (self.slots * self.trees,)
-        return (
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("threshold", self.dtype, elements),
-            BufferSpec("feature", "int32", elements),
-        )
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the same, and the source number of every leaf."""
-        ids = BufferSpec("leaf_id", "int32", (self.slots * self.trees,))
-        return (*self.value_buffers(), ids)
+        return cls.of(forest, arrays)
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ReorgTree:
         """Load how deep the tree is."""
         first = hold("first", tree.astype("int64") - self.trees)
-        if self.uniform_depth is not None:
-            hops: Expr = tirx.IntImm("int32", self.uniform_depth)
-        else:
-            hops = hold("hops", tirx.BufferLoad(buffers["depth"], [tree]))
-        return ReorgTree(self, buffers, first, hops)
+        return ReorgTree(self, buffers, first, complete.load_hops(self.depth, buffers, tree, hold))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show both arrays by slot and tree."""
-        slot, tree = np.divmod(np.arange(self.slots * self.trees), self.trees)
-        fields = (arrays["threshold"], arrays["feature"])
-        columns = slot_columns(*fields, {"tree": tree, "slot": slot}, arrays["depth"])
+        number, code = arrays["threshold"], arrays["feature"]
+        slot, tree = np.divmod(np.arange(len(number)), self.trees)
+        place = {"tree": tree, "slot": slot}
+        columns = complete.slot_columns(number, code, place, arrays["depth"])
         features = ("feature", "missing")
         return {
             "threshold": {x: y for x, y in columns.items() if x not in features},
@@ -115,44 +79,30 @@ class ReorgRepresentation(Representation):
 
 
 @dataclass(frozen=True)
-class ReorgTree(TreeAccess):
-    """A walk counts slots from 1, so that the children of i are 2i and 2i + 1.
+class ReorgTree(complete.CompleteTree):
+    """The slots of a tree are T elements apart.
 
-    In units of T elements no load would multiply by T, but LLVM makes a jump of a step by 0 or T:
-    4 times slower on `airline` at batch 4096.
+    A walk counts slots and multiplies by T. Were it to count elements, LLVM would make a jump of
+    a step by 0 or T.
     """
 
-    rep: ReorgRepresentation
-    buffers: Buffers
-    first: Expr
-    hops: Expr
-    root: Expr = tirx.IntImm("int64", 1)
-    padded: ClassVar[bool] = True
+    def element(self, node: Expr) -> Expr:
+        """A slot of all trees stands behind the slot before of all trees."""
+        return self.first + node * self.layout.trees
 
-    def _load(self, name: str, node: Expr) -> Expr:
-        return tirx.BufferLoad(self.buffers[name], [self.first + node * self.rep.trees])
+    def number(self, node: Expr) -> Expr:
+        """Load the threshold."""
+        return tir.BufferLoad(self.buffers["threshold"], [self.element(node)])
 
-    def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load threshold and feature."""
-        number, code = self._load("threshold", node), self._load("feature", node)
-        return decode_test(number, code, self.rep.any_default_left, hold)
-
-    def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """2i on the left, 2i + 1 on the right."""
-        return node * 2 + tirx.Not(goes_left).astype("int64")
-
-    def is_leaf(self, node: Expr) -> Expr:
-        """Leaves lie in the last level."""
-        return node >= tirx.shift_left(tirx.IntImm("int64", 1), self.hops.astype("int64"))
-
-    def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values lie in the threshold field."""
-        return self._load("threshold", node)
-
-    def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
-        return self._load("leaf_id", node)
+    def code(self, node: Expr) -> Expr:
+        """Load the feature."""
+        return tir.BufferLoad(self.buffers["feature"], [self.element(node)])
 
     def heads(self) -> list[Expr]:
         """Return the top two levels; below them every node is in a line of its own."""
-        return [self._load("threshold", tirx.IntImm("int64", slot)) for slot in (1, 2, 3)]
+        return [self.number(tir.i64(slot)) for slot in (1, 2, 3)]
+
+
+def _slots(forest: Forest) -> int:
+    """Slots of the deepest tree."""
+    return int(complete.count_slots(forest.depths.max()))

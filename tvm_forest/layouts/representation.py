@@ -2,11 +2,14 @@
 
 takes: Forest; gives: a Representation (how to emit a walk) and arrays (what the walk reads).
 
-A layout is one file `rep_<name>.py`, or one outside the package, that calls `register`;
-`docs/new_layout.md` writes one. Nothing else names a layout: canonical functions take their
-parameters from its buffers, and the walk pass asks a `TreeAccess` for expressions. Emission happens
-after scheduling, so a layout sees the buffers that the schedule left in the walk operator's
-arguments, be they the originals or cached copies.
+A layout is one file of this folder, or one outside the package, that calls `register`;
+`docs/new_layout.md` writes one. Canonical functions take their parameters from its buffers, and the
+pass that lowers walks asks a `TreeAccess` for expressions. Expressions are asked for after
+scheduling, so a layout sees the buffers that the schedule left in the walk operator's arguments, be
+they the originals or cached copies.
+
+Layouts of this package derive from `Layout`, which reads the specs of their buffers off the arrays
+and refuses, for all of them in one place, the forests that they do not hold.
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ..errors import ScheduleError
+from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
 
 if TYPE_CHECKING:
     from tvm import tirx
 
-    from ..layouts.row_codes.planes import PlaneCode
-    from ..layouts.row_codes.ranks import RankCode
+    from ..schedule import Schedule
+    from .row_codes.planes import PlaneCode
+    from .row_codes.ranks import RankCode
 
 Expr = Any  # tirx expression
 Buffers = Mapping[str, "tirx.Var"]
@@ -150,8 +154,11 @@ class Representation(Protocol):
     walks: ClassVar[str] = "hops"
     """How trees are walked: "hops", node by node, or as `simdize` calls it: "bits", "permute"."""
     codes_rows: ClassVar[bool] = False
-    """Whether there is a `row_code` that knows memberships in categories, see `ranks`. Functions of
-    other layouts take these as further columns of the rows."""
+    """Whether there is a `row_code` that finds memberships in sets of categories, see `ranks`.
+    Functions of other layouts take these memberships as further columns of the rows."""
+    numbers_nodes: ClassVar[bool] = False
+    """Whether buffer `nodes` holds all nodes, tree by tree, and buffer `offset` the first node of
+    each tree, so that a tree can be copied as a whole."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
@@ -160,6 +167,15 @@ class Representation(Protocol):
         None if walks read the rows themselves.
         """
         return getattr(self, "code", None)
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why the layout cannot hold a forest, None if it can. Packs nothing.
+
+        Args:
+            forest: as for `pack`.
+        """
+        return None
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
@@ -190,6 +206,50 @@ class Representation(Protocol):
         return {}
 
 
+@dataclass(frozen=True)
+class Layout(Representation):
+    """What the layouts of this package have in common.
+
+    Attributes:
+        specs: of all arrays, in their order, which is that of the functions' parameters.
+    """
+
+    specs: tuple[BufferSpec, ...]
+
+    instead: ClassVar[str] = ""
+    """Name of a layout that holds what this one does not."""
+    only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
+    """Buffers that no walk to a leaf number reads."""
+    only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
+    """Buffers that no walk to a leaf value reads."""
+
+    @classmethod
+    def check(cls, forest: Forest) -> None:
+        """Refuse a forest that the layout cannot hold.
+
+        Raises:
+            BuildError: says why, and which layout to use instead.
+        """
+        reason = cls.unfit(forest)
+        if reason is not None:
+            raise BuildError(
+                f"represent_as: layout '{cls.name}': {reason}; use represent_as('{cls.instead}')"
+            )
+
+    def value_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return all but `only_for_ids`."""
+        return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
+
+    def id_buffers(self) -> tuple[BufferSpec, ...]:
+        """Return all but `only_for_values`."""
+        return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
+
+
+def specs_of(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
+    """Return the specs of the buffers that hold these arrays."""
+    return tuple(BufferSpec(name, str(x.dtype), x.shape) for name, x in arrays.items())
+
+
 REPRESENTATIONS: dict[str, type[Representation]] = {}
 
 
@@ -215,3 +275,18 @@ def find(name: str) -> type[Representation]:
         known = ", ".join(sorted(REPRESENTATIONS))
         raise ScheduleError(f"represent_as: argument 'name': no layout {name!r} (have: {known})")
     return REPRESENTATIONS[name]
+
+
+def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> None:
+    """Refuse tiles of a size that a layout cannot hold.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if forest.tile_size not in layout.tile_sizes:
+        sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
+        tiles = f"tiles of {forest.tile_size} nodes" if forest.tile_size > 1 else "no tiles"
+        raise ScheduleError(
+            f"represent_as: argument 'name': {layout.name!r} cannot hold {tiles} (tiles it "
+            f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
+        )

@@ -24,10 +24,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BuildError
 from ..forest import Array, Forest
+from .complete_trees import count_leaves
 
-MOST_PLANES = 1 << 16
+MAX_PLANES = 1 << 16
+"""What 16 bits number."""
+
+MAX_DEPTH = 8
+"""Levels of a complete tree. Twice the code for one more."""
+
+MAX_SLOTS_PER_LEAF = 8
+"""Complete slots for each leaf, above which a tree is a list of selections: a selection of a list
+takes 3.5 times as long as one of a complete tree, and there are 2 to 3 for each node."""
+
+MIN_SHARE = 64
+"""Of so many trees, one of a depth of its own is not worth code of its own, which takes about a
+quarter of a second to compile."""
 
 
 class Selections(NamedTuple):
@@ -44,6 +56,14 @@ class Selections(NamedTuple):
     counts: Array
     number: Array
     spare: int
+
+
+def is_listed(forest: Forest) -> Array:
+    """Return bool (T,), whether a tree is too deep or empty to be made complete, or too rare."""
+    depth = np.minimum(forest.depths.astype(np.int64), 40)
+    listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * count_leaves(forest))
+    alike = np.bincount(depth[~listed], minlength=41)
+    return listed | (MIN_SHARE * alike[depth] < forest.n_trees)
 
 
 def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
@@ -74,9 +94,6 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
         tests: planes of tests; those of the selections follow.
         trees: bool (T,), which trees.
         bits: bits of a leaf's number.
-
-    Raises:
-        BuildError: more planes than 16 bits can number.
     """
     first, count = leaf_numbers(forest)
     last = first + count - 1
@@ -109,17 +126,13 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
         places = [tree, np.full(len(node), bit)]
         columns.append(np.stack([*places, plane[node], *operands, target[node]]))
         columns.append(_constant_bits(forest, trees, first, last, bit, tests))
-    spare = 2 + bits + longest
-    if tests + spare > MOST_PLANES:
-        raise BuildError(
-            f"represent_as: layout 'bitsliced': {tests} distinct tests and {spare} planes beside "
-            f"them, the limit is {MOST_PLANES}; use represent_as('packed')"
-        )
     table = np.concatenate(columns, axis=1)
     table = table[:, np.lexsort((np.arange(table.shape[1]), table[1], table[0]))]
     fields = table[2:].astype(np.uint64)
     words = fields[0] | fields[1] << 16 | fields[2] << 32 | fields[3] << 48
-    return Selections(words, np.bincount(table[0], minlength=forest.n_trees), first, spare)
+    return Selections(
+        words, np.bincount(table[0], minlength=forest.n_trees), first, 2 + bits + longest
+    )
 
 
 def _constant_bits(

@@ -1,14 +1,14 @@
 """Records of tiles: what layouts of tiles have in common.
 
-takes: a TileTable; gives: an array with one record for each tile, and loads from it.
+takes: a TileTable; gives: an array with one record for each tile (`TileRecord`), and loads from it
+(`TileTree`).
 
 A record is a row of words as wide as a threshold, so that all of a tile lies together:
 
     thresholds | features, several to a word | shape and default sides | words of the layout
 
 The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
-lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines:
-8 % faster on `airline` with 8 nodes, batch 4096, Zen 4.
+lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines.
 
 A shape is stored as the place where its row of the look-up table begins:
 
@@ -21,28 +21,29 @@ shapes that occur, and bit i is the outcome of node i.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
-from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.tile_table import TileTable
+from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
-from .representation import Buffers, Columns, Expr, NodeTest
+from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
 SIDES_AT = 24
 """First bit of the default sides in the word of the shape."""
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Of all records of a model; the next cache line of so large a model is a page fault away."""
 
 
 @dataclass(frozen=True)
-class Record:
+class TileRecord:
     """Where the fields of a tile lie, in words.
 
     Attributes:
@@ -62,7 +63,7 @@ class Record:
     any_default_left: bool
 
     @classmethod
-    def of(cls, forest: Forest, links: int) -> Record:
+    def of(cls, forest: Forest, links: int) -> TileRecord:
         """Choose the narrowest record that holds the tiles of a forest."""
         dtype, lanes = str(forest.threshold.dtype), _lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
@@ -96,8 +97,6 @@ class Record:
         """Words of a record."""
         used = self.shape_at + 1 + self.links
         return 1 << (used - 1).bit_length()
-
-    # -- writing ----------------------------------------------------------------------------------
 
     def write(self, forest: Forest, table: TileTable) -> Array:
         """Return the records of all tiles, (M, width); the links are left 0."""
@@ -136,65 +135,13 @@ class Record:
         table = {"shape": np.arange(shapes) * ways, f"child of outcome 0 to {ways - 1}": rows}
         return {"tiles": columns, "lut": table}
 
-    # -- reading ----------------------------------------------------------------------------------
-
-    def test(self, buffers: Buffers, slot: Expr) -> NodeTest:
-        """Load all nodes of a tile."""
-        tiles = buffers["tiles"]
-        thresholds = tirx.BufferLoad(tiles, [slot, _words(0, self.lanes)])
-        words = self.shape_at - self.lanes
-        features = tirx.BufferLoad(tiles, [slot, _words(self.lanes, words)])
-        narrow = f"uint{self.feature_bits}x{self.lanes}"
-        sides = self._sides(buffers, slot) if self.any_default_left else None
-        return NodeTest(
-            tirx.reinterpret(f"{self.dtype}x{self.lanes}", thresholds),
-            tirx.reinterpret(narrow, features).astype(f"int32x{self.lanes}"),
-            sides,
-        )
-
-    def member(self, buffers: Buffers, slot: Expr, place: int) -> NodeTest:
-        """Load one node of a tile."""
-        tiles = buffers["tiles"]
-        threshold = tirx.BufferLoad(tiles, [slot, place])
-        at, shift = divmod(place, self.features_in_word)
-        word = tirx.BufferLoad(tiles, [slot, self.lanes + at])
-        shifted = tirx.shift_right(word, tirx.const(shift * self.feature_bits, self.word))
-        mask = tirx.IntImm("int64", (1 << self.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
-        feature = shifted.astype("int64") & mask
-        left = None
-        if self.any_default_left:
-            left = (self._sides(buffers, slot) & (1 << place)) != 0
-        return NodeTest(tirx.reinterpret(self.dtype, threshold), feature, left)
-
-    def _sides(self, buffers: Buffers, slot: Expr) -> Expr:
-        return tirx.shift_right(self._shape_word(buffers, slot), tirx.IntImm("int32", SIDES_AT))
-
-    def _shape_word(self, buffers: Buffers, slot: Expr) -> Expr:
-        return tirx.BufferLoad(buffers["tiles"], [slot, self.shape_at]).astype("int32")
-
-    def child_number(self, buffers: Buffers, slot: Expr, outcome: Expr) -> Expr:
-        """Look up which child the outcomes of a tile lead to, int64."""
-        shape = self._shape_word(buffers, slot) & ((1 << SIDES_AT) - 1)
-        bits = outcome if self.lanes == self.size else outcome & ((1 << self.size) - 1)
-        return tirx.BufferLoad(buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
-
     def link_at(self, link: int) -> int:
         """Place of a word of the layout."""
         return self.shape_at + 1 + link
 
-    def link(self, buffers: Buffers, slot: Expr, link: int) -> Expr:
-        """Load a word of the layout, int64."""
-        return tirx.BufferLoad(buffers["tiles"], [slot, self.link_at(link)]).astype("int64")
-
 
 def _lanes(size: int) -> int:
     return 1 << (size - 1).bit_length()
-
-
-def _words(begin: int, count: int) -> Expr:
-    """Index of some words in a row; TIR has no vector of one."""
-    first = tirx.IntImm("int64", begin)
-    return first if count == 1 else tirx.Ramp(first, tirx.IntImm("int64", 1), count)
 
 
 def lut_array(table: TileTable) -> Array:
@@ -202,17 +149,109 @@ def lut_array(table: TileTable) -> Array:
     return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
 
 
-def check_bytes(layout: str, forest: Forest, bytes_of_tree: Array) -> None:
-    """Refuse trees that take too much memory.
-
-    Raises:
-        BuildError: the layout needs more than MOST_BYTES.
-    """
+def byte_excess(forest: Forest, bytes_of_tree: Array) -> str | None:
+    """Return how much too many bytes trees take, with the largest one; None if they do not."""
     total = float(bytes_of_tree.sum())
-    if total > MOST_BYTES:
-        worst = int(np.argmax(bytes_of_tree))
-        raise BuildError(
-            f"represent_as: layout {layout!r}: tree {worst} of {forest.depths[worst]} hops and "
-            f"{forest.n_trees - 1} others need {total:.3g} bytes, the limit is {MOST_BYTES}; use "
-            "represent_as('sparse')"
+    if total <= MAX_BYTES:
+        return None
+    worst = int(np.argmax(bytes_of_tree))
+    return (
+        f"tree {worst} of {forest.depths[worst]} hops and {forest.n_trees - 1} others need "
+        f"{total:.3g} bytes, the limit is {MAX_BYTES}"
+    )
+
+
+@dataclass(frozen=True)
+class TiledLayout(Layout):
+    """What layouts of tiles have in common.
+
+    Attributes:
+        record: fields of a tile.
+    """
+
+    only_for_values: ClassVar[tuple[str, ...]] = ("leaves",)
+    only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id", "tile_id")
+    record: TileRecord
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show records and the look-up table."""
+        return self.record.describe(arrays)
+
+
+@dataclass(frozen=True)
+class TileTree(TreeAccess):
+    """A tree of tiles, whose nodes have records.
+
+    Attributes:
+        layout: the layout.
+        buffers: `tiles` and `lut`, and what the layout adds.
+        root: node where walks begin.
+        hops: tiles on the way to the deepest leaf.
+        tile_size: nodes of a tile.
+        rest: a node that has a record.
+    """
+
+    layout: Any
+    buffers: Buffers
+    root: Expr
+    hops: Expr
+    tile_size: int
+    rest: Expr = field(default_factory=lambda: tir.i64(0))
+
+    @property
+    def record(self) -> TileRecord:
+        """Fields of a tile."""
+        return self.layout.record
+
+    def slot(self, node: Expr) -> Expr:
+        """Return which record a tile has."""
+        return node
+
+    def word(self, node: Expr, place: Expr) -> Expr:
+        """Load a word of a record, or some."""
+        return tir.BufferLoad(self.buffers["tiles"], [self.slot(node), place])
+
+    def test(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load all nodes of a tile."""
+        record = self.record
+        thresholds = self.word(node, _places(0, record.lanes))
+        features = self.word(node, _places(record.lanes, record.shape_at - record.lanes))
+        narrow = f"uint{record.feature_bits}x{record.lanes}"
+        return NodeTest(
+            tir.reinterpret(f"{record.dtype}x{record.lanes}", thresholds),
+            tir.reinterpret(narrow, features).astype(f"int32x{record.lanes}"),
+            self._sides(node) if record.any_default_left else None,
         )
+
+    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
+        """Load one node of a tile."""
+        record = self.record
+        at, shift = divmod(place, record.features_in_word)
+        bits = tir.const(shift * record.feature_bits, record.word)
+        shifted = tir.shift_right(self.word(node, record.lanes + at), bits)
+        mask = tir.i64((1 << record.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
+        left = (self._sides(node) & (1 << place)) != 0 if record.any_default_left else None
+        threshold = tir.reinterpret(record.dtype, self.word(node, place))
+        return NodeTest(threshold, shifted.astype("int64") & mask, left)
+
+    def _sides(self, node: Expr) -> Expr:
+        return tir.shift_right(self._shape(node), tir.IntImm("int32", SIDES_AT))
+
+    def _shape(self, node: Expr) -> Expr:
+        return self.word(node, self.record.shape_at).astype("int32")
+
+    def child_number(self, node: Expr, outcome: Expr) -> Expr:
+        """Look up which child the outcomes of a tile lead to, int64."""
+        record, shape = self.record, self._shape(node) & ((1 << SIDES_AT) - 1)
+        bits = outcome if record.lanes == record.size else outcome & ((1 << record.size) - 1)
+        return tir.BufferLoad(self.buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
+
+    def link(self, node: Expr, link: int) -> Expr:
+        """Load a word of the layout, int64."""
+        return self.word(node, self.record.link_at(link)).astype("int64")
+
+
+def _places(begin: int, count: int) -> Expr:
+    """Index of some words in a row; TIR has no vector of one."""
+    first = tir.i64(begin)
+    return first if count == 1 else tir.Ramp(first, tir.i64(1), count)

@@ -1,6 +1,6 @@
 """The sparse layouts of tiles: the tiles that there are, and the leaves by themselves.
 
-takes: Forest with tiles; gives: TiledSparseRepresentation and its arrays.
+takes: Forest with tiles; gives: TiledSparseLayout and its arrays.
 
 A record says where the children of its tile are: n_t + 1 neighbours, all of them tiles or all
 of them leaves. Numbers count through all trees; those from the number of tiles on are leaves:
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from tvm import tirx
 
 from ..errors import BuildError
 from ..forest import Array, Forest
@@ -31,19 +30,13 @@ from ..forest.hits import peel_depths
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, tile_table
-from .representation import (
-    Buffers,
-    BufferSpec,
-    Columns,
-    Expr,
-    Hold,
-    NodeTest,
-    Representation,
-    TreeAccess,
-)
-from .tile_records import TILE_SIZES, Record, lut_array
+from . import tile_records as records
+from . import tir
+from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
+from .tile_records import TileRecord
 
-MOST_NODES = (1 << 31) - 1
+MAX_NODES = (1 << 31) - 1
+"""Tiles and leaves of all trees."""
 
 OWN_RECORD = 1 << 40
 """Added to the number of a leaf that is a record, which makes it a leaf like those outside."""
@@ -53,93 +46,60 @@ CHILD, OWN = 0, 1
 
 
 @dataclass(frozen=True)
-class TiledSparseRepresentation(Representation):
+class TiledSparseLayout(records.TiledLayout):
     """The tiles of all trees, one tree after the other, and their leaves.
 
     Attributes:
-        record: fields of a tile.
-        trees: T.
         tiles: records of all trees together.
-        leaves: leaf values of all trees together.
-        shapes: bytes of the look-up table.
-        peeled: whether some leaves are records.
     """
 
     name: ClassVar[str] = "sparse"
-    tile_sizes: ClassVar[tuple[int, ...]] = TILE_SIZES
-    record: Record
-    trees: int
+    tile_sizes: ClassVar[tuple[int, ...]] = records.TILE_SIZES
+    peels_leaves: ClassVar[bool] = False
+    """Whether likely leaves are records."""
     tiles: int
-    leaves: int
-    shapes: int
-    peeled: bool
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: there is no leaf profile to peel by. `pack` refuses too many tiles."""
+        if cls.peels_leaves and forest.hits is None:
+            return "needs a leaf profile to know which leaves are likely"
+        return None
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: there are too many tiles to be numbered.
+            BuildError: see `unfit`, or there are too many tiles to be numbered.
         """
-        return cls._pack(forest, np.zeros(forest.n_trees, np.int64), peeled=False)
-
-    @classmethod
-    def pack_peeled(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
-        """Lay the forest out with likely leaves as records.
-
-        Raises:
-            BuildError: the forest has no leaf profile, or there are too many tiles.
-        """
-        if forest.hits is None:
+        reason = cls.unfit(forest)
+        if reason is not None:
             raise BuildError(
-                "represent_as: layout 'sparse_peeled' needs a leaf profile to know which leaves "
-                "are likely; give one with build(profile=...), or use represent_as('sparse')"
+                f"represent_as: layout '{cls.name}' {reason}; give one with build(profile=...), "
+                f"or use represent_as('{TiledSparseLayout.name}')"
             )
-        return cls._pack(forest, peel_depths(forest), peeled=True)
-
-    @classmethod
-    def _pack(
-        cls, forest: Forest, peel: Array, peeled: bool
-    ) -> tuple[Representation, dict[str, Array]]:
         depth = forest.depths.astype(np.int32)
-        forest = fill_tiles(forest if peeled else narrow_thresholds(forest))
+        peel = peel_depths(forest) if cls.peels_leaves else np.zeros(forest.n_trees, np.int64)
+        forest = fill_tiles(forest if cls.peels_leaves else narrow_thresholds(forest))
         table = tile_table(forest)
-        record = Record.of(forest, links=2 if peeled else 1)
+        record = TileRecord.of(forest, links=2 if cls.peels_leaves else 1)
         plan = _plan(forest, table, peel)
         arrays: dict[str, Array] = {
             "tiles": _records(forest, table, record, plan),
-            "lut": lut_array(table),
+            "lut": records.lut_array(table),
             "root": plan.root,
             "depth": depth,
             "leaves": forest.leaf_value[plan.leaf, 0],
             "leaf_id": forest.node_id[plan.leaf],
             "tile_id": forest.node_id[plan.node] if plan.node.size else np.zeros(1, np.int32),
         }
-        trees, tiles, leaves, shapes = (len(arrays[x]) for x in ("root", "tiles", "leaves", "lut"))
-        return cls(record, trees, tiles, leaves, shapes, peeled), arrays
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the records, the look-up table, where trees begin, and the leaf values."""
-        return (
-            BufferSpec("tiles", self.record.word, (self.tiles, self.record.width)),
-            BufferSpec("lut", "uint8", (self.shapes,)),
-            BufferSpec("root", "int64", (self.trees,)),
-            BufferSpec("depth", "int32", (self.trees,)),
-            BufferSpec("leaves", self.record.leaf_dtype, (self.leaves,)),
-        )
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the same with source numbers in place of leaf values."""
-        return (
-            *self.value_buffers()[:-1],
-            BufferSpec("leaf_id", "int32", (self.leaves,)),
-            BufferSpec("tile_id", "int32", (self.tiles,)),
-        )
+        return cls(specs_of(arrays), record, len(arrays["tiles"])), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
         """Load the number of the root and how deep the tree is."""
-        root, hops = (hold(x, tirx.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
-        return TiledSparseTree(self, buffers, root, hops, tile_size=self.record.size)
+        root, hops = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
+        return TiledSparseTree(self, buffers, root, hops, self.record.size)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show records and the look-up table."""
@@ -149,62 +109,55 @@ class TiledSparseRepresentation(Representation):
         return {**shown, "tiles": tiles}
 
 
+@register
+class PeeledSparseLayout(TiledSparseLayout):
+    """The same with likely leaves as records; a forest needs a leaf profile."""
+
+    name: ClassVar[str] = "sparse_peeled"
+    peels_leaves: ClassVar[bool] = True
+
+
 @dataclass(frozen=True)
-class TiledSparseTree(TreeAccess):
+class TiledSparseTree(records.TileTree):
     """A walk through the numbers of tiles and leaves."""
 
-    rep: TiledSparseRepresentation
-    buffers: Buffers
-    root: Expr
-    hops: Expr
-    tile_size: int = 1
-    rest: Expr | None = tirx.IntImm("int64", 0)
-
-    def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load a tile."""
-        return self.rep.record.test(self.buffers, node)
-
-    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
-        """Load one node of a tile."""
-        return self.rep.record.member(self.buffers, node, place)
+    layout: TiledSparseLayout
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
         """The child whose number the look-up table gives."""
-        record = self.rep.record
-        number = record.child_number(self.buffers, node, outcome)
-        child = record.link(self.buffers, node, CHILD) + number
-        if not self.rep.peeled:
+        number = self.child_number(node, outcome)
+        child = self.link(node, CHILD) + number
+        if not self.layout.peels_leaves:
             return child
-        own = tirx.shift_right(record.link(self.buffers, node, OWN), number)
-        return child + (own & 1) * tirx.IntImm("int64", OWN_RECORD)
+        own = tir.shift_right(self.link(node, OWN), number)
+        return child + (own & 1) * tir.i64(OWN_RECORD)
 
     def is_leaf(self, node: Expr) -> Expr:
         """Leaves come after all tiles."""
-        return node >= tirx.IntImm("int64", self.rep.tiles)
+        return node >= tir.i64(self.layout.tiles)
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own, but for likely ones."""
-        outside = tirx.BufferLoad(self.buffers["leaves"], [node - self.rep.tiles])
-        own = tirx.BufferLoad(self.buffers["tiles"], [node - OWN_RECORD, 0])
-        return self._end(node, outside, own, self.rep.record.leaf_dtype)
+        own = self.word(node - OWN_RECORD, 0)
+        return self._load_leaf("leaves", node, own, self.record.leaf_dtype)
 
     def leaf_id(self, node: Expr) -> Expr:
         """Numbers of the source."""
-        outside = tirx.BufferLoad(self.buffers["leaf_id"], [node - self.rep.tiles])
-        own = tirx.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
-        return self._end(node, outside, own, "int32")
+        own = tir.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
+        return self._load_leaf("leaf_id", node, own, "int32")
 
-    def _end(self, node: Expr, outside: Expr, own: Expr, dtype: str) -> Expr:
-        if not self.rep.peeled:
+    def _load_leaf(self, name: str, node: Expr, own: Expr, dtype: str) -> Expr:
+        """Load from a buffer of leaves; `own` is what lies in the record of a leaf that has one."""
+        outside = tir.BufferLoad(self.buffers[name], [node - self.layout.tiles])
+        if not self.layout.peels_leaves:
             return outside
-        own = tirx.reinterpret(dtype, own)
-        return tirx.if_then_else(node >= tirx.IntImm("int64", OWN_RECORD), own, outside)
+        own = tir.reinterpret(dtype, own)
+        return tir.if_then_else(node >= tir.i64(OWN_RECORD), own, outside)
 
     def heads(self) -> list[Expr]:
         """The records of the root and its first children."""
-        first = tirx.min(self.root, tirx.IntImm("int64", self.rep.tiles))
-        nodes = (first + tirx.IntImm("int64", k) for k in range(4))
-        return [tirx.BufferLoad(self.buffers["tiles"], [node, 0]) for node in nodes]
+        first = tir.min(self.root, tir.i64(self.layout.tiles))
+        return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
 
 @dataclass(frozen=True)
@@ -267,10 +220,10 @@ def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Arra
     """Turn numbers within trees into numbers of all."""
     tile_first, end_first = np.cumsum(tiles) - tiles, np.cumsum(ends) - ends
     end_first = end_first + max(1, int(tiles.sum()))
-    if int(tiles.sum() + ends.sum()) > MOST_NODES:
+    if int(tiles.sum() + ends.sum()) > MAX_NODES:
         raise BuildError(
-            f"represent_as: layout 'sparse': {tiles.sum()} tiles and {ends.sum()} leaves are more "
-            f"than {MOST_NODES}; split the model"
+            f"represent_as: layout '{TiledSparseLayout.name}': {tiles.sum()} tiles and "
+            f"{ends.sum()} leaves are more than {MAX_NODES}; split the model"
         )
     empty = [np.zeros(0, np.int64)] * 4 + [np.zeros(0, bool)] * 2
     tree, rank, node, first, is_end, stays = map(np.concatenate, zip(empty, *records, strict=True))
@@ -283,7 +236,7 @@ def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Arra
     )
 
 
-def _records(forest: Forest, table: TileTable, record: Record, plan: _Plan) -> Array:
+def _records(forest: Forest, table: TileTable, record: TileRecord, plan: _Plan) -> Array:
     """Write the records; a leaf beside a tile tests nothing, for all its children are equal."""
     records = np.zeros((max(1, len(plan.node)), record.width), record.word)
     tile = table.tile_of[plan.node]

@@ -9,8 +9,6 @@ import tvm
 from tvm import s_tir
 
 from ..layouts.representation import Representation
-from ..schedule import Schedule
-from ..schedule_prims.walks import WalkForm
 from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
@@ -19,6 +17,7 @@ from .gpu.thread_sums import ThreadSums
 from .lower_atomics import LowerAtomics
 from .lower_linear import LowerLinear
 from .lower_walks import LowerWalks
+from .nest_facts import NestFacts
 from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
@@ -27,8 +26,7 @@ from .write_nest import WriteNest
 def pipeline(
     rep: Representation,
     comparison: str,
-    sch: Schedule,
-    forms: dict[str, WalkForm],
+    facts: NestFacts,
     abilities: frozenset[str] | None,
 ) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
@@ -36,8 +34,7 @@ def pipeline(
     Args:
         rep: layout that says how to emit the steps of a walk.
         comparison: "<" or "<=", what sends a value to the left.
-        sch: the schedule that was replayed.
-        forms: how the walks of each leaf loop are done.
+        facts: what the schedule that was replayed says of its loops.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
     """
     block = s_tir.transform
@@ -56,18 +53,18 @@ def pipeline(
             block.StmtSimplify(),
             block.LowerOpaqueBlock(),
             # phase 2: the nest is completed where loops have copies, and guards become bounds
-            WriteNest(sch, forms),
-            TightenGuards(),
+            WriteNest(facts),
+            TightenGuards(facts),
             # phase 3: parallel loops over trees get sums of their own
-            PrivatizeSums(sch),
+            PrivatizeSums(facts),
             # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
-            CodeRows(rep, comparison, abilities, sch),
-            CacheNear(rep, sch),
-            FuseParallel(),
-            KeepSums(),
-            ThreadSums(sch),
+            CodeRows(rep, comparison, abilities, facts),
+            CacheNear(rep, facts),
+            FuseParallel(facts),
+            KeepSums(facts),
+            ThreadSums(facts),
             # phase 5: operators become loads, comparisons, steps, terms and atomic additions
-            LowerWalks(rep, comparison, abilities),
+            LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
             LowerAtomics(),
         ],

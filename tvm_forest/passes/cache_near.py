@@ -1,6 +1,6 @@
 """Bring rows and trees near before they are used.
 
-takes: IRModule without blocks, loops annotated `tvm_forest.cache`; gives: IRModule.
+takes: IRModule without blocks, loops with the directive `cache`; gives: IRModule.
 
     for b0 in range(8):   # cache pack        for b0 in range(8):
         S(rows[b0 * 64 + b1, ...])      -->       near[0:64, :] = rows[b0 * 64 : b0 * 64 + 64, :]
@@ -22,111 +22,104 @@ import tvm_ffi
 from tvm import tirx
 
 from ..layouts.representation import Representation
-from ..nest import paths
-from ..schedule import Schedule
-from ..tir_gen.builder import Code, find_walk, i64, is_walk, tree_of
+from ..tir_gen import ops
+from ..tir_gen.builder import Code
+from ..tir_gen.ir import (
+    change_loop,
+    guarded,
+    i64,
+    loops_of,
+    replaced,
+    rewrite_nest,
+    sequence,
+)
 from ..tir_gen.row_coding.coders import row_pitch
-from .ir import GPU, guarded
-from .write_nest import KIND, NAME, value_of, with_body
+from .function_pass import function_pass
+from .nest_facts import NestFacts
 
-CACHE = "tvm_forest.cache"
-LINE = 64
+LINE_BYTES = 64
 """Bytes that one prefetch brings."""
 
+Around = tuple[tirx.For, ...]
+"""Loops of which one iteration is meant, outermost first."""
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.CacheNear")
+
+@function_pass
 @dataclass(frozen=True)
 class CacheNear:
-    """Act on every annotated loop, outermost first.
+    """Act on every loop with a cache, innermost first.
 
     Attributes:
         rep: layout, asked for what a walk reads first.
-        sch: the schedule, asked for the rows that loops can reach.
+        facts: of the loops of the nest.
     """
 
     rep: Representation
-    sch: Schedule
+    facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
-        return func.with_body(self._visit(func.body, func.params[0], ()))
+        rows = func.params[0]
 
-    def _visit(self, statement: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        if isinstance(statement, tirx.SeqStmt):
-            return tirx.SeqStmt([self._visit(part, rows, around) for part in statement.seq])
-        if isinstance(statement, tirx.IfThenElse):
-            inside = self._visit(statement.then_case, rows, around)
-            return tirx.IfThenElse(statement.condition, inside, None)
-        if not isinstance(statement, tirx.For):
-            return statement
-        around = (*around, statement)
-        body = self._visit(statement.body, rows, around)
-        how = str(statement.annotations.get(CACHE, ""))
-        if how == "prefetch" or (how and str(statement.annotations[KIND]) == "tree"):
-            if on_gpu(self.sch):  # hides loads behind other threads; `cache_trees` copies trees
-                return with_body(statement, body)
-            body = self._prefetch(body, rows, around, how == "stream")
-        elif how and self.rep.row_code is None:  # codes are near already
-            body = self._pack(body, rows, around)
-        return with_body(statement, body)
+        def cache(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
+            how, of_trees = self.facts.cache(s), self.facts.kind(s) == "tree"
+            if not how:
+                return None
+            if how == "prefetch" or of_trees:
+                if self.facts.on_gpu:  # threads hide loads; `cache_trees` copies trees
+                    return None
+                body = self._with_prefetch(s, rows, around, whole=how == "stream")
+                return change_loop(s, body=body)
+            if self.rep.row_code is not None:  # codes are near already
+                return None
+            return change_loop(s, body=self._packed(s, rows, around))
 
-    def _pack(self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        first, here, most = reach(self.sch, around, rows)
+        return func.with_body(rewrite_nest(func.body, cache, inside_first=True))
+
+    def _packed(self, loop: tirx.For, rows: Any, around: Around) -> tirx.Stmt:
+        """The body of a loop behind a copy of the rows that it reads."""
+        first, here, most = self.facts.rows((*around, loop), rows.shape[0])
         assert most is not None, "the directive refuses row loops without bound"
-        spread, features = on_gpu(self.sch), rows.shape[1]
-        shared = spread or str(around[-1].annotations[CACHE]) == "shared"
+        spread, features = self.facts.on_gpu, rows.shape[1]
+        shared = spread or self.facts.cache(loop) == "shared"
         pitch = i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
-        near = tirx.decl_buffer((most, pitch), rows.dtype, "near", scope=scope)
         code = Code()
-        code.add(tirx.AllocBuffer(near))
+        near = code.buffer("near", (most, pitch), rows.dtype, scope)
         spans = [i64(most) if spread else here, features.astype("int64")]
         with code.nest("copy", spans, spread) as (r, f):
             copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])
             code.add(guarded(copy, [first + r < rows.shape[0]] if spread else []))
 
-        def packed(inside: tirx.Stmt) -> tirx.Stmt:
-            moved, _ = redirect_walks(
+        def pack(inside: tirx.Stmt) -> tirx.Stmt:
+            reads = redirect_walks(
                 inside, rows, lambda r: tirx.BufferLoad(near, [r - first, i64(0)])
             )
-            return tirx.SeqStmt([*code.statements, moved])
+            return sequence([*code.statements, reads])
 
-        return in_blocks(body, packed)
+        return change_in_blocks(self.facts, loop.body, pack)
 
-    def _prefetch(
-        self, body: tirx.Stmt, rows: Any, around: tuple[tirx.For, ...], whole: bool
-    ) -> tirx.Stmt:
+    def _with_prefetch(self, loop: tirx.For, rows: Any, around: Around, whole: bool) -> tirx.Stmt:
         """What the next iteration reads, or reads first; the last one asks for its own again."""
-        loop = around[-1]
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
         code = Code()
-        if str(loop.annotations[KIND]) == "tree":
-            self._prefetch_tree(code, body, (var, following), whole)
+        if self.facts.kind(loop) == "tree":
+            self._prefetch_tree(code, loop.body, {var: following}, whole)
         else:
-            self._prefetch_rows(code, rows, around, var, following)
-        code.add(body)
+            self._prefetch_rows(code, rows, (*around, loop), {var: following})
+        code.add(loop.body)
         return code.finish()
 
     def _prefetch_tree(
-        self, code: Code, body: tirx.Stmt, step: tuple[Any, Any], whole: bool
+        self, code: Code, body: tirx.Stmt, step: dict[Any, Any], whole: bool
     ) -> None:
-        call = _first_walk(body)
+        call = ops.find_walk(body)
         if call is None:
             return
-        tree, buffers = tree_of(call, self.rep)
-        inner: list[Any] = []
-        tvm_ffi.structural_walk(body, (tirx.For, lambda x: inner.append(x.loop_var)))
-
-        def begin(v: tirx.Var) -> Any:
-            if v.same_as(step[0]):
-                return step[1]
-            return tirx.const(0, v.ty.dtype) if any(v.same_as(x) for x in inner) else v
-
-        tree = tvm_ffi.structural_map(tree, (tirx.Var, begin))
-        access = self.rep.tree(buffers, tree, code.hold)
+        tree, buffers = ops.tree_of(call, self.rep)
+        begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in loops_of(body)}
+        access = self.rep.tree(buffers, replaced(tree, begins | step), code.hold)
         lines = access.lines() if whole else []
         for count, load_of in lines:
             with code.repeat("line", i64(count)) as line:
@@ -134,76 +127,42 @@ class CacheNear:
         for load in () if lines else access.heads():
             code.add(_prefetch(_address(load)))
 
-    def _prefetch_rows(
-        self, code: Code, rows: Any, around: tuple[tirx.For, ...], var: Any, following: Any
-    ) -> None:
-        first, here, most = reach(self.sch, around, rows)
-        swap = (tirx.Var, lambda v: following if v.same_as(var) else v)
-        first = tvm_ffi.structural_map(first, swap)
-        here = tvm_ffi.structural_map(here, swap) if most is not None else i64(1)
-        a_line = LINE // tvm.DataType(rows.dtype).itemsize
+    def _prefetch_rows(self, code: Code, rows: Any, around: Around, step: dict[Any, Any]) -> None:
+        first, here, most = self.facts.rows(around, rows.shape[0])
+        first = replaced(first, step)
+        here = replaced(here, step) if most is not None else i64(1)
+        a_line = LINE_BYTES // tvm.DataType(rows.dtype).itemsize
         lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), i64(a_line))
         with code.nest("line", [here, lines]) as (r, line):
             load = tirx.BufferLoad(rows, [first + r, line * a_line])
             code.add(_prefetch(tirx.address_of(load)))
 
 
-def in_blocks(body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
+def change_in_blocks(
+    facts: NestFacts, body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]
+) -> tirx.Stmt:
     """Change what each block of a GPU does: what is inside of further loops over the grid."""
-    if isinstance(body, tirx.For) and str(body.annotations.get(GPU, "")).startswith("grid"):
-        return with_body(body, in_blocks(body.body, change))
+    if isinstance(body, tirx.For) and facts.level(body) == "grid":
+        return change_loop(body, body=change_in_blocks(facts, body.body, change))
     return change(body)
-
-
-def on_gpu(sch: Schedule) -> bool:
-    """Return whether loops are mapped to a GPU."""
-    return any(loop.gpu for loop in sch.loops())
-
-
-def reach(sch: Schedule, around: tuple[tirx.For, ...], rows: Any) -> tuple[Any, Any, int | None]:
-    """First row of an iteration of the last loop, how many rows there are here, and at most."""
-    loop, n = around[-1], rows.shape[0]
-    outer = [x for x in around if str(x.annotations[KIND]) == "batch"]
-    first = sum((value_of(x, n) for x in outer), i64(0))
-    below = paths(sch[str(loop.annotations[NAME])])
-    inside = [[x for x in path[1:] if x.kind == "batch"] for path in below]
-    if any(x.last is None for path in inside for x in path):
-        return first, n - first, None
-    most = 1 + max(sum(x.last or 0 for x in path) for path in inside)
-    return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
 
 
 def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
     """Return the walks that read a buffer of rows."""
-    calls: list[tvm.ir.Call] = []
-    tvm_ffi.structural_walk(
-        body, (tvm.ir.Call, lambda x: calls.append(x) if _reads(x, rows) else None)
-    )
-    return calls
+    calls = ops.calls_of(body, *ops.WALKS)
+    return [call for call in calls if call.args[0].source.same_as(rows)]
 
 
-def redirect_walks(
-    body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]
-) -> tuple[tirx.Stmt, list[tvm.ir.Call]]:
-    """Let walks read `near(row)` in the place of a row; returns also the walks as they were."""
+def redirect_walks(body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]) -> tirx.Stmt:
+    """Let walks read `near(row)` in the place of a row."""
 
     def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
-        if not _reads(call, rows):
+        if not (ops.is_call(call, *ops.WALKS) and call.args[0].source.same_as(rows)):
             return call
         row, *rest = call.args
         return tirx.call_intrin(call.ty, call.op, near(row.indices[0]), *rest)
 
-    return tvm_ffi.structural_map(body, (tvm.ir.Call, redirect)), walks_of(body, rows)
-
-
-def _reads(call: tvm.ir.Call, rows: Any) -> bool:
-    return is_walk(call) and call.args[0].source.same_as(rows)
-
-
-def _first_walk(body: tirx.Stmt) -> Any | None:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, lambda s: found.append(find_walk(s.value))))
-    return next((call for call in found if call is not None), None)
+    return tvm_ffi.structural_map(body, (tvm.ir.Call, redirect))
 
 
 def _address(load: Any) -> Any:

@@ -9,13 +9,13 @@ of LLVM lowers in its own way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ..tir_gen import ops
+from .function_pass import function_pass
 
 FUNCTIONS = """
 define float @tvmf_atomic_add_float32(ptr %p, float %v) alwaysinline nounwind {
@@ -29,29 +29,25 @@ define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind 
 """
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerAtomics")
+@function_pass
 @dataclass(frozen=True)
 class LowerAtomics:
     """Rewrite every store whose value is an atomic sum."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Import the function only where it is called."""
-        found: list[Any] = []
 
         def lower(store: tirx.BufferStore) -> tirx.Stmt:
             call = store.value
-            if getattr(getattr(call, "op", None), "name", "") != ops.ATOMIC_ADD:
+            if not ops.is_call(call, ops.ATOMIC_ADD):
                 return store
-            found.append(call)
             dtype, (_, value) = call.ty.dtype, call.args
             place = tirx.address_of(tirx.BufferLoad(store.buffer, list(store.indices)))
             name = f"tvmf_atomic_add_{dtype}"
             return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
 
         body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lower))
-        if found:
+        if ops.calls_of(func.body, ops.ATOMIC_ADD):
             zero = tirx.const(0, "int32")
             body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)

@@ -19,43 +19,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ..forest.rules import ZERO
 from ..tir_gen import ops
-from ..tir_gen.builder import Code, i64
+from ..tir_gen.builder import Code
+from ..tir_gen.ir import change_loop, i64, rewrite_loops
+from .function_pass import function_pass
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.LowerLinear")
+@function_pass
 @dataclass(frozen=True)
 class LowerLinear:
     """Lower every store that holds the value of a linear leaf."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Make vector loops around such stores serial, then write the stores out."""
-        body = tvm_ffi.structural_map(func.body, (tirx.For, _serial))
+        body = rewrite_loops(func.body, _serial)
         return func.with_body(tvm_ffi.structural_map(body, (tirx.BufferStore, _lower)))
 
 
 def _serial(loop: tirx.For) -> tirx.For:
-    if loop.kind != tirx.ForKind.VECTORIZED or not has_linear(loop.body):
+    if loop.kind != tirx.ForKind.VECTORIZED or not ops.calls_of(loop.body, ops.LINEAR):
         return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+    return change_loop(loop, kind=tirx.ForKind.SERIAL)
 
 
 def _lower(store: tirx.BufferStore) -> tirx.Stmt:
-    call = _find(store.value)
-    if call is None:
+    calls = ops.calls_of(store.value, ops.LINEAR)
+    if not calls:
         return store
     code = Code()
-    value = _emit(code, *call.args)
-    swap = (tvm.ir.Call, lambda c: value if _is_linear(c) else c)
-    value = tvm_ffi.structural_map(store.value, swap)
-    code.add(tirx.BufferStore(store.buffer, value, list(store.indices)))
+    value = ops.replace_call(store.value, (ops.LINEAR,), _emit(code, *calls[0].args))
+    code.store(store.buffer, value, list(store.indices))
     return code.finish()
 
 
@@ -80,20 +77,3 @@ def _emit(code: Code, number: Any, row: Any, *anchors: Any) -> Any:
 
 def _fence(value: Any) -> Any:
     return tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", value)
-
-
-def has_linear(node: Any) -> bool:
-    """Return whether an expression or statement holds the operator."""
-    return _find(node) is not None
-
-
-def _find(node: Any) -> Any | None:
-    """Return the operator inside an expression or statement, or None."""
-    found: list[Any] = []
-    look = (tvm.ir.Call, lambda c: found.append(c) if _is_linear(c) else None)
-    tvm_ffi.structural_walk(node, look)
-    return found[0] if found else None
-
-
-def _is_linear(call: tvm.ir.Call) -> bool:
-    return getattr(call.op, "name", "") == ops.LINEAR

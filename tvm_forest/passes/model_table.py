@@ -20,21 +20,19 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-from ..tir_gen.builder import i64
-from .ir import sequence
+from ..tir_gen.ir import i64, sequence
+from .function_pass import function_pass
 
 MODEL = "tvm_forest.model"
 """Attribute of a function: how many of its parameters, behind the rows, are arrays of the model."""
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.ModelTable")
+@function_pass
 @dataclass(frozen=True)
 class ModelTable:
     """Replace the parameters that hold the model by one."""
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite a function that says how many there are."""
         if MODEL not in (func.attrs or {}):
             return func

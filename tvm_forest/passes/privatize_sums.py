@@ -22,93 +22,84 @@ From the SilvanForge drafts on reductions: one private copy per conflicting loop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..nest import paths
-from ..schedule import Schedule
 from ..tir_gen import ops
-from ..tir_gen.builder import Code, find_walk, i64
-from .cpu.fuse_parallel import is_parallel
-from .ir import GPU, replaced
-from .write_nest import value_of, with_body
+from ..tir_gen.builder import Code
+from ..tir_gen.ir import (
+    change_loop,
+    find_all,
+    guarded,
+    i64,
+    replaced,
+    rewrite_loops,
+    rewrite_nest,
+    stores_of,
+)
+from .function_pass import function_pass
+from .nest_facts import SUMS_OF, NestFacts, name_of
 
-MARK = "tvm_forest."
-REDUCE = "tvm_forest.reduce"
 
-
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.PrivatizeSums")
+@function_pass
 @dataclass(frozen=True)
 class PrivatizeSums:
     """Rewrite the accumulations inside parallel loops over trees.
 
     Attributes:
-        sch: the schedule, asked for the ranges of loops by name.
+        facts: of the loops of the nest.
     """
 
-    sch: Schedule
+    facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
-        return func.with_body(self._visit(func.body, func.params[0].shape[0], ()))
+        facts, n = self.facts, func.params[0].shape[0]
 
-    def _visit(self, statement: tirx.Stmt, n: Any, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        if isinstance(statement, tirx.SeqStmt):
-            return tirx.SeqStmt([self._visit(part, n, around) for part in statement.seq])
-        if isinstance(statement, tirx.IfThenElse):
-            inside = self._visit(statement.then_case, n, around)
-            return tirx.IfThenElse(statement.condition, inside, None)
-        if not isinstance(statement, tirx.For):
-            return statement
-        if not _is_outermost(statement):
-            return with_body(statement, self._visit(statement.body, n, (*around, statement)))
-        trees = [x for x in _concurrent(statement) if _kind(x) == "tree"]
-        margin = _accumulated(statement)
-        if not trees or margin is None:
-            return statement
-        statement, trees = _with_threads_in_common(self.sch, statement, trees)
-        return _Region(self.sch, statement, tuple(trees), margin, n, around).rewrite()
+        def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+            if not isinstance(s, tirx.For) or not _is_outermost(facts, s):
+                return None
+            trees = [x for x in _concurrent(facts, s) if facts.kind(x) == "tree"]
+            margin = _accumulated(s)
+            if not trees or margin is None:
+                return s
+            s, trees = _with_threads_in_common(facts, s, trees)
+            return _Region(facts, s, tuple(trees), margin, n, around).rewrite()
+
+        return func.with_body(rewrite_nest(func.body, privatize))
 
 
-def _is_outermost(loop: tirx.For) -> bool:
+def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
     """Whether partial sums inside live as long as this loop.
 
     A parallel loop, a thread block of a GPU, or blocks that share the rows.
     """
-    level = _level(loop)
-    return is_parallel(loop) or level == "block" or (level == "grid" and _kind(loop) == "tree")
+    level = facts.level(loop)
+    shares_rows = level == "grid" and facts.kind(loop) == "tree"
+    return facts.is_parallel(loop) or level == "block" or shares_rows
 
 
-def _concurrent(loop: tirx.For) -> list[tirx.For]:
-    """The loops here and inside whose iterations run at the same time, outermost first."""
-    found: list[tirx.For] = []
-
-    def look(x: tirx.For) -> None:
-        if is_parallel(x) or _level(x):
-            found.append(x)
-
-    tvm_ffi.structural_walk(loop, (tirx.For, look))
-    return found
+def _concurrent(facts: NestFacts, loop: tirx.For) -> list[tirx.For]:
+    """The loops here and inside whose iterations run at the same time."""
+    return find_all(loop, tirx.For, lambda x: facts.is_parallel(x) or bool(facts.level(x)))
 
 
 def _with_threads_in_common(
-    sch: Schedule, region: tirx.For, trees: list[tirx.For]
+    facts: NestFacts, region: tirx.For, trees: list[tirx.For]
 ) -> tuple[tirx.For, list[tirx.For]]:
     """Let loops beside each other have one variable if they are on one dimension of a GPU.
 
     Returns the region, and the longest loop of each dimension: the others leave sums at zero.
     """
-    kept = list[tirx.For]()
+    sch, kept = facts.sch, list[tirx.For]()
     for loop in trees:
-        mine = [x for x in trees if _level(x) and x.annotations[GPU] == loop.annotations.get(GPU)]
-        longest = max(mine or [loop], key=lambda x: sch[_name(x)].count or 0)
+        gpu = sch[name_of(loop)].gpu
+        mine = [x for x in trees if gpu and sch[name_of(x)].gpu == gpu]
+        longest = max(mine or [loop], key=lambda x: sch[name_of(x)].count or 0)
         if any(longest.same_as(x) for x in kept):
             continue
         kept.append(longest)
@@ -117,58 +108,40 @@ def _with_threads_in_common(
     return region, kept
 
 
-def _like(region: tirx.For, names: set[Any], first: tirx.For) -> tirx.For:
+def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     """Give loops the variable of another one, and its way of adding up."""
-    how = {key: x for key, x in first.annotations.items() if key == REDUCE}
 
     def rename(loop: tirx.For) -> tirx.For:
-        if loop.loop_var not in names:
+        if loop.loop_var not in variables:
             return loop
         body = replaced(loop.body, {loop.loop_var: first.loop_var})
-        notes = {key: x for key, x in loop.annotations.items() if key != REDUCE} | how
-        return tirx.For(first.loop_var, loop.min, loop.extent, loop.kind, body, None, notes)
+        notes = {**loop.annotations, SUMS_OF: name_of(first)}
+        return change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
 
-    return tvm_ffi.structural_map(region, (tirx.For, rename))
-
-
-def _closed(s: Any, free: set[Any]) -> Any:
-    """Return code that is at iteration 0 of the loops of some variables where it is in none."""
-    if not free:
-        return s
-    if isinstance(s, tirx.SeqStmt):
-        return tirx.SeqStmt([_closed(part, free) for part in s.seq])
-    if isinstance(s, tirx.IfThenElse):
-        return tirx.IfThenElse(s.condition, _closed(s.then_case, free), None)
-    if isinstance(s, tirx.For):
-        return with_body(s, _closed(s.body, free - {s.loop_var}))
-    return replaced(s, {var: i64(0) for var in free})
+    return rewrite_loops(region, rename)
 
 
-def _level(loop: tirx.For) -> str:
-    """Where a GPU runs the iterations: "grid", "block", or "" for one after the other."""
-    return str(loop.annotations.get(f"{MARK}gpu", "")).split(".")[0]
+def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
+    """Return a region in which variables are 0 wherever the loop of theirs is not around."""
 
+    def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+        if isinstance(s, tirx.For):
+            return None
+        bound = [loop.loop_var for loop in around]
+        return replaced(s, {x: i64(0) for x in variables if not any(map(x.same_as, bound))})
 
-def _kind(loop: tirx.For) -> str:
-    return str(loop.annotations.get(f"{MARK}kind", ""))
+    return rewrite_nest(region, close)
 
 
 def _accumulated(statement: tirx.Stmt) -> Any | None:
     """Return the buffer that walks are added to, or None where leaves are only stored."""
-    found: list[Any] = []
-
-    def look(store: tirx.BufferStore) -> None:
-        if _added(store) is not None:
-            found.append(store.buffer)
-
-    tvm_ffi.structural_walk(statement, (tirx.BufferStore, look))
-    return found[0] if found else None
+    return next((x.buffer for x in stores_of(statement) if _added(x) is not None), None)
 
 
 def _added(store: tirx.BufferStore) -> Any | None:
     """Return v of a store `b[i] = b[i] + v` that holds a walk, or None."""
     value = store.value
-    if not isinstance(value, tirx.Add) or find_walk(value) is None:
+    if not isinstance(value, tirx.Add) or ops.find_walk(value) is None:
         return None
     same = getattr(value.a, "source", None)
     return value.b if same is not None and same.same_as(store.buffer) else None
@@ -179,7 +152,7 @@ class _Region:
     """A parallel loop over trees, together with what is around.
 
     Attributes:
-        sch: the schedule.
+        facts: of the loops of the nest.
         loop: the outermost parallel loop.
         trees: the parallel loops over trees, outermost first.
         margin: the buffer that walks are added to.
@@ -187,7 +160,7 @@ class _Region:
         around: the loops outside.
     """
 
-    sch: Schedule
+    facts: NestFacts
     loop: tirx.For
     trees: tuple[tirx.For, ...]
     margin: Any
@@ -197,14 +170,12 @@ class _Region:
     @property
     def _levels(self) -> list[tirx.For]:
         """The loops that get a dimension."""
-        return [x for x in self.trees if _strategy(x) != "atomic" and not self._is_one_group(x)]
+        plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
+        return [x for x in plain if not (self.facts.shuffled(x) and int(self._count(x)) == 1)]
 
-    @property
-    def _atomic(self) -> bool:
-        return any(_strategy(loop) == "atomic" for loop in self.trees)
-
-    def _is_one_group(self, loop: tirx.For) -> bool:
-        return shuffled(loop) > 0 and int(self._count(loop)) == 1
+    def _is_shared(self, loop: tirx.For) -> bool:
+        """Whether the partial sums of a loop lie in shared memory."""
+        return self.facts.reduction(loop)[0] == "shared" or self.facts.shuffled(loop) > 0
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
@@ -213,26 +184,23 @@ class _Region:
         counts = [self._count(loop) for loop in self._levels]
         if not counts:
             return self._redirected(lambda indices: (self.margin, list(indices)))
-        dtype = self.margin.dtype
-        shape = (*counts, most_classes, most_rows)
-        shared = all(_is_shared(loop) for loop in self._levels)
-        part = tirx.decl_buffer(shape, dtype, "part", scope="shared" if shared else "global")
-        own_vars = [x.loop_var for x in self._levels]
-        own = [tirx.floordiv(x.loop_var, i64(shuffled(x) or 1)) for x in self._levels]
-
-        def place(indices: Sequence[Any]) -> tuple[Any, list[Any]]:
-            return part, [*own, indices[1] - class0, indices[0] - row0]
-
-        code = Code()
-        code.add(tirx.AllocBuffer(part))
-        spread = any(_level(loop) for loop in _concurrent(self.loop))
+        code, dtype = Code(), self.margin.dtype
+        scope = "shared" if all(map(self._is_shared, self._levels)) else "global"
+        part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
+        own = [tirx.floordiv(x.loop_var, i64(self.facts.shuffled(x) or 1)) for x in self._levels]
+        spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
             rows, classes = _known(rows, most_rows), _known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
-            code.add(tirx.BufferStore(part, tirx.const(0.0, dtype), list(indices)))
-        code.add(_closed(self._redirected(place), set(own_vars)))
+            code.store(part, tirx.const(0.0, dtype), list(indices))
+        work = self._redirected(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
+        code.add(_closed(work, [x.loop_var for x in self._levels]))
         for level in reversed(range(len(counts))):
-            self._add_level(code, part, level, (row0, rows), (class0, classes))
+            dimension = _Dimension(self, part, level, (row0, rows), (class0, classes))
+            if self.facts.level(self._levels[level]):
+                dimension.add_by_threads(code)
+            else:
+                dimension.add(code)
         return code.finish()
 
     def _count(self, loop: tirx.For) -> Any:
@@ -240,111 +208,119 @@ class _Region:
 
         Groups of them where they are added up by shuffles.
         """
-        count = self.sch[_name(loop)].count
-        return loop.extent if count is None else i64(-(-count // (shuffled(loop) or 1)))
+        count = self.facts.sch[name_of(loop)].count
+        return loop.extent if count is None else i64(-(-count // (self.facts.shuffled(loop) or 1)))
 
     def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
         """First value of a kind inside the region, how many there are here, and at most."""
-        outside = [loop for loop in self.around if _kind(loop) == kind]
-        first = sum((value_of(loop, self.n) for loop in outside), i64(0))
-        inside = [[x for x in path if x.kind == kind] for path in paths(self.sch[_name(self.loop)])]
-        if any(loop.last is None for path in inside for loop in path):
+        inside = self.facts.sch[name_of(self.loop)]
+        first, most = self.facts.reach(kind, self.around, [inside], self.n)
+        if most is None:
             return first, tirx.max(i64(0), total - first), total
-        span = i64(1 + max(sum(loop.last or 0 for loop in path) for path in inside))
-        return first, tirx.max(i64(0), tirx.min(span, total - first)), span
+        return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
 
-    def _redirected(self, place: Any) -> tirx.Stmt:
+    def _redirected(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
+        """The loop, whose additions go to the place that is given for each of their old ones."""
+        atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
+
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
             added = _added(old)
             if added is None:
                 return old
             buffer, indices = place(old.indices)
             load = tirx.BufferLoad(buffer, indices)
-            if self._atomic:
-                total = tirx.call_intrin(added.ty, ops.ATOMIC_ADD, load, added)
-                return tirx.BufferStore(buffer, total, indices)
-            return tirx.BufferStore(buffer, load + added, indices)
+            atomically = (added.ty, ops.ATOMIC_ADD, load, added)
+            total = tirx.call_intrin(*atomically) if atomic else load + added
+            return tirx.BufferStore(buffer, total, indices)
 
         return tvm_ffi.structural_map(self.loop, (tirx.BufferStore, store))
 
-    def _add_level(
-        self, code: Code, part: Any, level: int, rows: tuple[Any, Any], classes: tuple[Any, Any]
-    ) -> None:
-        """Add up one dimension: the outermost into the margins, others into their element 0."""
-        if _level(self._levels[level]):
-            self._add_level_by_threads(code, part, level, rows, classes)
-            return
-        outer = [self._count(loop) for loop in self._levels[:level]]
-        inner = [i64(0)] * (len(self._levels) - level - 1)
-        first = 1 if level else 0
-        strategy = _strategy(self._levels[level])
-        width = int(strategy.split()[1]) if strategy.startswith("vector") else 1
-        count = self._count(self._levels[level]) - first
-        with code.nest("add", [*outer, count, classes[1]]) as (*places, i, c):
-            for lanes, begin, groups in code.groups(rows[1], width):
-                with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
-                    r = begin + group * lanes + lane
-                    source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
-                    if level:
-                        target, at = part, [*places, i64(0), *inner, c, r]
-                    else:
-                        target, at = self.margin, [rows[0] + r, classes[0] + c]
-                    total = tirx.BufferLoad(target, at) + source
-                    code.add(tirx.BufferStore(target, total, at))
 
-    def _add_level_by_threads(
-        self, code: Code, part: Any, level: int, rows: tuple[Any, Any], classes: tuple[Any, Any]
-    ) -> None:
-        """The same on a GPU, whose threads share the rows and classes.
+@dataclass(frozen=True)
+class _Dimension:
+    """One dimension of the partial sums, which is added up.
+
+    The outermost is added up into the margins, others into their element 0.
+
+    Attributes:
+        region: what the sums are of.
+        part: their buffer: a dimension for each level, then classes and rows.
+        level: the number of the dimension.
+        rows, classes: the first one, and how many.
+    """
+
+    region: _Region
+    part: Any
+    level: int
+    rows: tuple[Any, Any]
+    classes: tuple[Any, Any]
+
+    @property
+    def _loop(self) -> tirx.For:
+        return self.region._levels[self.level]
+
+    @property
+    def _outer(self) -> list[Any]:
+        """Iterations of the dimensions outside."""
+        return [self.region._count(loop) for loop in self.region._levels[: self.level]]
+
+    @property
+    def _first(self) -> int:
+        """The first element that is added to others."""
+        return 1 if self.level else 0
+
+    def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
+        """Indices of an element; those of the dimensions inside are 0, for they are added up."""
+        inner = [i64(0)] * (len(self.region._levels) - self.level - 1)
+        return [*places, element, *inner, c, r]
+
+    def _add(self, code: Code, places: list[Any], element: Any, c: Any, r: Any) -> None:
+        """Add an element to its sum."""
+        source = tirx.BufferLoad(self.part, self._at(places, element + self._first, c, r))
+        target, at = self._sum(places, c, r)
+        code.store(target, tirx.BufferLoad(target, at) + source, at)
+
+    def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
+        """Where the sum of all elements is."""
+        if self.level:
+            return self.part, self._at(places, i64(0), c, r)
+        return self.region.margin, [self.rows[0] + r, self.classes[0] + c]
+
+    def add(self, code: Code) -> None:
+        """Emit loops that add up, some rows at once with `vector_reduce`."""
+        _, width = self.region.facts.reduction(self._loop)
+        count = self.region._count(self._loop) - self._first
+        with code.nest("add", [*self._outer, count, self.classes[1]]) as (*places, i, c):
+            for lanes, begin, groups in code.groups(self.rows[1], width):
+                with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
+                    self._add(code, places, i, c, begin + group * lanes + lane)
+
+    def add_by_threads(self, code: Code) -> None:
+        """Emit the same for a GPU, whose threads share the rows and classes.
 
         In shared memory the upper half is added to the lower one until one sum is left.
         """
-        outer = [self._count(loop) for loop in self._levels[:level]]
-        inner = [i64(0)] * (len(self._levels) - level - 1)
-        count = self._count(self._levels[level])
-        if _is_shared(self._levels[level]) and isinstance(count, tirx.IntImm):
+        count, spans = self.region._count(self._loop), [self.classes[1], self.rows[1]]
+        if self.region._is_shared(self._loop) and isinstance(count, tirx.IntImm):
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2
-                spans = [*outer, i64(count - half), classes[1], rows[1]]
-                with code.nest("halve", spans, spread=True) as (*places, i, c, r):
-                    into, source = ([*places, i + x, *inner, c, r] for x in (0, half))
-                    total = tirx.BufferLoad(part, into) + tirx.BufferLoad(part, source)
-                    code.add(tirx.BufferStore(part, total, into))
+                halves = [*self._outer, i64(count - half), *spans]
+                with code.nest("halve", halves, spread=True) as (*places, i, c, r):
+                    into, source = (self._at(places, i + x, c, r) for x in (0, half))
+                    total = tirx.BufferLoad(self.part, into) + tirx.BufferLoad(self.part, source)
+                    code.store(self.part, total, into)
                 count = half
             count = i64(count)
-        first = 1 if level else 0
-        with code.nest("add", [*outer, classes[1], rows[1]], spread=True) as (*places, c, r):
-            target, at, ends = part, [*places, i64(0), *inner, c, r], [True]
-            if not level:
-                target, at = self.margin, [rows[0] + r, classes[0] + c]
-                ends = [i < end for i, end in zip(at, target.shape, strict=True)]
-            with code.block(lambda body: tirx.IfThenElse(tirx.all(*ends), body, None)):
-                with code.repeat("each", count - first) as i:
-                    source = tirx.BufferLoad(part, [*places, i + first, *inner, c, r])
-                    code.add(tirx.BufferStore(target, tirx.BufferLoad(target, at) + source, at))
+        with code.nest("add", [*self._outer, *spans], spread=True) as (*places, c, r):
+            target, at = self._sum(places, c, r)
+            pairs = () if self.level else zip(at, target.shape, strict=True)
+            ends = [i < end for i, end in pairs] or [True]
+            with code.block(lambda body: guarded(body, ends)):
+                with code.repeat("each", count - self._first) as i:
+                    self._add(code, places, i, c, r)
 
 
 def _known(here: Any, most: Any) -> Any:
     """A number of things, or the most that there can be if that is known."""
     return most if isinstance(most, tirx.IntImm) else here
-
-
-def shuffled(loop: tirx.For) -> int:
-    """Return how many threads that share a loop add up their sums by shuffles; 0 for none."""
-    strategy = _strategy(loop)
-    vector = strategy.startswith("vector") and _level(loop) == "block"
-    return int(strategy.split()[1]) if vector else 0
-
-
-def _is_shared(loop: tirx.For) -> bool:
-    """Whether the partial sums of a loop lie in shared memory."""
-    return _strategy(loop) == "shared" or shuffled(loop) > 0
-
-
-def _strategy(loop: tirx.For) -> str:
-    return str(loop.annotations.get(REDUCE, "plain"))
-
-
-def _name(loop: tirx.For) -> str:
-    return str(loop.annotations[f"{MARK}name"])

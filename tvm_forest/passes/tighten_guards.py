@@ -15,67 +15,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import sym, tirx
 
-from .cpu.fuse_parallel import is_parallel
+from ..tir_gen.ir import change_loop, conjuncts, guarded, mentions, rewrite_loops
+from .function_pass import function_pass
+from .nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.TightenGuards")
+@function_pass
 @dataclass(frozen=True)
 class TightenGuards:
-    """Loops whose whole body is guarded, by conditions that are linear in the loop variable."""
+    """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
+    Attributes:
+        facts: of the loops of the nest; parallel ones must stay neighbours, of constant extents, to
+            be fused.
+    """
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _tighten), order="post"))
+        return func.with_body(rewrite_loops(func.body, self._tighten))
 
-
-def _tighten(loop: tirx.For) -> tirx.Stmt:
-    body = loop.body
-    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None or is_parallel(loop):
-        return loop  # parallel loops must stay neighbours, of constant extents, to be fused
-    extent, inside, outside = loop.extent, [], []
-    bounded = loop.kind == tirx.ForKind.SERIAL
-    for part in conjuncts(body.condition):
-        if not _mentions(part, loop.loop_var):
-            outside.append(part)
-            continue
-        bound = _upper_bound(part, loop.loop_var) if bounded else None
-        if bound is None:
-            inside.append(part)
-        else:
-            extent = tirx.min(extent, tirx.max(bound - loop.min, tirx.const(0, extent.ty.dtype)))
-    tight = tirx.For(
-        loop.loop_var,
-        loop.min,
-        sym.Analyzer().simplify(extent),
-        loop.kind,
-        _guarded(inside, body.then_case),
-        loop.thread_binding,
-        loop.annotations,
-    )
-    return _guarded(outside, tight)
-
-
-def _guarded(conditions: list[Any], statement: tirx.Stmt) -> tirx.Stmt:
-    return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
-
-
-def conjuncts(condition: Any) -> list[Any]:
-    """Return the conditions that all hold where this one does."""
-    if isinstance(condition, tirx.And):
-        return [*conjuncts(condition.a), *conjuncts(condition.b)]
-    return [condition]
-
-
-def _mentions(expr: Any, var: tirx.Var) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tirx.Var, lambda v: found.append(v) if v.same_as(var) else None))
-    return bool(found)
+    def _tighten(self, loop: tirx.For) -> tirx.Stmt:
+        body = loop.body
+        if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
+            return loop
+        if self.facts.is_parallel(loop):
+            return loop
+        extent, inside, outside = loop.extent, list[Any](), list[Any]()
+        for part in conjuncts(body.condition):
+            if not mentions(part, {loop.loop_var}):
+                outside.append(part)
+                continue
+            bound = _upper_bound(part, loop.loop_var) if loop.kind == tirx.ForKind.SERIAL else None
+            if bound is None:
+                inside.append(part)
+            else:
+                zero = tirx.const(0, extent.ty.dtype)
+                extent = tirx.min(extent, tirx.max(bound - loop.min, zero))
+        extent = sym.Analyzer().simplify(extent)
+        tight = change_loop(loop, extent=extent, body=guarded(body.then_case, inside))
+        return guarded(tight, outside)
 
 
 def _upper_bound(condition: Any, var: tirx.Var) -> Any | None:

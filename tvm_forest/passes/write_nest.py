@@ -2,15 +2,15 @@
 
 takes: IRModule without blocks, its nest as it was before the first copy; gives: IRModule.
 
-    for tree in range(100):   # written        for d1 in range(40):
-        for b1 in range(64):  # written  -->       for b1@d1 in range(64):
+    for tree in range(100):   # replaced       for d1 in range(40):
+        for b1 in range(64):  # replaced -->       for b1@d1 in range(64):
             S(tree, b1)                                S(d1, b1@d1)
                                                for d2 in range(60):
                                                    for b1@d2 in range(64):
                                                        S(d2 + 40, b1@d2)
 
 A loop variable of S-TIR counts iterations. Inside a copy it is replaced by the values of all loops
-that came from it, divided by its step; the divisions go out evenly.
+that came from it, divided by its step; the divisions leave no remainder.
 """
 
 from __future__ import annotations
@@ -18,99 +18,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ..nest import Loop, Share, Stop
-from ..schedule import Schedule
-from ..schedule_prims.replay import notes_of
-from ..schedule_prims.walks import WalkForm
-
-WRITTEN = "tvm_forest.written"
-NAME = "tvm_forest.name"
-KIND = "tvm_forest.kind"
-STEP = "tvm_forest.step"
+from ..nest import Loop
+from ..schedule_prims.replay import NAME
+from ..tir_gen.ir import guarded, replaced, rewrite_nest, sequence
+from .function_pass import function_pass
+from .nest_facts import NestFacts, amount, name_of
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.WriteNest")
+@function_pass
 @dataclass(frozen=True)
 class WriteNest:
-    """Replace the loops that are marked as written.
+    """Replace the loops that directives have put copies in the place of.
 
     Attributes:
-        sch: the schedule with the final nest.
-        forms: how the walks of each leaf loop are done.
+        facts: of the loops of the nest.
     """
 
-    sch: Schedule
-    forms: dict[str, WalkForm]
+    facts: NestFacts
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Find the outermost marked loop and write its successors in its place."""
-        n = func.params[0].shape[0]
-        return func.with_body(self._visit(func.body, n, {}))
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Find the outermost replaced loop and write its successors in its place."""
+        n, facts = func.params[0].shape[0], self.facts
 
-    def _visit(self, statement: tirx.Stmt, n: Any, around: dict[str, Any]) -> tirx.Stmt:
-        """Descend through sequences and loops; `around` holds the values of the outer loops."""
-        if isinstance(statement, tirx.SeqStmt):
-            return tirx.SeqStmt([self._visit(part, n, around) for part in statement.seq])
-        if not isinstance(statement, tirx.For):
-            return statement
-        if WRITTEN in statement.annotations:
-            return _Writer(self.sch, self.forms, n, *_chain(statement, n)).write(around)
-        name = statement.annotations.get(NAME)
-        if name is not None:
-            around = {**around, str(name): value_of(statement, n)}
-        return with_body(statement, self._visit(statement.body, n, around))
+        def write(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+            if not isinstance(s, tirx.For) or name_of(s) not in facts.origins:
+                return None
+            outer = {name_of(loop): facts.value(loop, n) for loop in around if facts.of(loop)}
+            return _Writer.of(facts, n, s).write(outer)
 
-
-def value_of(loop: tirx.For, n: Any) -> Any:
-    """Return what an iteration of a loop adds to the number of the row, class or tree."""
-    notes = loop.annotations
-    return loop.loop_var * _step_of(loop, n) + int(notes["tvm_forest.start"])
-
-
-def _step_of(loop: tirx.For, n: Any) -> Any:
-    step = loop.annotations[STEP]
-    return _amount(Share.parse(str(step)) if isinstance(step, str) else int(step), n)
-
-
-def _amount(bound: Stop, n: Any) -> Any:
-    """Return a bound or step of a loop as an expression."""
-    if isinstance(bound, Share):
-        return tirx.floordiv(n + (bound.parts - 1), tirx.const(bound.parts, "int64"))
-    return n if bound is None else tirx.const(bound, "int64")
-
-
-def with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
-    """Return a loop with another body."""
-    return tirx.For(
-        loop.loop_var,
-        loop.min,
-        loop.extent,
-        loop.kind,
-        body,
-        loop.thread_binding,
-        loop.annotations,
-    )
-
-
-def _chain(
-    statement: tirx.Stmt, n: Any
-) -> tuple[dict[str, tuple[tirx.Var, Any]], tirx.BufferStore]:
-    """Return variable and step of every marked loop, and the store that they hold."""
-    origins = {}
-    while isinstance(statement, (tirx.For, tirx.IfThenElse)):
-        if isinstance(statement, tirx.IfThenElse):
-            statement = statement.then_case  # guards are written anew
-            continue
-        facts = statement.annotations
-        origins[str(facts[WRITTEN])] = (statement.loop_var, _step_of(statement, n))
-        statement = statement.body
-    return origins, statement
+        return func.with_body(rewrite_nest(func.body, write))
 
 
 @dataclass(frozen=True)
@@ -118,66 +56,69 @@ class _Writer:
     """One part of a nest under construction.
 
     Attributes:
-        sch, forms, n: see WriteNest.
+        facts: of the loops of the nest.
+        n: number of rows.
         origins: variable and step of the S-TIR loop that each index stands for.
         store: the body of that nest.
     """
 
-    sch: Schedule
-    forms: dict[str, WalkForm]
+    facts: NestFacts
     n: Any
     origins: dict[str, tuple[tirx.Var, Any]]
-    store: tirx.BufferStore
+    store: tirx.Stmt
+
+    @classmethod
+    def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
+        """Take a nest of S-TIR apart; its guards are written anew."""
+        origins = {}
+        while isinstance(statement, (tirx.For, tirx.IfThenElse)):
+            if isinstance(statement, tirx.IfThenElse):
+                statement = statement.then_case
+                continue
+            name = name_of(statement)
+            origins[name] = (statement.loop_var, amount(facts.origins[name].step, n))
+            statement = statement.body
+        return cls(facts, n, origins, statement)
 
     def write(self, around: dict[str, Any]) -> tirx.Stmt:
-        """Write all loops inside the innermost loop that S-TIR still holds."""
-        outer = [name for name in self.sch.names() if name in around]
-        parent = self.sch[outer[-1]] if outer else self.sch.nest
-        return _sequence([self._loop(child, around) for child in parent.children])
+        """Write all loops inside the innermost of those `around`, whose values are given."""
+        sch = self.facts.sch
+        outer = [name for name in sch.names() if name in around]
+        parent = sch[outer[-1]] if outer else sch.nest
+        return sequence([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any]) -> tirx.Stmt:
         var = tirx.Var(loop.name.split("@")[0], "int64")
-        step = _amount(loop.step, self.n)
+        step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}
         if not loop.children:
             body = self._leaf(inside)
         else:
-            body = _sequence([self._case(child, var, inside) for child in loop.children])
-        count = tirx.floordiv(_amount(loop.stop, self.n) - loop.start + (step - 1), step)
+            body = sequence([self._case(child, var, inside) for child in loop.children])
+        count = tirx.floordiv(amount(loop.stop, self.n) - loop.start + (step - 1), step)
         kind = tirx.ForKind.UNROLLED if loop.unroll else tirx.ForKind.SERIAL
-        notes = notes_of(loop, self.forms)
-        return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, notes)
+        return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, {NAME: loop.name})
 
     def _case(self, child: Loop, var: tirx.Var, around: dict[str, Any]) -> tirx.Stmt:
         written = self._loop(child, around)
         if child.case is None:
             return written
-        return tirx.IfThenElse(tirx.EQ(var, tirx.const(child.case, "int64")), written, None)
+        return guarded(written, [tirx.EQ(var, tirx.const(child.case, "int64"))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
         """The store, for the values of the loops around it, under their guards."""
         counts = {
-            var: self._count(name, step, around) for name, (var, step) in self.origins.items()
+            var: tirx.floordiv(self._sum(self.facts.sch.copies(name), around), step)
+            for name, (var, step) in self.origins.items()
         }
-
-        def swap(var: tirx.Var) -> Any:
-            return next((new for old, new in counts.items() if old.same_as(var)), var)
-
-        store = tvm_ffi.structural_map(self.store, (tirx.Var, swap))
         guards = [
-            sum((around[name] for name in guard.loops[1:]), around[guard.loops[0]])
-            < _amount(guard.stop, self.n)
-            for guard in self.sch.guards
+            self._sum(guard.loops, around) < amount(guard.stop, self.n)
+            for guard in self.facts.sch.guards
             if all(name in around for name in guard.loops)
         ]
-        return tirx.IfThenElse(tirx.all(*guards), store, None) if guards else store
+        return guarded(replaced(self.store, counts), guards)
 
-    def _count(self, origin: str, step: Any, around: dict[str, Any]) -> Any:
-        """The iteration of an S-TIR loop that the loops which came from it amount to."""
-        family = [name for name in self.sch.copies(origin) if name in around]
-        value = sum((around[name] for name in family[1:]), around[family[0]])
-        return tirx.floordiv(value, step)
-
-
-def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    def _sum(self, names: tuple[str, ...], around: dict[str, Any]) -> Any:
+        """The sum of the values of some loops, of those that are around."""
+        first, *others = (around[name] for name in names if name in around)
+        return sum(others, first)

@@ -5,8 +5,6 @@ takes: Forest, Schedule, Target; gives: Predictor.
 
 from __future__ import annotations
 
-from functools import partial
-
 from ..compiler import compile_forest
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import plain
@@ -40,12 +38,13 @@ def build(
         InputError: the target is unknown.
     """
     schedules = by_batch(schedule)
-    library, arguments, columns = compile_forest(forest, schedules, target, exact=exact)
-    about = (plain(forest), schedules, columns, target, signature or forest.signature)
-    later = partial(compile_forest, forest, schedules, target)  # keeps the model, not its layouts
-    return predictor_class(library)(library, arguments, *about, later=later)
+    compiled = compile_forest(forest, schedules, target, exact=exact)
+    predictor_class = class_for(compiled.library)
+    return predictor_class(
+        compiled, plain(forest), schedules, target, signature or forest.signature
+    )
 
 
-def predictor_class(library: Library) -> type[Predictor]:
-    """Return what serves the functions of a library."""
+def class_for(library: Library) -> type[Predictor]:
+    """Return the class whose objects call the functions of a library."""
     return DevicePredictor if isinstance(library, KernelLibrary) else Predictor

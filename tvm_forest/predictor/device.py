@@ -9,19 +9,38 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
 from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
 from ..gpu_runtime.executor import DeviceArray
-from ..gpu_runtime.library import KernelFunction, ModelArray
+from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
+from ..targets import Library
 from ..tir_gen.canonical import Output
-from .predictor import Predictor, Range, tensors
+from .calls import count_places
+from .functions import BoundFunction, Functions
+from .predictor import Predictor, Range
 
 DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 """As DLPack numbers it."""
+
+
+class DeviceFunctions(Functions):
+    """Functions whose model stays on the host until they are called first."""
+
+    def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
+        """See `Functions.bind`; another library finds the GPU as the first one does."""
+        library.backend = self.libraries[0][0].backend if self.libraries else library.backend
+        super().bind(library, arrays)
+
+    def to_tensor(self, array: Array) -> ModelArray:
+        """Return an array for executors, which copy it to the GPU once."""
+        return ModelArray(array)
+
+    def to_arguments(self, tensors: list[ModelArray]) -> tuple[ModelArray, ...]:
+        """Return what a function takes for the arrays of the model."""
+        return tuple(tensors)
 
 
 class DevicePredictor(Predictor):
@@ -41,6 +60,8 @@ class DevicePredictor(Predictor):
     """
 
     stream: int | None = None
+    _functions_class = DeviceFunctions
+    _max_small_batch = 0
 
     def source(self, kind: str) -> str:
         """Return the text of the kernels.
@@ -58,7 +79,7 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
         if not on_device(rows) or self._gives_labels:
             return super().predict(rows, n_jobs, iteration_range)
-        return self._sums_there(rows, iteration_range)[-1].squeezed()
+        return self._part(iteration_range)._start_sums(rows)[-1].squeezed()
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -67,7 +88,7 @@ class DevicePredictor(Predictor):
         several = self.forest.n_outputs > 1 and not self.forest.targets
         if not on_device(rows) or not several or not self.gives_probabilities:
             return super().predict_proba(rows, n_jobs, iteration_range)
-        return self._sums_there(rows, iteration_range)[-1]
+        return self._part(iteration_range)._start_sums(rows)[-1]
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -75,60 +96,47 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict_margin`; a DeviceArray for rows on the GPU."""
         if not on_device(rows):
             return super().predict_margin(rows, n_jobs, iteration_range)
-        return self._sums_there(rows, iteration_range)[0].squeezed()
+        return self._part(iteration_range)._start_sums(rows)[0].squeezed()
 
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
         rows = to_rows(rows, self.forest)
-        return self._uploaded(rows, self._serves(len(rows)), 0)
-
-    def _uploaded(self, rows: Array, function: Any, stream: int) -> DeviceArray:
-        prepare = self.forest.prepared if function.is_wide else self.forest.cleaned
-        ready, run = np.ascontiguousarray(prepare(rows)), self.library.executor
-        there = DeviceArray(run, ready.shape, ready.dtype, stream)
-        run.driver.upload(there.pointer, ready, stream)
-        return there
+        return self._upload(rows, self._functions.for_batch(len(rows)), 0)
 
     def start(self, rows: DeviceArray) -> list[DeviceArray]:
         """Start the work for rows of `put`: margins, and values where they differ, both (R, C)."""
-        tensor = dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows)
-        return self._started(tensor, 0)
+        return self._start_on(dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows), 0)
 
     # -- rows on the GPU --------------------------------------------------------------------------
 
-    def _sums_there(self, rows: Any, iteration_range: Range) -> list[DeviceArray]:
+    def _compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+        if not on_device(rows):
+            return super()._compute_sums(rows, n_jobs)
+        results = [array.numpy() for array in self._start_sums(rows)]
+        return results[0], results[-1]
+
+    def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+        if not on_device(rows):
+            return super()._compute_leaves(name, dtype, rows, n_jobs)
+        function = self._functions.named(name)
+        there, stream = self._take(rows, function)
+        result = ((there.shape[0], count_places(self.forest)), np.dtype(dtype))
+        return _start(function, there, [result], stream)[0].numpy()
+
+    def _start_sums(self, rows: Any) -> list[DeviceArray]:
         """Start the work of margins, and of values where they differ, both (R, C)."""
-        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
-            return part._sums_there(rows, None)
-        return self._started(*self._taken(rows))
+        return self._start_on(*self._take(rows))
 
-    def _started(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
+    def _start_on(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
         shape = (rows.shape[0], self.forest.n_outputs)
-        results = [(shape, dtype) for dtype in self._results.values()]
-        return _started(self._serves(shape[0]), rows, results, stream)
+        results = [(shape, dtype) for dtype in self._calls.result_dtypes.values()]
+        return _start(self._functions.for_batch(shape[0]), rows, results, stream)
 
-    def _sums(
-        self, rows: Any, n_jobs: int | None, iteration_range: Range = None
-    ) -> tuple[Array, Array]:
-        if not on_device(rows):
-            return super()._sums(rows, n_jobs, iteration_range)
-        made = [array.numpy() for array in self._sums_there(rows, iteration_range)]
-        return made[0], made[-1]
+    def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[dlpack.Tensor, int]:
+        """Return rows on the GPU as a function reads them, and the stream for the work on them.
 
-    def _leaves(
-        self, name: Output, dtype: str, rows: Any, n_jobs: int | None, iteration_range: Range = None
-    ) -> Array:
-        if not on_device(rows):
-            return super()._leaves(name, dtype, rows, n_jobs, iteration_range)
-        if iteration_range is not None and (part := self._part(iteration_range)) is not self:
-            return part._leaves(name, dtype, rows, n_jobs)
-        there, stream = self._taken(rows, self._function_of(name))
-        results = [((there.shape[0], self.forest.n_trees), np.dtype(dtype))]
-        (leaves,) = _started(self._function_of(name), there, results, stream)
-        return leaves.numpy()[:, self.columns]
-
-    def _taken(self, rows: Any, function: Any = None) -> tuple[dlpack.Tensor, int]:
-        """Return rows on the GPU as a function reads them, and the stream for the work on them."""
+        The function is that of their number if none is given.
+        """
         stream = self.stream
         if stream is None:
             named = getattr(rows, "__cuda_array_interface__", None) or {}
@@ -143,34 +151,29 @@ class DevicePredictor(Predictor):
         there = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
         stream = 0 if stream == 1 else stream
         check_shape(there.shape, self.forest)
-        function, forest = function or self._serves(there.shape[0]), self.forest
-        asks = forest.needs_preparation if function.is_wide else forest.needs_cleaning
-        if there.dtype == self._row_dtype and not asks and not forest.refuses:
+        function, forest = function or self._functions.for_batch(there.shape[0]), self.forest
+        wide = function.takes_memberships
+        changes = forest.needs_preparation if wide else forest.needs_cleaning
+        if there.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
             return there, stream
         here = np.empty(there.shape, there.dtype)
         if here.size:
             self.library.executor.driver.download(here, there.pointer, stream)
-        ready = self._uploaded(to_rows(here, forest), function, stream)
+        ready = self._upload(to_rows(here, forest), function, stream)
         return dlpack.Tensor(ready.pointer, ready.shape, ready.dtype, there.device, ready), stream
+
+    def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
+        """Copy rows of the host to the GPU, cleaned as a function reads them."""
+        prepare = self.forest.prepared if function.takes_memberships else self.forest.cleaned
+        ready, executor = np.ascontiguousarray(prepare(rows)), self.library.executor
+        there = DeviceArray(executor, ready.shape, ready.dtype, stream)
+        executor.driver.upload(there.pointer, ready, stream)
+        return there
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
         part: Any = super()._part(iteration_range)
         part.library.backend, part.stream = self.library.backend, self.stream
         return part
-
-    def _compiled(self, outputs: tuple[Output, ...]) -> Compiled:
-        compiled = super()._compiled(outputs)
-        compiled.library.backend = self.library.backend
-        return compiled
-
-    def _tensors(self, arguments: dict[str, list[Array]]) -> dict[str, list[Any]]:
-        return tensors(arguments, ModelArray)
-
-    def _given(self, model: list[Any]) -> tuple[Any, ...]:
-        return tuple(model)
-
-    def _kept_frames(self) -> dict[Any, Any]:
-        return {}
 
 
 def on_device(rows: Any) -> bool:
@@ -178,8 +181,9 @@ def on_device(rows: Any) -> bool:
     return dlpack.device_of(rows)[0] in dlpack.KINDS.values()
 
 
-def _started(function: Any, rows: dlpack.Tensor, results: Any, stream: int) -> list[DeviceArray]:
-    run: KernelFunction = function.alone
-    return run.on_device(
-        rows.pointer, rows.shape[0], function.arguments, results, stream, rows.keeps
-    )
+def _start(
+    function: BoundFunction, rows: dlpack.Tensor, results: list[Any], stream: int
+) -> list[DeviceArray]:
+    """Start the work of a function; `results` are shapes and dtypes."""
+    n_rows, model = rows.shape[0], function.model
+    return function.serial.on_device(rows.pointer, n_rows, model, results, stream, rows.keeps)

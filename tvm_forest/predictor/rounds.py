@@ -17,38 +17,39 @@ from ..search import heuristic
 from .building import build
 from .predictor import Predictor
 
-MOST_PARTS = 8
-"""Compiled ranges that a predictor keeps; the one that was not asked for longest is dropped."""
+MAX_PARTS = 8
+"""Compiled ranges that a predictor keeps; the one that was asked for longest ago goes first."""
 
 _lock = threading.Lock()
+"""Held while a range is looked up, and compiled if it is not there."""
 
 
 def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
     """See `Predictor.rounds`."""
-    span = _checked(whole.forest, begin, end)
+    span = _to_span(whole.forest, begin, end)
     if span is None:
         return whole
     with _lock:
-        part = whole._parts.pop(span, None) or _compiled(whole, *span)
+        part = whole._parts.pop(span, None) or _compile_part(whole, *span)
         whole._parts[span] = part
-        for oldest in list(whole._parts)[:-MOST_PARTS]:
+        for oldest in list(whole._parts)[:-MAX_PARTS]:
             del whole._parts[oldest]
     return part
 
 
-def _compiled(whole: Predictor, begin: int, end: int) -> Predictor:
+def _compile_part(whole: Predictor, begin: int, end: int) -> Predictor:
     forest = take_rounds(whole.forest, begin, end)
     part = build(forest, heuristic.default_schedules(forest, whole.target), whole.target)
     part.n_jobs = whole.n_jobs
     return part
 
 
-def _checked(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
+def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     """Return the range, or None for the whole model."""
     count = int(rounds_of_trees(forest).max(initial=-1)) + 1
     where = f"rounds: argument 'iteration_range': ({begin!r}, {end!r})"
-    whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))
-    if not all(whole):
+    is_whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))
+    if not all(is_whole):
         raise InputError(f"{where} must be two whole numbers; give rounds such as (0, 10)")
     first, last = int(begin), int(end) or count
     if (first, last) == (0, count):

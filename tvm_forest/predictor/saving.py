@@ -11,14 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import archive
-from ..archive import Archive
-from ..compiler import compile_forest
+from ..compiler import Compiled
 from ..errors import BuildError, ForestError, ModelFormatError
 from ..forest.fields import from_parts, to_parts
 from ..schedule_prims import Schedule
@@ -27,11 +25,11 @@ from ..target import Target, parse_target
 from ..targets import machine_code
 from ..targets.machine_code import MachineCode
 from ..threads import check_n_jobs
-from .building import build, predictor_class
+from .building import build, class_for
 from .predictor import Predictor
 
 FORMAT = 3
-"""Counts up when an older version of the package would read a file wrongly."""
+"""A number that grows when an older version of the package would read a file wrongly."""
 
 KIND = "predictor"
 
@@ -59,14 +57,14 @@ def to_bytes(predictor: Predictor) -> bytes:
         UnsupportedModel: see `save`.
     """
     libraries = list(predictor.libraries)  # before the arrays: another thread may add one
-    values, arrays = to_parts(predictor.forest)
-    parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in arrays.items()}
+    values, forest_arrays = to_parts(predictor.forest)
+    parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in forest_arrays.items()}
     parts["columns.npy"] = predictor.columns
-    functions = _arrays_in(parts, predictor)
+    arrays_of = _add_arrays(parts, predictor)
     first, *others = (
-        _code_in(parts, f"{i or ''}", machine_code.of(library, predictor.target))
-        | {"functions": {name: functions[name] for name in names}}
-        for i, (library, names) in enumerate(libraries)
+        _add_code(parts, number, machine_code.of(library, predictor.target))
+        | {"functions": {name: arrays_of[name] for name in names}}
+        for number, (library, names) in enumerate(libraries)
     )
     manifest = {
         "kind": KIND,
@@ -81,27 +79,31 @@ def to_bytes(predictor: Predictor) -> bytes:
         "forest": values,
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }
-    return archive.pack(Archive(manifest, parts))
+    return archive.pack(archive.Archive(manifest, parts))
 
 
-def _arrays_in(parts: dict[str, Any], predictor: Predictor) -> dict[str, list[str]]:
-    """Put arrays in, which functions and libraries share; return their names by function."""
+def _add_arrays(parts: dict[str, Any], predictor: Predictor) -> dict[str, list[str]]:
+    """Add each distinct array of the model to the parts; return their names by function."""
     names: dict[bytes, str] = {}
-    functions: dict[str, list[str]] = {}
+    arrays_of: dict[str, list[str]] = {}
     for function, tensors in list(predictor.arguments.items()):
-        functions[function] = []
+        arrays_of[function] = []
         for array in (tensor.numpy() for tensor in tensors):
-            about = f"{array.dtype.str} {array.shape} ".encode()
-            digest = hashlib.sha256(about + array.tobytes()).digest()
-            name = names.setdefault(digest, f"arrays/{len(names)}.npy")
+            content = f"{array.dtype.str} {array.shape} ".encode() + array.tobytes()
+            name = names.setdefault(hashlib.sha256(content).digest(), f"arrays/{len(names)}.npy")
             parts[name] = array
-            functions[function].append(name)
-    return functions
+            arrays_of[function].append(name)
+    return arrays_of
 
 
-def _code_in(parts: dict[str, Any], number: str, code: MachineCode) -> dict[str, Any]:
-    """Put code in; return what the manifest says of it."""
-    parts[f"code{number}.{code.form}"] = code.data
+def _code_name(number: int, form: str) -> str:
+    """Name the part that holds the code of a library, counted from 0."""
+    return f"code{number or ''}.{form}"
+
+
+def _add_code(parts: dict[str, Any], number: int, code: MachineCode) -> dict[str, Any]:
+    """Add the code of a library to the parts; return what the manifest says about it."""
+    parts[_code_name(number, code.form)] = code.data
     return {"code": {"form": code.form, "made_for": code.made_for}}
 
 
@@ -114,9 +116,9 @@ def from_bytes(
         ModelFormatError, BuildError: see `load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
-    _check(manifest, where, signature)
+    _check_manifest(manifest, where, signature)
     try:
-        return _predictor(manifest, parts)
+        return _to_predictor(manifest, parts)
     except (BuildError, ModelFormatError):
         raise
     except (ForestError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -126,55 +128,57 @@ def from_bytes(
         ) from None
 
 
-def _check(manifest: dict[str, Any], where: str, signature: str | None) -> None:
+def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None) -> None:
     for field, wanted, remedy in (
         ("kind", KIND, "give what Predictor.save wrote"),
         ("format", FORMAT, "read it with the version of tvm_forest that wrote it, or save anew"),
         ("signature", signature, "the model has changed since; build and save it again"),
     ):
-        found = manifest.get(field)
-        if wanted is not None and found != wanted:
+        stored = manifest.get(field)
+        if wanted is not None and stored != wanted:
             raise ModelFormatError(
-                f"{where}: field '{field}': expected {wanted!r}, got {archive.shown(found)}, "
+                f"{where}: field '{field}': expected {wanted!r}, got {archive.shown(stored)}, "
                 f"written by {archive.shown(manifest.get('versions'))}; {remedy}"
             )
 
 
-def _predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
-    prefix = "forest/"
-    own = {k[len(prefix) : -4]: v for k, v in parts.items() if k.startswith(prefix)}
-    forest = from_parts(manifest["forest"], own)
+def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
+    prefix, suffix = "forest/", ".npy"
+    names = [name for name in parts if name.startswith(prefix)]
+    arrays = {name.removeprefix(prefix).removesuffix(suffix): parts[name] for name in names}
+    forest, target = from_parts(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
-    schedules = by_batch(named, "load_predictor")
-    target = parse_target(manifest["target"])
+    model = (forest, by_batch(named, "load_predictor"), target)
     check_n_jobs("load_predictor", manifest["n_jobs"])
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
-    same = manifest["versions"]["tvm_forest"] == _versions()["tvm_forest"]
-    found = [_library(x, parts, target, f"{i or ''}") for i, x in enumerate(stored) if same]
-    if not same or found[0] is None:
-        predictor = build(forest, schedules, target, exact=False, signature=manifest["signature"])
+    if manifest["versions"]["tvm_forest"] != _versions()["tvm_forest"]:
+        stored = []
+    loaded = [_load(x, number, parts, target) for number, x in enumerate(stored)]
+    first, *others = loaded or [None]
+    if first is None:
+        predictor = build(*model, exact=False, signature=manifest["signature"])
     else:
-        about = (parts["columns.npy"], target, manifest["signature"])
-        given = [
-            {k: [parts[name] for name in names] for k, names in x["functions"].items()}
-            for x in stored
-        ]
-        later = partial(compile_forest, forest, schedules, target)
-        serves = predictor_class(found[0])
-        predictor = serves(found[0], given[0], forest, schedules, *about, later=later)
-        for library, arguments in zip(found[1:], given[1:], strict=True):
-            if library is not None:
-                predictor.bind(library, arguments)
+        predictor = class_for(first.library)(first, *model, manifest["signature"])
+        for compiled in filter(None, others):
+            predictor.bind(compiled.library, compiled.arguments)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 
 
-def _library(stored: dict[str, Any], parts: dict[str, Any], target: Target, number: str) -> Any:
-    """Return stored code, or None if it has to be compiled anew."""
+def _load(
+    stored: dict[str, Any], number: int, parts: dict[str, Any], target: Target
+) -> Compiled | None:
+    """Load the functions of a library; None if its code cannot run here."""
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     if not machine_code.runs_here(made_for):
         return None
-    return machine_code.load(MachineCode(form, parts[f"code{number}.{form}"], made_for), target)
+    code = MachineCode(form, parts[_code_name(number, form)], made_for)
+    library = machine_code.load(code, target)
+    if library is None:
+        return None
+    functions = stored["functions"].items()
+    arrays = {function: [parts[name] for name in names] for function, names in functions}
+    return Compiled(library, arrays, parts["columns.npy"])
 
 
 def _versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import layouts
 from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
@@ -18,21 +19,20 @@ CACHES = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
-"""How the rows or the trees of an iteration are brought near."""
-LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
-"""What a search tries without tiles; there may be more, see `tir_gen`."""
-COPIED = ("array", "packed", "ranked", "sparse")
+LAYOUTS = layouts.BY_HOPS
+"""What a search tries without tiles; there may be more, see `tir_gen.representation`."""
+COPIED = layouts.COPIED
 """Layouts whose trees a GPU can copy into shared memory, without tiles."""
-TILED = ("array", "sparse")
+TILED = layouts.TILED
 """What a search tries with tiles."""
-SLICED, LEVELS = "bitsliced", "levels"
-WALKED = {SLICED: "bits", LEVELS: "permute"}
+SLICED, LEVELS = layouts.BIT_PLANES, layouts.PERMUTED
+WALKED = layouts.SIMDIZED
 """What a search tries with blocks of rows and `simdize(how=...)`, and in no other way."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    layouts = TILED if sch.has_rewrite("tile_nodes") else LAYOUTS
-    yield from ({"name": name} for name in layouts if name != sch.representation)
+    names = TILED if sch.has_rewrite("tile_nodes") else LAYOUTS
+    yield from ({"name": name} for name in names if name != sch.representation)
 
 
 @directive(_represent_as_choices)

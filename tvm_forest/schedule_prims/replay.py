@@ -2,8 +2,8 @@
 
 takes: s_tir.Schedule and Schedule; gives: nothing, the s_tir.Schedule is changed in place.
 
-What S-TIR cannot do stays behind as annotations `tvm_forest.<key>`, on which our passes act. From
-the first copied loop inwards the nest is left as it is, marked for the pass WriteNest.
+Every loop is annotated with its name in the schedule, and our passes ask the schedule for the rest.
+From the first loop with copies inwards the nest is left as it is, for the pass WriteNest.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 from ..nest import Loop
 from .directive import DIRECTIVES, Nest
 from .schedule import Schedule
-from .walks import WalkForm
 
 if TYPE_CHECKING:
     from tvm import s_tir
 
+NAME = "tvm_forest.name"
+"""Holds the name that a loop has in the schedule."""
 WALK_BLOCK = "walk"
 FINISH_BLOCK = "finish"
 FINISH = "tvm_forest.finish"
 """Marks the loop over rows that makes values of sums, for GPUs."""
 
 
-def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> None:
+def replay(tir: s_tir.Schedule, sch: Schedule) -> dict[str, Loop]:
     """Rewrite the function "main" of `tir` step by step.
 
     The function holds the block "walk" inside one loop for each root index of `sch`, and may hold
@@ -33,7 +34,9 @@ def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> No
     Args:
         tir: TVM's schedule of a canonical function.
         sch: what to replay.
-        forms: how the walks of each leaf loop are done.
+
+    Returns:
+        the loops that S-TIR still holds though copies are in their place, by name.
     """
     roots = sch.fresh().loops()
     loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
@@ -47,32 +50,10 @@ def replay(tir: s_tir.Schedule, sch: Schedule, forms: dict[str, WalkForm]) -> No
         tir.annotate(tir.get_loops(FINISH_BLOCK)[0], FINISH, 1)
     _separate_init(nest, sch)
     for name, loop in nest.loops.items():
-        for key, value in notes_of(sch[name], forms).items():
-            tir.annotate(loop, key, value)
-    for name, (loop, origin) in written.items():
-        tir.annotate(loop, "tvm_forest.written", name)
-        tir.annotate(loop, "tvm_forest.step", notes_of(origin, {})["tvm_forest.step"])
-
-
-def notes_of(loop: Loop, forms: dict[str, WalkForm]) -> dict[str, Any]:
-    """Return what our passes need to know of a loop, as TVM annotations."""
-    facts: dict[str, Any] = {
-        "name": loop.name,
-        "kind": loop.kind,
-        "start": loop.start,
-        "step": loop.step if isinstance(loop.step, int) else str(loop.step),
-        "parallel": int(loop.parallel),
-        "interleave": loop.interleave if loop.interleave > 1 else 0,
-        "simdize": f"{loop.simdize} {loop.count}" if loop.simdize else None,
-        "cache": loop.cache,
-        "gpu": loop.gpu,
-        "reduce": " ".join(map(str, loop.reduce))
-        if isinstance(loop.reduce, tuple)
-        else loop.reduce,
-        "walk": str(forms[loop.name]) if loop.name in forms else None,
-    }
-    wanted = ("name", "kind", "start", "step")
-    return {f"tvm_forest.{key}": x for key, x in facts.items() if x or key in wanted}
+        tir.annotate(loop, NAME, name)
+    for name, (loop, _) in written.items():
+        tir.annotate(loop, NAME, name)
+    return {name: origin for name, (_, origin) in written.items()}
 
 
 def _replay_steps(nest: Nest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:

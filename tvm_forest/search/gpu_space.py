@@ -2,9 +2,9 @@
 
 takes: Forest, Target, size of batch; gives: points, the Schedule of each, and strategies.
 
-The space is the paper's (`gpu`), with more values of its parameters and blocks of trees. Points
-that deal trees out to threads or blocks add up in another order, so a search leaves them out unless
-it is asked for them. What remains are threads that walk all trees of their rows.
+The space is the paper's (`silvanforge`), with more values of its parameters and blocks of trees.
+Points that deal trees out to threads or blocks add up in another order, so a search leaves them out
+unless it is asked for them. What remains are threads that walk all trees of their rows.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..forest.rewrites.canonical_form import plain
+from ..layouts import CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..target import Target
-from . import gpu, heuristic
-from .gpu import GpuPoint, Problem
+from . import heuristic, silvanforge
+from .silvanforge import GpuPoint, GpuProblem
 from .strategies import Measure
+from .workload import Workload
 
 VALUES: dict[str, tuple[Any, ...]] = {
-    **gpu.TABLE_5,
-    "rows_tb": (*gpu.TABLE_5["rows_tb"], 128, 256),
-    "tree_threads": (1, *gpu.TABLE_5["tree_threads"], 32),
+    **silvanforge.TABLE_5,
+    "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256),
+    "tree_threads": (1, *silvanforge.TABLE_5["tree_threads"], 32),
     "shared": (False, True, "shuffle", "atomic"),
-    "layout": (*gpu.TABLE_5["layout"], "packed", "ranked"),
+    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED),
     "tree_blocks": (1, 4, 16),
 }
 """The values of each parameter: the paper's, and more."""
 
-MOVES = (
+VARIED = (
     *("layout", "shared", "tree_blocks", "rows_tb", "tree_threads", "rows_thread"),
     *("cache_rows", "cache_trees", "unroll"),
 )
@@ -62,23 +63,28 @@ class GpuSpace:
     start: Schedule
     by_depth: Schedule
     default: Schedule
-    problem: Problem
+    problem: GpuProblem
     exact: bool = True
 
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, exact: bool = True) -> GpuSpace:
         """Return the space of a model."""
-        start, forest = heuristic.new_schedule(forest), plain(forest)
-        by_depth = start.sort_trees()
+        work = Workload.of(forest, target)
+        forest, by_depth = work.forest, work.start.sort_trees()
         depths = rewrite(forest, by_depth).depths.reshape(-1, forest.round_size).max(axis=1)
-        largest = int(np.diff(forest.tree_offset).max(initial=0)) * NODE_BYTES
-        size = np.dtype(forest.row_dtype).itemsize
-        hops = int(forest.depths.max(initial=0))
         by_depth = by_depth.know_depths(depths.tolist())
-        lines = _loops_by_depth(start if exact else by_depth)
-        about = (forest.row_width, start.rounds, forest.n_outputs, largest, size, hops, lines)
-        default = heuristic.default_schedules(forest, target)[1]
-        return cls(start, by_depth, default, Problem(batch, *about), exact)
+        problem = GpuProblem(
+            batch,
+            forest.row_width,
+            work.start.rounds,
+            forest.n_outputs,
+            tree_bytes=int(np.diff(forest.tree_offset).max(initial=0)) * NODE_BYTES,
+            number_bytes=np.dtype(forest.row_dtype).itemsize,
+            hops=work.deepest,
+            lines=_count_straight_lines(work.start if exact else by_depth),
+        )
+        default = heuristic.default_schedules_for(work)[1]
+        return cls(work.start, by_depth, default, problem, exact)
 
     def allows(self, point: GpuPoint) -> bool:
         """Whether a point may run, and adds up as it was asked for."""
@@ -89,7 +95,7 @@ class GpuSpace:
         if point.shared == "shuffle" and point.tree_threads % 2:
             return False
         ordered = alone and point.tree_blocks == 1
-        return (ordered or not self.exact) and gpu.refusal(point, self.problem) is None
+        return (ordered or not self.exact) and silvanforge.refuse(point, self.problem) is None
 
     def points(self) -> Iterator[GpuPoint]:
         """Yield every point that the filters let pass, in a fixed order."""
@@ -115,37 +121,39 @@ class GpuSpace:
             plainly = recipes.gpu_template(self.start, **point._replace(unroll=False)._asdict())
             return plainly.unroll_walk("tree")
 
-    def first(self) -> list[GpuPoint]:
+    def first_points(self) -> list[GpuPoint]:
         """Return what is tried first, the likely ones first.
 
         These are Algorithm 1's points. If none of them may run, or the order is to be kept, a row
         has one thread, and a block has more rows.
         """
-        sizes = (32, 64) if gpu.is_small(self.problem) else (64, 128)
-        paper = list(map(self._near, gpu.first_points(self.problem)))
-        alone = (self._near(p._replace(rows_tb=r, tree_threads=1)) for p in paper for r in sizes)
+        sizes = (32, 64) if silvanforge.has_small_blocks(self.problem) else (64, 128)
+        paper = list(map(self._cache_rows, silvanforge.first_phase(self.problem)))
+        alone = (
+            self._cache_rows(p._replace(rows_tb=r, tree_threads=1)) for p in paper for r in sizes
+        )
         found = list(filter(self.allows, paper)) or filter(self.allows, alone)
-        return sorted(dict.fromkeys(found), key=self.cost)
+        return sorted(dict.fromkeys(found), key=self.cycles)
 
-    def _near(self, point: GpuPoint) -> GpuPoint:
+    def _cache_rows(self, point: GpuPoint) -> GpuPoint:
         """Leave rows where they are if they do not fit into shared memory."""
         cached = point._replace(cache_rows=True)
-        fits = gpu.shared_bytes(cached, self.problem) < gpu.Limits().shared_bytes
+        fits = silvanforge.count_shared_bytes(cached, self.problem) < silvanforge.SHARED_BYTES
         return cached._replace(cache_rows=fits)
 
-    def moved(self, point: GpuPoint, name: str) -> list[GpuPoint]:
+    def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
         """Return the points with all values of one parameter, the likely ones first."""
         found = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
             found += [p._replace(shared="atomic") for p in found]
-        return sorted(filter(self.allows, found), key=self.cost)
+        return sorted(filter(self.allows, found), key=self.cycles)
 
-    def cost(self, point: GpuPoint) -> float:
-        """Estimate a point, see `gpu.cost`."""
-        return gpu.cost(point, self.problem)
+    def cycles(self, point: GpuPoint) -> float:
+        """Estimate a point, see `silvanforge.estimate_cycles`."""
+        return silvanforge.estimate_cycles(point, self.problem)
 
 
-def _loops_by_depth(sch: Schedule) -> int:
+def _count_straight_lines(sch: Schedule) -> int:
     """Count the loops of straight lines; 1 if there would be too many, and all are as long."""
     try:
         return len(sch.split_by_depth("tree").pieces("tree"))
@@ -153,7 +161,7 @@ def _loops_by_depth(sch: Schedule) -> int:
         return 1
 
 
-def algorithm_1_and_moves(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
+def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
     """Take the fastest of Algorithm 1, then change one parameter at a time, as long as that helps.
 
     The default schedule is measured first, so the result is no slower.
@@ -166,7 +174,7 @@ def algorithm_1_and_moves(space: GpuSpace, measure: Measure, rng: random.Random)
         return times[point]
 
     measure(space.default)
-    best = gpu.algorithm_1(space.problem, seconds, space.allows, space.first())
-    for name in MOVES:
+    best = silvanforge.run_algorithm_1(space.problem, seconds, space.allows, space.first_points())
+    for name in VARIED:
         if best is not None:
-            best = min(space.moved(best, name), key=seconds, default=best)
+            best = min(space.vary(best, name), key=seconds, default=best)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import InputError, ScheduleError
 from ..forest import Forest
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..target import Target, cpu_name
 
 FORMAT = 2
@@ -34,12 +34,16 @@ CONDITIONS = ("n_jobs", "rows")
 """What must be the same as well for two times to be compared."""
 
 
+RESULTS = ("seconds", "median", "rounds", "spent", "problem")
+"""What a line says of a trial, beside the context, the size of batch and the schedule."""
+
+
 @dataclass(frozen=True)
-class Record:
+class TrialRecord:
     """One schedule for one size of batch, measured or refused.
 
     Attributes:
-        context: `FACTS` and `CONDITIONS`, see `context_of`.
+        context: `FACTS` and `CONDITIONS`, see `describe_context`.
         batch: rows of a call.
         schedule: what was measured.
         seconds: of a call, the best round; None if there is a problem.
@@ -60,14 +64,13 @@ class Record:
 
     def to_line(self) -> str:
         """Return JSON text without a line break."""
-        said = {"format": FORMAT, **self.context, "batch": self.batch}
-        own = ("seconds", "median", "rounds", "spent", "problem")
-        said |= {name: getattr(self, name) for name in own}
+        results = {name: getattr(self, name) for name in RESULTS}
         steps = json.loads(self.schedule.to_json())
+        said = {"format": FORMAT, **self.context, "batch": self.batch, **results}
         return json.dumps({**said, "schedule": steps})
 
     @classmethod
-    def from_line(cls, line: str) -> Record:
+    def from_line(cls, line: str) -> TrialRecord:
         """Read what `to_line` gives.
 
         Raises:
@@ -77,12 +80,11 @@ class Record:
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this version reads {FORMAT}")
         context = {name: data[name] for name in (*FACTS, *CONDITIONS)}
-        own = ("batch", "seconds", "median", "rounds", "spent", "problem")
         schedule = Schedule.from_json(json.dumps(data["schedule"]))
-        return cls(context, schedule=schedule, **{name: data[name] for name in own})
+        return cls(context, data["batch"], schedule, **{name: data[name] for name in RESULTS})
 
 
-def context_of(
+def describe_context(
     forest: Forest, target: Target, n_jobs: int | None = None, rows: str = "", machine: str = ""
 ) -> dict[str, Any]:
     """Return what decides whether a record is of use.
@@ -114,20 +116,20 @@ class Journal:
 
     context: dict[str, Any]
     path: Path | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[TrialRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.path is not None:
             self._write("")  # before anything is measured in vain
-            _cut_off_half_a_line(self.path)
-            self.records += [r for r in read(self.path) if r.context == self.context]
+            _drop_half_a_line(self.path)
+            self.records += [r for r in read_records(self.path) if r.context == self.context]
 
-    def find(self, batch: int, schedule: Schedule) -> Record | None:
+    def find(self, batch: int, schedule: Schedule) -> TrialRecord | None:
         """Return the record of a schedule, or None."""
         same = (r for r in self.records if r.batch == batch and r.schedule == schedule)
         return next(same, None)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: TrialRecord) -> None:
         """Keep a record, and write its line.
 
         Raises:
@@ -145,18 +147,18 @@ class Journal:
         except OSError as error:
             raise InputError(f"tune: argument 'records': {error}") from None
 
-    def best(self, batch: int) -> Record | None:
+    def best(self, batch: int) -> TrialRecord | None:
         """Return the fastest record of a size of batch; None if none has a time."""
-        return fastest(r for r in self.records if r.batch == batch)
+        return find_fastest(r for r in self.records if r.batch == batch)
 
 
-def fastest(records: Iterable[Record]) -> Record | None:
+def find_fastest(records: Iterable[TrialRecord]) -> TrialRecord | None:
     """Return the record with the shortest time, the earlier of equals."""
     timed = [record for record in records if record.seconds is not None]
     return min(timed, key=lambda record: record.seconds or 0.0, default=None)
 
 
-def read(path: str | os.PathLike[str]) -> list[Record]:
+def read_records(path: str | os.PathLike[str]) -> list[TrialRecord]:
     """Return the records of a file; half a line at its end is left out.
 
     Raises:
@@ -170,7 +172,7 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(Record.from_line(line))
+            found.append(TrialRecord.from_line(line))
         except (ValueError, KeyError, TypeError, ScheduleError) as error:
             raise InputError(
                 f"{where}: line {number} is no record ({error}); take it out, or tune anew"
@@ -178,7 +180,7 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
     return found
 
 
-def _cut_off_half_a_line(path: Path) -> None:
+def _drop_half_a_line(path: Path) -> None:
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -197,37 +199,37 @@ def schedules_of(
         InputError: no such file, or no record of this model, target, machine and version with a
             time.
     """
-    wanted = context_of(forest, target, machine=gpu)
-    where, records = f"build: argument 'records': '{os.fspath(path)}'", read(path)
+    wanted = describe_context(forest, target, machine=gpu)
+    where, records = f"build: argument 'records': '{os.fspath(path)}'", read_records(path)
     for name in FACTS:
-        there = sorted({_shown(r.context[name]) for r in records})
-        sought, remedy = wanted[name] or _only_gpu(there), "tune this model here"
-        what, same = f"{name} {_shown(sought)}", [r for r in records if r.context[name] == sought]
-        if not sought:
-            what, remedy = "one GPU by name, and none is at hand", "build where the GPU is"
-        if not same:
+        there = sorted({_shorten(r.context[name]) for r in records})
+        sought = wanted[name] or _find_only_gpu(there)
+        records = [r for r in records if r.context[name] == sought]
+        if not records:
+            what, remedy = f"{name} {_shorten(sought)}", "tune this model here"
+            if not sought:
+                what, remedy = "one GPU by name, and none is at hand", "build where the GPU is"
             others = ", ".join(there) or "nothing"
             raise InputError(f"{where}: no record of {what} (have: {others}); {remedy}")
-        records = same
     latest = [r for r in records if r.context == records[-1].context]
-    best = {r.batch: fastest(x for x in latest if x.batch == r.batch) for r in latest}
+    best = {r.batch: find_fastest(x for x in latest if x.batch == r.batch) for r in latest}
     found = {batch: record.schedule for batch, record in best.items() if record is not None}
     if not found:
         raise InputError(f"{where}: no schedule of this model has a time; tune it again")
-    return from_one_on(found)
+    return serve_from_one_row(found)
 
 
-def _only_gpu(there: list[str]) -> str:
+def _find_only_gpu(there: list[str]) -> str:
     named = [gpu for gpu in there if gpu != NAMELESS]
     return named[0] if len(named) == 1 else ""
 
 
-def from_one_on(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
+def serve_from_one_row(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
     """Return schedules in the order of batches; the first serves smaller batches too."""
     return {batch if i else 1: schedules[batch] for i, batch in enumerate(sorted(schedules))}
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Print a fact; of a digest its beginning."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text[:12] if len(text) == 64 and text.isalnum() else text

@@ -3,9 +3,9 @@
 takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 
 The template is a list of decisions, taken in order. Each asks the directives which `choices` they
-declare for the schedule as it stands, so its options depend on what was decided before, and the
-space is the product of what is legal, less what the constants here leave out, each with its reason.
-The default schedule is always a point.
+declare for the schedule as it stands, so its options depend on what was decided before. The space
+is the product of what is legal, less what the constants here leave out; `docs/tuning.md` has the
+reasons. The default schedule is always a point.
 """
 
 from __future__ import annotations
@@ -16,40 +16,37 @@ from typing import Any, NamedTuple
 
 from ..errors import ScheduleError
 from ..forest import Forest
+from ..layouts import SIMDIZED, TILED, TRANSPOSED, WORD_NODES
 from ..schedule import DIRECTIVES, Schedule
-from ..schedule_prims.memory import WALKED
+from ..schedule_prims.batches import schedule_of
 from ..schedule_prims.walks import LANES
 from ..target import Target
-from . import heuristic
-from .facts import Facts
+from . import cpu_rules, heuristic
+from .layout_fit import fitting_layouts
+from .workload import Workload
 
 Options = dict[Any, Schedule]
 """What a parameter may be, and what becomes of the schedule."""
 
-ONE_ROW = {"tile": (2,), "layout": ("reorg",)}
-"""What is tried for single rows only: 4096 rows of `airline` take 2.8 times as long in tiles of 2
-as in tiles of 8, and in `reorg`, which scatters the nodes of a tree, 1.4 times as long as in
-`array` (1.5 times on `covtype`)."""
+ONE_ROW_ONLY = {"tile": (2,), "layout": (TRANSPOSED,)}
+"""What is tried for single rows only."""
 
-MOST_STRAIGHT = 16
+MAX_STRAIGHT_HOPS = 16
 """Hops of a straight line: deeper trees are lopsided, and most of the line would be in vain."""
 
 BLOCKS = (16, 64, 256, 2048)
-"""Rows of a block of walks; of those between, 128 to 1024 rows take 0.99 to 1.02 of the time of 64
-(`airline`, `covtype`, ranked). Larger ones serve trees that lie in the third-level cache."""
+"""Rows of a block of walks. The largest ones serve trees that lie in the third-level cache."""
 
-FEW = 256
-"""Rows of a batch from which blocks of less than 64 rows are left out: 16 of them take 1.06 and
-1.08 of the time (`covtype`, `airline`)."""
+SMALL_BLOCK_BATCH, LEAST_BLOCK = 256, 64
+"""Rows of a batch from which smaller blocks than of so many rows are left out."""
 
-TREES_AND_ROWS = {"trees": (2, heuristic.TREES, 16), "rows": (16,)}
+MORE_WALKS = {"trees": (2, cpu_rules.TREES_TOGETHER, 16), "rows": (16,)}
 """Walks that are tried besides those that `interleave` declares."""
 
-FEWEST = {"trees": 2, "rows": 4}
-"""Walks that hide some of each other's loads: 2 rows take 1.9 times as long as 8, 1 tree 1.9 to 2.2
-times as long as 10 (`airline`, `covtype`, 4096 rows)."""
+LEAST_WALKS = {"trees": 2, "rows": 4}
+"""Walks that hide some of each other's loads."""
 
-SHARED_OUT = 512
+SHARED_BATCH = 512
 """Rows of a batch from which rows are shared out among cores, as in the default schedules."""
 
 
@@ -67,8 +64,8 @@ class Point(NamedTuple):
         parallel: whether blocks of rows, or rows, run on all cores.
     """
 
-    tile: int = 1
-    layout: str = "array"
+    tile: int
+    layout: str
     block: int = 0
     order: str = "trees"
     walks: int | str = 1
@@ -84,18 +81,16 @@ class Space:
     Every one of them keeps the order of additions.
 
     Attributes:
-        start: the schedule without directives.
+        workload: model and machine.
         default: the schedule that is used without a search, parallel only if `threads`.
         batch: rows of a call.
         threads: whether a call may use several cores.
-        facts: counts of the model.
     """
 
-    start: Schedule
+    workload: Workload
     default: Schedule
     batch: int
     threads: bool
-    facts: Facts
 
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, n_jobs: int | None = None) -> Space:
@@ -107,18 +102,28 @@ class Space:
         cls, forest: Forest, target: Target, batches: Iterable[int], n_jobs: int | None = None
     ) -> dict[int, Space]:
         """Return the space of each size of batch; the model is looked at once."""
-        known, facts = heuristic.default_schedules(forest, target), Facts.of(forest, target)
+        work = Workload.of(forest, target)
+        defaults, spaces = heuristic.default_schedules_for(work), dict[int, Space]()
         threads = n_jobs != 1 and target.cores > 1
-        start, spaces = heuristic.new_schedule(forest), dict[int, Space]()
         for batch in batches:
-            default = known[max(smallest for smallest in known if smallest <= batch)]
+            default = schedule_of(defaults, batch)
             default = default if threads else default.without("parallel")
-            spaces[batch] = cls(start, default, batch, threads, facts)
+            spaces[batch] = cls(work, default, batch, threads)
         return spaces
+
+    @property
+    def start(self) -> Schedule:
+        """The schedule without directives."""
+        return self.workload.start
+
+    @property
+    def hops(self) -> int:
+        """Hops of the rows of a call through all trees, at least one each."""
+        return self.batch * max(1, self.workload.hops)
 
     def points(self) -> dict[Point, Schedule]:
         """Return every point and its schedule, in a fixed order."""
-        return {Point(*values): sch for values, sch in self._from((), self.start)}
+        return {Point(*values): sch for values, sch in self._extend((), self.start)}
 
     def schedule(self, point: Point) -> Schedule:
         """Return the schedule of a point."""
@@ -127,26 +132,43 @@ class Space:
             sch = decide(self, sch)[getattr(point, name)]
         return sch
 
-    def _from(self, values: tuple[Any, ...], sch: Schedule) -> Iterator[tuple[Any, Schedule]]:
+    def _extend(self, values: tuple[Any, ...], sch: Schedule) -> Iterator[tuple[Any, Schedule]]:
         """Yield all points that begin with some values."""
         if len(values) == len(DECISIONS):
             yield values, sch
             return
         decide = DECISIONS[Point._fields[len(values)]]
         for value, new in decide(self, sch).items():
-            yield from self._from((*values, value), new)
+            yield from self._extend((*values, value), new)
 
-    def block_of_default(self, layout: str) -> int:
+    def default_block(self, layout: str) -> int:
         """Return the rows of a block of the default schedule; 0 if it has another layout."""
         has = self.default.representation == layout and "b0" in self.default.names()
         return self.default["b0"].step if has else 0
+
+    def vector_blocks(self, layout: str) -> list[int]:
+        """Return the blocks of a layout of vectors that a batch fills, and the default's."""
+        sizes = LANES[SIMDIZED[layout]]
+        return [x for x in sizes if x <= self.batch or x == self.default_block(layout)]
+
+    def tries(self, name: str, value: Any) -> bool:
+        """Whether a tile or layout is tried for this size of batch."""
+        return self.batch == 1 or value not in ONE_ROW_ONLY[name]
 
 
 # -- the decisions, in order ----------------------------------------------------------------------
 
 
-def _legal(sch: Schedule, do: str, **wanted: Any) -> Iterator[tuple[dict[str, Any], Schedule]]:
-    """Yield the choices that a directive declares and does not refuse, with what they give."""
+def apply_choices(
+    sch: Schedule, do: str, **wanted: Any
+) -> Iterator[tuple[dict[str, Any], Schedule]]:
+    """Yield the choices of a directive that keep the order of additions, with what they give.
+
+    Args:
+        sch: a schedule.
+        do: the directive; what it declares and refuses nevertheless is left out.
+        wanted: arguments that choices must have.
+    """
     for arguments in DIRECTIVES[do].choices(sch):
         if all(arguments.get(name) == value for name, value in wanted.items()):
             try:
@@ -157,105 +179,93 @@ def _legal(sch: Schedule, do: str, **wanted: Any) -> Iterator[tuple[dict[str, An
                 yield arguments, new
 
 
-def _tiles(space: Space, sch: Schedule) -> Options:
-    facts = space.facts
-    if facts.hops > heuristic.MOST_TILED or facts.nodes > heuristic.MOST_TILED_NODES:
+def _decide_tile(space: Space, sch: Schedule) -> Options:
+    if cpu_rules.is_too_large_for_tiles(space.workload):
         return {1: sch}
-    found = {1: sch} | {x["size"]: new for x, new in _legal(sch, "tile_nodes")}
-    return {size: new for size, new in found.items() if _serves(space, "tile", size)}
+    tiles = {x["size"]: new for x, new in apply_choices(sch, "tile_nodes")}
+    return {size: new for size, new in ({1: sch} | tiles).items() if space.tries("tile", size)}
 
 
-def _serves(space: Space, name: str, value: Any) -> bool:
-    return space.batch == 1 or value not in ONE_ROW[name]
-
-
-def _layouts(space: Space, sch: Schedule) -> Options:
-    known = {sch.representation: sch} | {x["name"]: y for x, y in _legal(sch, "represent_as")}
+def _decide_layout(space: Space, sch: Schedule) -> Options:
+    declared = {x["name"]: new for x, new in apply_choices(sch, "represent_as")}
+    known, fit = {sch.representation: sch} | declared, fitting_layouts(space.workload)
     if sch.rewrites:
-        return {name: y for name, y in known.items() if name in space.facts.tiled}
-    known |= {name: sch.represent_as(name) for name in WALKED if _lanes(space, name)}
-    fit = {*space.facts.layouts, space.default.representation}
-    return {name: y for name, y in known.items() if name in fit and _serves(space, "layout", name)}
+        return {name: new for name, new in known.items() if name in fit and name in TILED}
+    known |= {name: sch.represent_as(name) for name in SIMDIZED if space.vector_blocks(name)}
+    fit |= {space.default.representation}
+    return {name: new for name, new in known.items() if name in fit and space.tries("layout", name)}
 
 
-def _lanes(space: Space, layout: str) -> list[int]:
-    """Blocks of a layout with lanes that a batch fills, and the default's."""
-    sizes = LANES[WALKED[layout]]
-    return [x for x in sizes if x <= space.batch or x == space.block_of_default(layout)]
-
-
-def _blocks(space: Space, sch: Schedule) -> Options:
-    if sch.representation in WALKED:
-        sizes, found = _lanes(space, sch.representation), Options()
+def _decide_block(space: Space, sch: Schedule) -> Options:
+    layout = sch.representation
+    if layout in SIMDIZED:
+        sizes, found = space.vector_blocks(layout), Options()
     else:
-        least = 1 if space.batch < FEW else 64
+        least = 1 if space.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
         fit = {x for x in BLOCKS if least <= x <= space.batch}
-        sizes = sorted(fit | {space.block_of_default(sch.representation)} - {0})
-        found = {0: sch}
+        sizes, found = sorted(fit | {space.default_block(layout)} - {0}), {0: sch}
     return found | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
 
 
-def _orders(space: Space, sch: Schedule) -> Options:
+def _decide_order(space: Space, sch: Schedule) -> Options:
     """Blocks are for rows that walk together; a single row does not."""
-    inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+    inner = cpu_rules.inner_loops(sch)
     if "b0" in sch.names():
         return {"rows": sch.reorder("b0", *inner, "b1")}
     too_few = 1 < space.batch < BLOCKS[0]
     return {"trees": sch} | ({"rows": sch.reorder(*inner, "batch")} if too_few else {})
 
 
-def _walks(space: Space, sch: Schedule) -> Options:
+def _decide_walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
-    if sch.representation in WALKED:
-        return {x["how"]: y for x, y in _legal(sch, "simdize", index=leaf.name)}
+    if sch.representation in SIMDIZED:
+        return {x["how"]: new for x, new in apply_choices(sch, "simdize", index=leaf.name)}
     order = "trees" if leaf.kind == "tree" else "rows"
-    declared = [x["factor"] for x, _ in _legal(sch, "interleave", index=leaf.name)]
-    factors = sorted({*declared, *TREES_AND_ROWS[order]})
-    found: Options = {
-        k: sch.interleave(leaf.name, k) for k in factors if declared and k >= FEWEST[order]
-    }
+    declared = [x["factor"] for x, _ in apply_choices(sch, "interleave", index=leaf.name)]
+    factors = sorted({*declared, *MORE_WALKS[order]}) if declared else []
+    found: Options = {k: sch.interleave(leaf.name, k) for k in factors if k >= LEAST_WALKS[order]}
     if leaf.kind == "batch" and not sch.rewrites and "b1" in sch.names():
-        found["gather"] = heuristic.in_lanes(sch)
+        found["gather"] = cpu_rules.make_lanes(sch)
     return found
 
 
-def _hops(space: Space, sch: Schedule) -> Options:
+def _decide_hops(space: Space, sch: Schedule) -> Options:
     found: Options = {"loop": sch}
-    if sch.representation in WALKED:
+    if sch.representation in SIMDIZED:
         return found
-    leaf, facts = sch.leaves()[0].name, space.facts
-    if sch.rewrites or facts.deepest <= MOST_STRAIGHT:
+    leaf, work = sch.leaves()[0].name, space.workload
+    if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
         found["depth"] = sch.unroll_walk(leaf, "depth")
-    shallowest = min(1, facts.shallowest) if sch.rewrites else facts.shallowest  # a hop is a tile
-    return found | {"peel": heuristic.peeled(sch, shallowest, leaf)}
+    return found | {"peel": cpu_rules.peel(sch, work.shallowest, leaf)}
 
 
-def _caches(space: Space, sch: Schedule) -> Options:
+def _decide_cache(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
-    large = space.facts.nodes > heuristic.NEAR * space.facts.trees
     found: Options = {"": sch}
-    fetched = {"packed", space.default.representation} - set(WALKED)
+    fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
+    large = not space.workload.has_small_trees
     if large and sch.representation in fetched and "b0" in sch.names():
-        found |= {x["how"]: new for x, new in _legal(sch, "cache", index="tree", how="stream")}
+        choices = apply_choices(sch, "cache", index="tree", how="stream")
+        found |= {x["how"]: new for x, new in choices}
     return found
 
 
-def _parallel(space: Space, sch: Schedule) -> Options:
+def _decide_parallel(space: Space, sch: Schedule) -> Options:
     """Large batches are shared out, as where the default does so."""
     outer = sch.nest.children[0]
-    shared = any(loop.parallel for loop in space.default.loops()) or space.batch >= SHARED_OUT
+    shared = any(loop.parallel for loop in space.default.loops()) or space.batch >= SHARED_BATCH
     if not (space.threads and shared) or outer.kind != "batch":
         return {False: sch}
     return {True: sch.parallel(outer.name)}
 
 
 DECISIONS: dict[str, Callable[[Space, Schedule], Options]] = {
-    "tile": _tiles,
-    "layout": _layouts,
-    "block": _blocks,
-    "order": _orders,
-    "walks": _walks,
-    "hops": _hops,
-    "cache": _caches,
-    "parallel": _parallel,
+    "tile": _decide_tile,
+    "layout": _decide_layout,
+    "block": _decide_block,
+    "order": _decide_order,
+    "walks": _decide_walks,
+    "hops": _decide_hops,
+    "cache": _decide_cache,
+    "parallel": _decide_parallel,
 }

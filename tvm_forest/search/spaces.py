@@ -1,38 +1,22 @@
 """The spaces of CPUs and GPUs, and the strategies for each.
 
-takes: Forest, Target, sizes of batches; gives: spaces; by name, what walks through it.
+takes: Forest, Target, sizes of batches; gives: spaces; by name, what searches them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
 from ..forest import Forest
-from ..schedule import Schedule
 from ..target import Target
-from .gpu_space import GpuSpace, algorithm_1_and_moves
+from .gpu_space import GpuSpace, search_by_algorithm_1
 from .space import Space
-from .strategies import STRATEGIES, exhaustive
+from .strategies import STRATEGIES, Strategy, search_exhaustively
 
-Walk = Callable[..., None]
-"""Takes a space, a `measure` and a generator of random numbers."""
-
-GPU_STRATEGIES: dict[str, Walk] = {"heuristic": algorithm_1_and_moves, "exhaustive": exhaustive}
-
-
-class AnySpace(Protocol):
-    """What strategies that know nothing of parameters ask of a space."""
-
-    @property
-    def default(self) -> Schedule:
-        """The schedule that is used without a search."""
-
-    def points(self) -> Iterable[Any]:
-        """Return every point, in a fixed order."""
-
-    def schedule(self, point: Any) -> Schedule:
-        """Return the schedule of a point."""
+GPU_STRATEGIES: dict[str, Strategy] = {
+    "heuristic": search_by_algorithm_1,
+    "exhaustive": search_exhaustively,
+}
 
 
 def spaces_of(
@@ -41,7 +25,7 @@ def spaces_of(
     batches: Iterable[int],
     n_jobs: int | None = None,
     exact: bool = True,
-) -> Mapping[int, AnySpace]:
+) -> Mapping[int, Space | GpuSpace]:
     """Return what may be chosen for a model, for each size of batch.
 
     Args:
@@ -56,6 +40,6 @@ def spaces_of(
     return Space.each(forest, target, batches, n_jobs)
 
 
-def strategies_of(target: Target) -> dict[str, Walk]:
-    """Return what walks through the space of a target, by name."""
-    return GPU_STRATEGIES if target.on_gpu else {**STRATEGIES}
+def strategies_of(target: Target) -> dict[str, Strategy]:
+    """Return what searches the space of a target, by name."""
+    return GPU_STRATEGIES if target.on_gpu else STRATEGIES

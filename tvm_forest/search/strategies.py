@@ -1,4 +1,4 @@
-"""How to walk through a space: guided by prices, exhaustive, beam.
+"""How a space is searched: guided by prices, exhaustively, by a beam.
 
 takes: Space, `measure`; gives: the schedules to measure, one after the other.
 
@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import ScheduleError
 from ..schedule import DIRECTIVES, Schedule
-from .cost import Belief, priced
-from .space import Space
+from .prices import Surrogate, estimate
+from .space import Space, apply_choices
 
 T = TypeVar("T")
 
@@ -31,48 +30,44 @@ class StopSearch(Exception):
     """Time or trials are used up."""
 
 
-class Strategy(Protocol):
-    """What walks through a space."""
+Strategy = Callable[[Any, Measure, random.Random], None]
+"""Takes a space; measures schedules of it until there are no more, or `measure` says stop."""
 
-    def __call__(self, space: Space, measure: Measure, rng: random.Random) -> None:
-        """Measure schedules of the space until there are no more, or `measure` says stop."""
+POINTS_PER_TRIAL, LEAST_TRIALS = 20, 2
+"""Most trials of the guided search: one for so many points, or this many."""
 
+LEAST_TRIALS_TO_END = 5
+"""Trials before the guided search may end because nothing faster is expected."""
 
-SHARE, FEWEST = 20, 2
-"""Most measurements: one for so many points, or this many."""
-
-LEAST = 5
-"""Measurements before the search may end because nothing faster is expected."""
-
-CURIOUS = 1.5
+CURIOSITY = 1.5
 """How many spreads a point may be better than expected when the next one is chosen."""
 
 
-def guided(space: Space, measure: Measure, rng: random.Random) -> None:
+def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
     """Measure the default schedule, then what prices and the times so far expect to be fastest.
 
     The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which
     measures a few schedules of its space as well. Nothing is drawn, so the seed changes nothing.
     """
     points = space.points()
-    schedules = list(points.values())
-    place = {schedule: i for i, schedule in enumerate(schedules)}
-    belief = Belief(list(points), priced(list(points), space.facts, space.batch))
+    schedules, names = list(points.values()), list(points)
+    places = {schedule: i for i, schedule in enumerate(schedules)}
+    surrogate = Surrogate(names, estimate(names, space.workload, space.batch))
     chosen, best = space.default, math.inf
-    for tried in range(1, 1 + max(FEWEST, len(points) // SHARE)):
-        hop = measure(chosen) / (1e-9 * space.batch * space.facts.hops)
+    for tried in range(1, 1 + max(LEAST_TRIALS, len(points) // POINTS_PER_TRIAL)):
+        hop = measure(chosen) / (1e-9 * space.hops)
         best = min(best, math.log(hop))
-        if chosen in place:
-            belief.learn(place[chosen], hop)
-        expected, spread = belief.now()
-        wish = expected - CURIOUS * spread
-        wish[list(belief.known)] = math.inf
-        if wish.min() >= (best if tried >= LEAST else math.inf):
+        if chosen in places:
+            surrogate.learn(places[chosen], hop)
+        expected, spread = surrogate.predict()
+        hoped = expected - CURIOSITY * spread
+        hoped[list(surrogate.known)] = math.inf
+        if hoped.min() >= (best if tried >= LEAST_TRIALS_TO_END else math.inf):
             return  # what is left is hardly any faster
-        chosen = schedules[int(np.argmin(wish))]
+        chosen = schedules[int(np.argmin(hoped))]
 
 
-def exhaustive(space: Any, measure: Measure, rng: random.Random) -> None:
+def search_exhaustively(space: Any, measure: Measure, rng: random.Random) -> None:
     """Measure every point, in an order drawn by the seed, so that a part of it is a fair sample."""
     measure(space.default)
     points = list(space.points())
@@ -81,46 +76,40 @@ def exhaustive(space: Any, measure: Measure, rng: random.Random) -> None:
         measure(space.schedule(point))
 
 
-BEAM, FAN, ROUNDS = 3, 8, 8
-"""Schedules that go on, moves drawn for each of them, and moves of the longest way."""
+BEAM_WIDTH, BEAM_SAMPLES, BEAM_DEPTH = 3, 8, 8
+"""Schedules that are kept, neighbours drawn for each of them, and directives that are added."""
 
 
-def beam(space: Space, measure: Measure, rng: random.Random) -> None:
+def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
     """Add one directive at a time to the fastest few schedules, as long as that helps.
 
-    Moves are the `choices` of all directives for CPUs, also those that the template lacks.
+    Neighbours are the `choices` of all directives for CPUs, also those that the template lacks.
     """
-    best = fastest([space.default, space.start], measure, BEAM)
-    for _ in range(ROUNDS):
-        new = [x for sch in best for x in drawn(list(moves(sch)), FAN, rng)]
-        kept = fastest(list(dict.fromkeys([*best, *new])), measure, BEAM)
+    best = select_fastest([space.default, space.start], measure, BEAM_WIDTH)
+    for _ in range(BEAM_DEPTH):
+        around = [list(neighbours(sch)) for sch in best]
+        new = [x for found in around for x in rng.sample(found, min(BEAM_SAMPLES, len(found)))]
+        kept = select_fastest(list(dict.fromkeys([*best, *new])), measure, BEAM_WIDTH)
         if kept == best:
             return
         best = kept
 
 
-def moves(sch: Schedule) -> Iterator[Schedule]:
+def neighbours(sch: Schedule) -> Iterator[Schedule]:
     """Yield what one more directive may make of a schedule that keeps its order of additions."""
     for name in sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"}):
-        for arguments in DIRECTIVES[name].choices(sch):
-            try:
-                new = DIRECTIVES[name].apply(sch, arguments)
-            except ScheduleError:
-                continue
-            if new.keeps_order:
-                yield new
+        yield from (new for _, new in apply_choices(sch, name))
 
 
-def drawn(found: list[Schedule], most: int, rng: random.Random) -> list[Schedule]:
-    """Draw some schedules, in the order in which they were drawn."""
-    return rng.sample(found, min(most, len(found)))
-
-
-def fastest(points: list[T], measure: Callable[[T], float], keep: int) -> list[T]:
+def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: int) -> list[T]:
     """Measure points in turn, and return the fastest; the earlier of equals comes first."""
     times = {i: measure(point) for i, point in enumerate(points)}
     order = sorted(times, key=times.__getitem__)
-    return [points[i] for i in order[:keep] if times[i] < math.inf] or points[:1]
+    return [points[i] for i in order[:count] if times[i] < math.inf] or [*points[:1]]
 
 
-STRATEGIES: dict[str, Strategy] = {"heuristic": guided, "exhaustive": exhaustive, "beam": beam}
+STRATEGIES: dict[str, Strategy] = {
+    "heuristic": search_guided,
+    "exhaustive": search_exhaustively,
+    "beam": search_beam,
+}

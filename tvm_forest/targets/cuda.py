@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither a GPU nor a compiler is needed for the text. TVM's host code is not used: the plan of
-launches is run by `kernels.executor`.
+launches is run by `gpu_runtime.executor`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from ..gpu_runtime import cuda_compiler
@@ -26,6 +25,7 @@ from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
+from .kernel_text import atomic_functions, map_kernels
 
 KIND = "cuda"
 
@@ -53,10 +53,10 @@ typedef unsigned long long uint64_t;
 """
 """What TVM's text needs, without headers that come with a toolkit only."""
 
-ATOMIC = """\
-static __device__ {c} tvmf_atomic_add_{dtype}({c}* p, {c} v) {{ return atomicAdd(p, v); }}
+ATOMIC_ADD = """\
+static __device__ {c} {name}({c}* p, {c} v) {{ return atomicAdd(p, v); }}
 """
-TYPES = {"float32": "float", "float64": "double"}
+FLOATS = {"float32": {"c": "float"}, "float64": {"c": "double"}}
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
@@ -68,7 +68,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     source, plans = cuda_text(mod)
     architecture = dict(target.options).get("arch")
     library = KernelLibrary(KIND, source, plans, backend(target), architecture)
-    if library.architecture is not None and cuda_compiler.is_there():
+    if library.architecture is not None and cuda_compiler.has_compiler():
         library.image(library.architecture)
     return library
 
@@ -89,28 +89,19 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    kernels = tvm.IRModule({var: _exact(func) for var, func in kernels.functions.items()})
+    kernels = map_kernels(kernels, tirx.FloatImm, _write_all_bits)
     with _source_only():
         text = tvm.get_global_func("target.build.cuda")(kernels, tvm_target).inspect_source()
     body = text[text.index('extern "C"') :]
-    atomics = (
-        ATOMIC.format(c=c, dtype=dtype)
-        for dtype, c in TYPES.items()
-        if f"tvmf_atomic_add_{dtype}" in body
-    )
-    return PRELUDE + "".join(atomics) + body, plans
+    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + body, plans
 
 
-def _exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Write constants of 64 bits as such: TVM prints nine digits of them."""
-
-    def written(x: tirx.FloatImm) -> Any:
-        if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
-            return x
-        bits = int(np.float64(x.value).view(np.int64))
-        return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.IntImm("int64", bits))
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.FloatImm, written)))
+def _write_all_bits(x: tirx.FloatImm) -> Any:
+    """Write a constant of 64 bits by its bits: TVM prints nine digits of it."""
+    if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
+        return x
+    bits = int(np.float64(x.value).view(np.int64))
+    return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.IntImm("int64", bits))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""Machine code as bytes.
+"""Machine code: compiled, stored as bytes, and loaded again.
 
-takes: a library; gives: MachineCode, and a library again.
+takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode, and a
+library again.
 
 Where a compiler is at hand that can link, the code is a shared library, which loads in less than a
 millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about half a second.
@@ -21,14 +22,14 @@ from tvm.support import cc
 
 from ..gpu_runtime.library import KernelLibrary
 from ..target import Target
-from . import Library, cpu, cuda, opencl, rocm
+from . import Library, cpu, cuda, opencl, rocm, simt
 
 INTERFACE = 2
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 
-BACKENDS = {kind.KIND: kind.backend for kind in (cuda, rocm, opencl)}
-"""How kernels that were stored get onto a GPU, by kind of target."""
+OF_KERNELS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
+"""The modules that compile kernels, by kind of target."""
 
 
 class MachineCode(NamedTuple):
@@ -50,6 +51,18 @@ _known: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictiona
 
 _writing = threading.Lock()
 """LLVM ends the process if two threads write one module."""
+
+
+def compile_module(mod: tvm.IRModule, target: Target) -> Library:
+    """Turn lowered functions into a library.
+
+    Raises:
+        InputError: an option of the target is unknown.
+        BuildError: the compiler refuses them.
+    """
+    if target.kind in OF_KERNELS:
+        return OF_KERNELS[target.kind].compile_module(mod, target)
+    return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
 def of(library: Library, target: Target) -> MachineCode:
@@ -82,7 +95,7 @@ def runs_here(made_for: dict[str, Any]) -> bool:
 def load(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == "kernels":
-        return KernelLibrary.from_bytes(code.data, BACKENDS[target.kind](target))
+        return KernelLibrary.from_bytes(code.data, OF_KERNELS[target.kind].backend(target))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"code.{code.form}")
         try:

@@ -11,14 +11,16 @@ import re
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
+from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
+from ..tir_gen.ops import calls_of
+from .kernel_text import atomic_functions, map_kernels
 
 KIND = "opencl"
 
@@ -27,8 +29,8 @@ PRELUDE = """\
 #pragma OPENCL FP_CONTRACT OFF
 """
 
-ATOMIC = """\
-{extension}inline {c} tvmf_atomic_add_{dtype}(volatile __global {c}* p, {c} v) {{
+ATOMIC_ADD = """\
+{extension}inline {c} {name}(volatile __global {c}* p, {c} v) {{
   union {{ {c} value; {bits} bits; }} old, now;
   do {{
     old.value = *p;
@@ -37,12 +39,17 @@ ATOMIC = """\
   return old.value;
 }}
 """
-"""OpenCL adds whole numbers only."""
+"""OpenCL's own atomic addition is for whole numbers only."""
 
-LONG = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
-ATOMICS = {
+LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+FLOATS = {
     "float32": {"c": "float", "bits": "uint", "swap": "atomic_cmpxchg", "extension": ""},
-    "float64": {"c": "double", "bits": "ulong", "swap": "atom_cmpxchg", "extension": LONG},
+    "float64": {
+        "c": "double",
+        "bits": "ulong",
+        "swap": "atom_cmpxchg",
+        "extension": LONG_ATOMICS,
+    },
 }
 FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
 """Number of LLVM's intrinsic; FP_CONTRACT does its work."""
@@ -58,12 +65,11 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     if target.options:
         name = target.options[0][0]
         raise InputError(f"build: argument 'target': option {name!r} of 'opencl' is unknown")
-    source, plans = opencl_text(mod)
-    return KernelLibrary(KIND, source, plans, backend(target))
+    return KernelLibrary(KIND, *opencl_text(mod), backend(target))
 
 
 def backend(target: Target) -> Backend:
-    """Return a way that refuses to go."""
+    """Return a way onto a GPU that refuses to be gone."""
     return Backend(_refuse, lambda source, architecture: source.encode())
 
 
@@ -82,26 +88,21 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
-    plain = {name: _without_fences(func) for name, func in kernels.functions.items()}
-    kernels = tirx.compilation_pipeline.finalize_device_passes()(tvm.IRModule(plain))
-    text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
-    if "shuffle" in text:
+    if any(calls_of(func.body, SHUFFLE) for func in kernels.functions.values()):
         raise BuildError(
             "build: argument 'schedule': OpenCL has no shuffles; use shared_reduce, or no "
             "reduction of threads in step"
         )
+    kernels = map_kernels(kernels, tvm.ir.Call, _without_fence)
+    kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
+    text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(r"^__kernel .*;\n", "", text, flags=re.M)
     text = text.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
-    used = (dtype for dtype in ATOMICS if f"tvmf_atomic_add_{dtype}" in text)
-    atomics = (ATOMIC.format(dtype=dtype, **ATOMICS[dtype]) for dtype in used)
-    return PRELUDE + "".join(atomics) + text, plans
+    return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
 
 
-def _without_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    def opened(call: Any) -> Any:
-        name = getattr(call.op, "name", "")
-        is_fence = name == "tirx.call_llvm_pure_intrin" and int(call.args[0]) == FENCE
-        return call.args[1] if is_fence else call
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, opened)))
+def _without_fence(call: Any) -> Any:
+    name = getattr(call.op, "name", "")
+    is_fence = name == "tirx.call_llvm_pure_intrin" and int(call.args[0]) == FENCE
+    return call.args[1] if is_fence else call

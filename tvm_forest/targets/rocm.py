@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
-no right words for, see `amdgpu`; what it makes is linked here, and launched by `kernels.hip`.
+no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runtime.hip` runs it.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
 from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
+from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from . import amdgpu
+from .kernel_text import map_kernels
 
 KIND = "rocm"
 TRIPLE = "amdgcn-amd-amdhsa"
+DEVICE, ARITHMETIC = (Path(__file__).with_name(x) for x in ("amdgpu.ll", "arithmetic.ll"))
 WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
-THREADS = 256
-"""What TVM tells LLVM that a block has at most, and LLVM makes use of. Kernels with more are made a
-second time, from IR that says how many."""
+ASSUMED_THREADS = 256
+"""What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
+made a second time, from IR that says how many."""
 
-SIZE = '"amdgpu-flat-work-group-size"="1,{}"'
-NOBODY = "tvmf_nobody"
+GROUP_SIZE = '"amdgpu-flat-work-group-size"="1,{}"'
+UNLAUNCHED = "tvmf_nobody"
 """Name of a kernel that is never launched."""
 
 ROCM_LINKERS = ("/opt/rocm/llvm/bin/ld.lld", "/opt/rocm/lib/llvm/bin/ld.lld")
 BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
 
 FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
-SHUFFLES = {f"tirx.tvm_warp_{name}": name for name in amdgpu.SHUFFLES}
-"""Operators for which `amdgpu` has functions."""
+"""Operators for which `arithmetic.ll` has functions."""
 
 _compiling = threading.Lock()
 """Held while TVM's callbacks are ours: there is one set of them in a process."""
 
 
-class Compiled(NamedTuple):
+class CompiledKernels(NamedTuple):
     """What became of device functions.
 
     Attributes:
@@ -85,14 +86,14 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 def backend(target: Target) -> Backend:
     """Return the way onto the GPU that a target names."""
-    return Backend(partial(_driver, dict(target.options).get("device", 0)), _translated)
+    return Backend(partial(_driver, dict(target.options).get("device", 0)), _refuse_to_translate)
 
 
 _driver = functools.cache(HipDriver)
 """All predictors share the driver of a GPU."""
 
 
-def _translated(source: str, architecture: str) -> bytes:
+def _refuse_to_translate(source: str, architecture: str) -> bytes:
     raise BuildError(f"{WHERE}: there is no code for {architecture!r}; build with it as 'mcpu'")
 
 
@@ -137,7 +138,7 @@ def wavefront(gpu: str) -> int:
     return 32 if "wavefrontsize32" in map(str, features) else 64
 
 
-def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Compiled:
+def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKernels:
     """Turn device functions into a code object.
 
     Args:
@@ -148,25 +149,23 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Compiled:
         BuildError: there is no linker, or TVM or LLVM made wrong code.
     """
     linker = find_linker()
-    threads = max(_threads(func) for func in mod.functions.values())
-    functions = {name: _prepared(func) for name, func in mod.functions.items()}
-    mod = tirx.compilation_pipeline.finalize_device_passes()(tvm.IRModule(functions))
-    code, ir, asm = _generated(mod, target, amdgpu.functions())
+    threads = max(_threads_of(func) for func in mod.functions.values())
+    mod = map_kernels(mod, tvm.ir.Call, _call_own)
+    kernels = tirx.compilation_pipeline.finalize_device_passes()(mod)
+    code, ir, asm = _generate(kernels, target, own_functions())
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
         raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
-    if threads > THREADS:
-        asking, more = _asking_for(list(functions.values())), SIZE.format(threads)
-        code, ir, asm = _generated(asking, target, ir.replace(SIZE.format(THREADS), more))
-    made = Compiled(_linked(linker, code), ir, asm)
+    if threads > ASSUMED_THREADS:
+        ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
+        code, ir, asm = _generate(_calling(list(mod.functions.values())), target, ir)
+    made = CompiledKernels(_link(linker, code), ir, asm)
     kernels = code_object.read(made.image).kernels
     if max(kernel.threads for kernel in kernels.values()) < threads:
         raise BuildError(f"{WHERE}: kernels have {threads} threads, LLVM knew of less; report this")
     return made
 
 
-def _generated(
-    mod: tvm.IRModule, target: tvm.target.Target, library: str
-) -> tuple[bytes, str, str]:
+def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tuple[bytes, str, str]:
     """Return the object file, the IR and the assembly of functions that may call a library."""
     codes = list[bytes]()
 
@@ -179,15 +178,15 @@ def _generated(
     return codes[-1], str(made.inspect_source("llvm")), str(made.inspect_source("asm"))
 
 
-def _asking_for(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
+def _calling(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
     """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
     names = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", name)) for name in names]
     func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)]))
-    about = {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": NOBODY}
+    about = {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": UNLAUNCHED}
     for key, value in about.items():
         func = func.with_attr(key, value)
-    return tvm.IRModule({NOBODY: func})
+    return tvm.IRModule({UNLAUNCHED: func})
 
 
 def find_linker() -> list[str]:
@@ -209,7 +208,7 @@ def find_linker() -> list[str]:
     return [found]
 
 
-def _linked(linker: list[str], code: bytes) -> bytes:
+def _link(linker: list[str], code: bytes) -> bytes:
     """Link what LLVM made; undefined names are errors here, and not when a GPU loads it."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "kernels.o"), Path(folder, "kernels.co")
@@ -245,34 +244,34 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
 # -- functions of our own -------------------------------------------------------------------------
 
 
-def _prepared(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let a device function call what `amdgpu` defines."""
-    return func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, _ours)))
+def own_functions() -> str:
+    """Return LLVM IR of all functions that kernels may call."""
+    return "".join(file.read_text(encoding="ascii") for file in (DEVICE, ARITHMETIC))
 
 
-def _ours(call: Any) -> Any:
+def _call_own(call: Any) -> Any:
+    """Return the call of a function of `own_functions` where it has one for a call."""
     name, values = getattr(call.op, "name", ""), list(call.args)
-    if name == "tirx.tvm_storage_sync":
+    if name == SYNC:
         return tirx.call_extern("void", "tvmf_barrier")
-    if name == "tirx.tvm_warp_activemask":  # shuffles take all lanes
-        return tirx.const(0xFFFFFFFF, "uint32")
-    if name in SHUFFLES:
-        _, value, by, width, _ = values
+    if name == SHUFFLE:
+        _, value, by, width, _ = values  # all lanes take part, so the mask says nothing
         numbers = (x.astype("int32") for x in (by, width))
-        return tirx.call_extern(*_named(SHUFFLES[name], call), value, *numbers)
+        return tirx.call_extern(*_own_function("shuffle_down", call), value, *numbers)
     if name == "tirx.pow" and isinstance(values[0], tirx.FloatImm) and float(values[0]) == 2.0:
-        return tirx.call_pure_extern(*_named("exp2", call), values[1])
+        return tirx.call_pure_extern(*_own_function("exp2", call), values[1])
     if name in FUNCTIONS:
-        return tirx.call_pure_extern(*_named(FUNCTIONS[name], call), *values)
+        return tirx.call_pure_extern(*_own_function(FUNCTIONS[name], call), *values)
     return call
 
 
-def _named(name: str, call: Any) -> tuple[str, str]:
+def _own_function(name: str, call: Any) -> tuple[str, str]:
+    """Return dtype and name of the function that takes the place of a call."""
     dtype = str(call.ty.dtype)
     return dtype, f"tvmf_{name}_{dtype}"
 
 
-def _threads(func: tirx.PrimFunc) -> int:
+def _threads_of(func: tirx.PrimFunc) -> int:
     """Return how many threads a block of a kernel has."""
     counts: list[int] = []
 

@@ -1,6 +1,11 @@
-"""A list of statements that grows as a walk is emitted.
+"""A builder of statements: they are appended one by one, loops opened with `with`.
 
 takes: expressions; gives: one TIR statement.
+
+    code = Code()
+    with code.repeat("row", count) as row:         for row in range(count):
+        x = code.hold("x", load(row))       -->        x = load(row)
+        code.store(out, x * x, [row])                  out[row] = x * x
 """
 
 from __future__ import annotations
@@ -9,20 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ..layouts.representation import Representation
-from . import ops
+from .ir import i64, sequence
 
-WALK_OPS = (ops.WALK, ops.WALK_ID)
 SPREAD = "tvm_forest.spread"
 """Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
 
 
 class Code:
-    """Statements in order. Small cells stand for variables.
+    """Statements in order, with small cells for variables.
 
     A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
     stack and LLVM into a register. A `Bind` would be inlined again by the simplifier wherever it is
@@ -32,11 +33,20 @@ class Code:
     def __init__(self) -> None:
         self.statements: list[tirx.Stmt] = []
 
+    def buffer(self, name: str, shape: Sequence[Any], dtype: str, scope: str = "global") -> Any:
+        """Declare a buffer and return it."""
+        buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
+        self.add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:
+        """Append a store to a buffer."""
+        self.add(tirx.BufferStore(buffer, value, indices))
+
     def hold(self, name: str, value: Any) -> Any:
         """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
         element, _, lanes = str(value.ty.dtype).partition("x")
-        cell = tirx.decl_buffer((int(lanes or 1),), element, name, scope="global")
-        self.statements.append(tirx.AllocBuffer(cell))
+        cell = self.buffer(name, (int(lanes or 1),), element)
         at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
         load = tirx.BufferLoad(cell, [at])
         self.put(load, value)
@@ -44,7 +54,11 @@ class Code:
 
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a cell that `hold` made."""
-        self.statements.append(tirx.BufferStore(cell.source, value, list(cell.indices)))
+        self.store(cell.source, value, list(cell.indices))
+
+    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
+        """Hold what a node test says, a truth value, or the bits of a tile."""
+        return self.hold("outcome", outcome)
 
     def add(self, statement: tirx.Stmt) -> None:
         """Append a finished statement."""
@@ -52,7 +66,7 @@ class Code:
 
     @contextmanager
     def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
-        """Open a serial loop, written out if `unrolled`; what is emitted inside is its body."""
+        """Open a serial loop, or one that is `unrolled`; what is appended inside is its body."""
         kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
         with self._loop(name, count, kind) as var:
             yield var
@@ -68,13 +82,18 @@ class Code:
 
     @contextmanager
     def nest(self, name: str, counts: Sequence[Any], spread: bool = False) -> Iterator[list[Any]]:
-        """Open one serial loop inside the other; `spread` if their iterations are independent."""
+        """Open serial loops inside each other; `spread` lets the threads of a GPU share them."""
         notes, serial = {SPREAD: 1} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
             yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
 
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
-        """Return width, begin and number of full groups of `count` things, then of single ones."""
+        """Cut `count` iterations into groups of `width` and single ones, which come last.
+
+        Returns:
+            (size, begin, number) of the full groups and of the groups of one: for 19 iterations
+            and width 8 these are (8, 0, 2) and (1, 16, 3).
+        """
         if width == 1:
             return [(1, i64(0), count)]
         full = tirx.floordiv(count, i64(width))
@@ -82,7 +101,7 @@ class Code:
 
     @contextmanager
     def block(self, wrap: Any) -> Iterator[None]:
-        """Collect what is emitted inside and append `wrap(statement)`."""
+        """Append `wrap(statement)` of the statement that is appended inside."""
         outer, self.statements = self.statements, []
         yield
         self.statements = [*outer, wrap(self.finish())]
@@ -98,31 +117,4 @@ class Code:
 
     def finish(self) -> tirx.Stmt:
         """Return everything emitted so far as one statement."""
-        if len(self.statements) == 1:
-            return self.statements[0]
-        return tirx.SeqStmt(self.statements)
-
-
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)
-
-
-def find_walk(expr: Any) -> Any | None:
-    """Return the walk call inside an expression, or None."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Call, lambda c: found.append(c) if is_walk(c) else None))
-    return found[0] if found else None
-
-
-def is_walk(call: tvm.ir.Call) -> bool:
-    """Return whether a call is a walk operator."""
-    return getattr(call.op, "name", "") in WALK_OPS
-
-
-def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
-    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
-    _, tree, *anchors = call.args
-    specs = rep.id_buffers() if call.op.name == ops.WALK_ID else rep.value_buffers()
-    names = [spec.name for spec in specs]
-    return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}
+        return sequence(self.statements)

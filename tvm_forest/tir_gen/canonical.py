@@ -21,14 +21,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
-from ..forest import Forest
+from ..errors import UnsupportedModel
+from ..forest import Array, Forest
 from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
+from .ir import i64
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_finish
 
@@ -36,7 +39,7 @@ Output = Literal["predict", "per_tree", "apply"]
 
 SUMS: Output = "predict"
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""What is asked for seldom, and so compiled when it is asked for first."""
+"""Outputs that say what each leaf says; they are compiled when a user first asks for them."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 
 
@@ -57,10 +60,30 @@ def result_dtype(forest: Forest, name: str) -> str:
 
 
 def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
-    """Return what a function reads of the model: what walks read, then what leaves lie in."""
+    """Return the buffers of the model that a function reads: those of walks, then of leaves."""
     if output == "apply":
         return rep.id_buffers()
     return (*rep.value_buffers(), *leaf_buffers(forest))
+
+
+def check_forest(forest: Forest) -> None:
+    """Refuse by name what a Forest can say and this package cannot compile yet.
+
+    Raises:
+        UnsupportedModel: as said.
+    """
+    refused = {
+        "n_features": forest.n_features == 0,
+        "threshold": forest.threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors,
+    }
+    field = next((name for name, fires in refused.items() if fires), None)
+    if field is not None:
+        value = getattr(forest, field)
+        shown = f"{value.dtype} {value.shape}" if hasattr(value, "shape") else repr(value)
+        raise UnsupportedModel(
+            f"build: argument 'model': field '{field}': {shown} cannot be compiled yet; "
+            "predict with Forest.predict_reference or the source library"
+        )
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -86,7 +109,7 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         width = forest.row_width if rep.codes_rows else forest.n_features
         rows = _parameter("rows", (n, width), forest.row_dtype)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
-        walks = Walks(forest, n, rows, model)
+        walks = WalkBlock(forest, n, rows, model)
         if output in ("per_tree", "apply"):
             dtype = "int32" if output == "apply" else forest.sum_dtype
             columns = forest.n_trees // forest.round_size * forest.n_outputs
@@ -103,8 +126,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
 
 
 @dataclass(frozen=True)
-class Walks:
-    """What all walks of a function have in common.
+class WalkBlock:
+    """The block "walk" of a function under construction.
 
     Attributes:
         forest: the model.
@@ -142,17 +165,17 @@ class Walks:
         return r, c, t
 
     def place(self, t: Expr, c: Expr) -> Expr:
-        """The number of a round and class among all, which is also that of a tree of one value."""
+        """Return the column of a round t and class c; where leaves hold one value, its tree."""
         classes = self.forest.n_outputs
         return t * i64(classes) + c if classes > 1 else t
 
     def reads(self, r: Expr) -> list[Any]:
-        """Everything a walk of row r may read; TVM cannot see through the operator."""
+        """Return all that a walk of row r may read, which TVM cannot see inside the operator."""
         whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in self.model]
         return [self.rows[r, 0 : self.rows.shape[1]], *whole]
 
     def walk(self, op: str, r: Expr, t: Expr, c: Expr) -> Expr:
-        """What row r finds for class c in a round; buffers are named by one load each."""
+        """Return the value that row r adds to class c in round t, or the number of its leaf."""
         anchors = [buffer[(0,) * len(buffer.shape)] for buffer in self.model]
         leaves = len(leaf_buffers(self.forest)) if op == ops.WALK else 0
         layout = anchors[: len(anchors) - leaves]
@@ -167,10 +190,10 @@ class Walks:
 
 
 JOIN = {"min": tirx.min, "max": tirx.max}
-"""What is done with two leaf values; by default they are added."""
+"""How two leaf values are joined, by the forest's aggregate; by default they are added."""
 
 
-def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
+def _emit_sums(walks: WalkBlock, base: Any, margin: Any) -> None:
     forest = walks.forest
     join = JOIN.get(forest.aggregate, lambda a, b: a + b)
     with walks.loops() as loops, tb.sblock("walk"):
@@ -178,20 +201,20 @@ def _emit_sums(walks: Walks, base: Any, margin: Any) -> None:
         tb.reads(*walks.reads(r), base[c])
         tb.writes(margin[r, c])
         with tb.init():
-            tb.buffer_store(margin, _start(forest, base[c]), [r, c])
+            tb.buffer_store(margin, _initial_sum(forest, base[c]), [r, c])
         value = walks.walk(ops.WALK, r, t, c)
         tb.buffer_store(margin, join(margin[r, c], value), [r, c])
 
 
-def _start(forest: Forest, base: Any) -> Any:
-    """What a sum begins with."""
+def _initial_sum(forest: Forest, base: Any) -> Any:
+    """Return the value that a sum has before the first tree."""
     if forest.aggregate in JOIN:
         end = tirx.infinity(forest.sum_dtype)
         return end if forest.aggregate == "min" else -end
     return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
 
 
-def _emit_leaves(walks: Walks, leaf: Any, op: str) -> None:
+def _emit_leaves(walks: WalkBlock, leaf: Any, op: str) -> None:
     with walks.loops() as loops, tb.sblock("walk"):
         r, c, t = walks.axes(loops, tb.axis.spatial)
         place = walks.place(t, c)
@@ -205,6 +228,15 @@ def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
     return tb.arg(name, tb.buffer(tuple(shape), dtype, align=tvm.DataType(dtype).itemsize))
 
 
-def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
-    return tirx.IntImm("int64", value)
+def columns_of_trees(forest: Forest) -> Array:
+    """Return which columns of "per_tree" and "apply" each tree of the source model has.
+
+    Returns:
+        int64 (T, W), places `round * C + class`; W is 1, or C where leaves hold vectors.
+    """
+    known = np.flatnonzero(forest.tree_id >= 0)
+    order = known[np.argsort(forest.tree_id[known], kind="stable")]
+    if forest.has_vectors:
+        return order[:, None] * forest.n_outputs + np.arange(forest.n_outputs)
+    trees = len(np.unique(forest.tree_id[known]))
+    return order.reshape(trees, -1) if trees else order.reshape(0, 1)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Picture", "footprint", "layout", "tree"]
 
 
-class _Node(NamedTuple):
+class _TreeRow(NamedTuple):
     """A node in a picture: three texts, its tile, hops from the root, place of its parent."""
 
     branch: str
@@ -59,26 +59,26 @@ def tree(
         InputError: there is no such tree, or the profile is of another model.
         ModelFormatError, UnsupportedModel: see `load`.
     """
-    forest = _load(model, profile)
+    forest = _load_forest(model, profile)
     _check_tree("tree", tree, forest.n_trees)
     one = take_trees(forest, np.array([tree]))
-    nodes = list(_nodes(one, one.n_nodes if depth is None else depth))
+    nodes = list(_list_rows(one, one.n_nodes if depth is None else depth))
     leaves = int(one.is_leaf.sum())
     title = f"tree {tree} of {forest.n_trees}; tests: {one.n_nodes - leaves}, leaves: {leaves}"
-    title += f", most hops: {one.depths[0]}{_tiles(one)}"
+    title += f", most hops: {one.depths[0]}{_tiles_text(one)}"
     width = max(len(node.branch + node.label) for node in nodes)
     lines = (f"{x.branch + x.label:{width}}   {x.note}".rstrip() for x in nodes)
     return Picture("\n".join([title, *lines]), lambda figure: _draw_tree(figure, title, nodes))
 
 
-def _nodes(one: Forest, depth: int) -> Iterator[_Node]:
+def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
     """List the nodes of a forest of one tree: parents first, left before right."""
     rows = None if one.hits is None else node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:
         at, branch, below, level, parent = stack.pop()
         cut = not one.is_leaf[at] and level >= depth
-        label, note, tile = "..." if cut else _label(one, at), "", None
+        label, note, tile = "..." if cut else _node_text(one, at), "", None
         if one.is_leaf[at] or cut:
             note = "" if rows is None else f"({100 * rows[at] / max(1, rows[0]):.0f} %)"
         else:
@@ -86,15 +86,15 @@ def _nodes(one: Forest, depth: int) -> Iterator[_Node]:
             stack.append((int(one.left[at]), f"{below}├─ ", f"{below}│  ", level + 1, place))
             tile = None if one.tile is None else int(one.tile[at])
             note = "" if tile is None else f"tile {tile}"
-        yield _Node(branch, label, note, tile, level, parent)
+        yield _TreeRow(branch, label, note, tile, level, parent)
         place += 1
 
 
-def _label(one: Forest, at: int) -> str:
+def _node_text(one: Forest, at: int) -> str:
     if one.is_leaf[at]:
-        return f"leaf {one.node_id[at]}: {_said(one, at)}"
-    name = _name(one, int(one.feature[at]))
-    test = f"{one.comparison} {_cell(one.threshold[at])}"
+        return f"leaf {one.node_id[at]}: {_leaf_text(one, at)}"
+    name = _feature_name(one, int(one.feature[at]))
+    test = f"{one.comparison} {_to_text(one.threshold[at])}"
     if at in one.categories:
         rule = one.category_rule
         side = "in" if rule is not None and rule.members_go == "left" else "not in"
@@ -102,23 +102,23 @@ def _label(one: Forest, at: int) -> str:
     return f"[{at}] {name} {test}{' or missing' if one.default_left[at] else ''}"
 
 
-def _said(one: Forest, leaf: int) -> str:
+def _leaf_text(one: Forest, leaf: int) -> str:
     """What a leaf says, which for a linear one is a sum."""
     if not one.is_linear:
-        return _cell(one.leaf_value[leaf])
+        return _to_text(one.leaf_value[leaf])
     const, terms, features, coefficients = linear_fields(one)
     each = slice(*terms[leaf])
     pairs = zip(coefficients[each], features[each], strict=True)
-    sums = (f"{_cell(factor)} {_name(one, int(feature))}" for factor, feature in pairs)
-    return " + ".join([_cell(const[leaf]), *sums])
+    sums = (f"{_to_text(factor)} {_feature_name(one, int(feature))}" for factor, feature in pairs)
+    return " + ".join([_to_text(const[leaf]), *sums])
 
 
-def _name(one: Forest, feature: int) -> str:
+def _feature_name(one: Forest, feature: int) -> str:
     name = f"f{feature}" if one.feature_names is None else one.feature_names[feature]
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _draw_tree(figure: Any, title: str, nodes: list[_Node]) -> None:
+def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
     """Place leaves side by side, and parents above the middle of their two children."""
     from matplotlib import colormaps
 
@@ -166,13 +166,13 @@ def layout(
         InputError: there is no such tree, or the profile is of another model.
         ScheduleError, BuildError, UnsupportedModel: see `build`.
     """
-    packed = _pack(model, schedule, profile, tree)
-    sizes, described = _sizes(packed), packed.layout.describe(packed.arrays)
+    packed = _pack_model(model, schedule, profile, tree)
+    sizes, described = _count_bytes(packed), packed.layout.describe(packed.arrays)
     who = f"trees: {packed.forest.n_trees}" if tree is None else f"tree {tree} by itself"
-    who += f", bytes: {sum(sizes.values())}{_tiles(packed.forest)}"
+    who += f", bytes: {sum(sizes.values())}{_tiles_text(packed.forest)}"
     lines = [f"layout {schedule.representation}; {who}"]
     for name in sizes:
-        lines += _buffer(name, packed.arrays[name], described.get(name), most)
+        lines += _buffer_lines(name, packed.arrays[name], described.get(name), most)
     text = "\n".join(lines)
     fixed = text.replace(" ", "\N{NO-BREAK SPACE}")  # SVG shows several spaces as one
     return Picture(text, lambda figure: figure.text(0, 1, fixed, va="top"))
@@ -180,33 +180,37 @@ def layout(
 
 def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) -> dict[str, int]:
     """Return the bytes of each buffer that a walk to a leaf value reads; see `layout`."""
-    return _sizes(_pack(model, schedule, profile))
+    return _count_bytes(_pack_model(model, schedule, profile))
 
 
-def _pack(model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None) -> Packed:
+def _pack_model(
+    model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None
+) -> Packed:
     from ..compiler import pack
 
-    forest = _load(model, profile)
+    forest = _load_forest(model, profile)
     if tree is not None:
         _check_tree("layout", tree, plain(forest).n_trees)
     return pack(forest, sch, tree=tree)
 
 
-def _sizes(packed: Packed) -> dict[str, int]:
+def _count_bytes(packed: Packed) -> dict[str, int]:
     return {name: array.nbytes for name, array in packed.read_by("predict").items()}
 
 
-def _buffer(name: str, array: Array, columns: dict[str, Array] | None, most: int) -> Iterator[str]:
+def _buffer_lines(
+    name: str, array: Array, columns: dict[str, Array] | None, most: int
+) -> Iterator[str]:
     """Show a buffer as a table, or in one line if it is a list of plain numbers."""
     yield f"\n{name}: {array.dtype} {array.shape}, {array.nbytes} bytes"
     if columns is None and array.ndim == 1:
-        yield f"  {'  '.join(map(_cell, array[:most]))}{'  ...' if len(array) > most else ''}"
+        yield f"  {'  '.join(map(_to_text, array[:most]))}{'  ...' if len(array) > most else ''}"
         return
     if columns is None:
         columns = {str(k): column for k, column in enumerate(array.reshape(len(array), -1).T)}
     count = len(next(iter(columns.values())))
     cells = [["", *map(str, range(min(count, most)))]]
-    cells += [[head, *map(_cell, column[:most])] for head, column in columns.items()]
+    cells += [[head, *map(_to_text, column[:most])] for head, column in columns.items()]
     widths = [max(map(len, column)) for column in cells]
     for row in zip(*cells, strict=True):
         yield "  ".join(["", *map(str.rjust, row, widths)]).rstrip()
@@ -214,7 +218,7 @@ def _buffer(name: str, array: Array, columns: dict[str, Array] | None, most: int
         yield f"  ... and {count - most} more"
 
 
-def _load(model: Any, profile: Profile | None) -> Forest:
+def _load_forest(model: Any, profile: Profile | None) -> Forest:
     forest = frontends.load(model)
     return forest if profile is None else profile.onto(forest)
 
@@ -225,14 +229,14 @@ def _check_tree(where: str, tree: int, count: int) -> None:
         raise InputError(f"{where}: argument 'tree': there is no tree {tree!r}; {known}")
 
 
-def _tiles(forest: Forest) -> str:
+def _tiles_text(forest: Forest) -> str:
     return f", tiles of {forest.tile_size}" if forest.tile_size > 1 else ""
 
 
-def _cell(value: Any) -> str:
+def _to_text(value: Any) -> str:
     """Write an entry of a table; nothing if it is masked."""
     if value is np.ma.masked:
         return ""
     if isinstance(value, np.ndarray):
-        return " ".join(map(_cell, value)).strip()
+        return " ".join(map(_to_text, value)).strip()
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)

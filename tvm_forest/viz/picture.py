@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..archive import replace_file
 from ..errors import InputError
 
 SIZE = 8  # of letters, in points
@@ -83,9 +84,4 @@ class Picture:
         if target.suffix not in (".svg", ".txt"):
             raise InputError(f"save: argument 'path': '{target}' does not end in .svg or .txt")
         content = self.svg if target.suffix == ".svg" else f"{self.text}\n"
-        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
-        try:
-            draft.write_text(content, encoding="utf-8")
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
+        replace_file(target, content.encode())

@@ -1,4 +1,4 @@
-"""Forests that the compiler knows: comparisons with thresholds, trees in rounds.
+"""The canonical form: all tests compare with thresholds, and trees stand in rounds.
 
 takes: Forest; gives: Forest.
 """
@@ -7,39 +7,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from .. import Forest
 from .narrowing import narrow_thresholds
 from .ordering import arrange_by_round
 
 BETWEEN = 0.5
-"""Threshold that tells a derived column's 0 from its 1."""
+"""Threshold that tells a membership column's 0 from its 1."""
 
 
 def plain(forest: Forest) -> Forest:
-    """Return a forest of plain trees with the same predictions, tree `round * C + class` in place.
+    """Return the canonical form of a forest, which has the same predictions.
 
-    Where leaves hold vectors, each tree is a round; these lie apart from the trees, whose
-    thresholds then need not have their dtype.
+    Tests for sets of categories become tests of membership columns, and the tree of round r and
+    class c gets the place ``r * C + c``; each tree with leaf vectors is a round. Leaf vectors lie
+    in a table apart from the trees, so thresholds need not have their dtype and get that of rows.
 
     Args:
-        forest: any; the result of this function is returned as it is.
+        forest: any; one in canonical form is returned as it is.
     """
-    forest = arrange_by_round(derive_columns(forest))
+    forest = arrange_by_round(add_membership_columns(forest))
     return narrow_thresholds(forest) if forest.has_vectors else forest
 
 
-def derive_columns(forest: Forest) -> Forest:
-    """Turn questions for categories into comparisons with columns that are derived of the rows."""
+def add_membership_columns(forest: Forest) -> Forest:
+    """Turn tests for sets of categories into comparisons with membership columns."""
     if not forest.categories:
         return forest
-    asks = {node: (int(forest.feature[node]), s) for node, s in forest.categories.items()}
-    derived = tuple(sorted(set(asks.values())))
+    tests = {node: (int(forest.feature[node]), s) for node, s in forest.categories.items()}
+    derived = tuple(sorted(set(tests.values())))
     column = {test: forest.n_features + k for k, test in enumerate(derived)}
-    nodes = np.fromiter(asks, np.int64, len(asks))
+    nodes = list(tests)
     feature, threshold = forest.feature.copy(), forest.threshold.copy()
-    feature[nodes] = [column[test] for test in asks.values()]
+    feature[nodes] = [column[test] for test in tests.values()]
     threshold[nodes] = BETWEEN
     return replace(
         forest,

@@ -19,34 +19,33 @@ from __future__ import annotations
 import numpy as np
 
 from .. import Array, Forest
-from ..edges import children, levels
+from ..edges import list_levels
 
 NEVER = 1 << 60
 """Cost of what cannot be; the sum of two is still an int64."""
 
 
-def optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
+def choose_optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
     """Return int64 (N,), the root of each node's tile among all nodes; a leaf is its own.
 
     Args:
         size: most nodes of a tile.
         rows: int64 (N,), rows that come through each node.
     """
-    left, right = children(forest)
-    inner = [nodes[left[nodes] >= 0] for nodes in levels(forest)]
+    levels = list_levels(forest)
     below = np.zeros(forest.n_nodes, np.int64)  # inner nodes at and below, up to size
     to_left = np.zeros((forest.n_nodes, size + 1), np.int8)
     cost = np.full((forest.n_nodes, size + 1), NEVER)
     cost[:, 0] = 0
-    for nodes in reversed(inner):
-        below[nodes] = np.minimum(size, 1 + below[left[nodes]] + below[right[nodes]])
-        cost[nodes, 1:], to_left[nodes, 1:] = _cheapest(cost[left[nodes]], cost[right[nodes]])
+    for nodes, left, right in reversed(levels):
+        below[nodes] = np.minimum(size, 1 + below[left] + below[right])
+        cost[nodes, 1:], to_left[nodes, 1:] = _cheapest(cost[left], cost[right])
         cost[nodes, 0] = rows[nodes] + cost[nodes, below[nodes]]
     tile = np.arange(forest.n_nodes)
     share = below.copy()  # nodes of its tile that lie at and below a node
-    for nodes in inner:
+    for nodes, left, right in levels:
         on_left = to_left[nodes, share[nodes]].astype(np.int64)
-        for child, count in ((left[nodes], on_left), (right[nodes], share[nodes] - 1 - on_left)):
+        for child, count in ((left, on_left), (right, share[nodes] - 1 - on_left)):
             joins = count > 0
             share[child[joins]] = count[joins]
             tile[child[joins]] = tile[nodes[joins]]

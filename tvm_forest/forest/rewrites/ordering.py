@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import ScheduleError
-from .. import LEAF, Array, Forest
+from .. import Array, Forest
+from ..edges import invert, list_levels
 from ..hits import need_hits, peel_depths
+from ..model import ROLES
+from .rebuild import take_nodes
 
 NULL_TREE = -1
-OF_ALL = -1
+"""Number of a tree that is a single leaf and changes no margin."""
+EVERY_CLASS = -1
 """Class of a tree that adds to every output."""
-NEUTRAL = {"min": np.inf, "max": -np.inf}
-"""Leaf of a tree that changes nothing, where leaves are not added."""
 
 
 def take_trees(forest: Forest, order: Array) -> Forest:
@@ -26,34 +28,27 @@ def take_trees(forest: Forest, order: Array) -> Forest:
 
     Args:
         forest: source of the trees.
-        order: int (T',), tree numbers; NULL_TREE stands for a single leaf that changes nothing: of
-            value -0.0 where leaves are added, for +0.0 would turn a sum of -0.0 into +0.0.
+        order: int (T',), tree numbers; NULL_TREE stands for a single leaf that changes no margin.
     """
     forest = _with_null_tree(forest)
     order = np.where(order == NULL_TREE, forest.n_trees - 1, order)
     sizes = np.diff(forest.tree_offset)[order]
     offset = np.concatenate([[0], np.cumsum(sizes)])
     nodes = np.arange(offset[-1]) + np.repeat(forest.tree_offset[order] - offset[:-1], sizes)
-    moved = np.flatnonzero(np.isin(nodes, list(forest.categories))) if forest.categories else ()
-    return replace(
-        forest,
-        tree_offset=offset,
-        feature=forest.feature[nodes],
-        threshold=forest.threshold[nodes],
-        left=forest.left[nodes],
-        right=forest.right[nodes],
-        default_left=forest.default_left[nodes],
-        leaf_value=forest.leaf_value[nodes],
-        node_id=forest.node_id[nodes],
-        tile=None if forest.tile is None else forest.tile[nodes],
-        hits=None if forest.hits is None else forest.hits[nodes],
-        leaf_const=None if forest.leaf_const is None else forest.leaf_const[nodes],
-        leaf_terms=None if forest.leaf_terms is None else forest.leaf_terms[nodes],
-        tree_class=forest.tree_class[order],
-        tree_id=forest.tree_id[order],
-        tree_round=None if forest.tree_round is None else forest.tree_round[order],
-        categories={int(new): forest.categories[int(nodes[new])] for new in moved},
-    )
+    per_tree = {name: array[order] for name, array in forest.arrays_per("tree").items()}
+    return take_nodes(forest, nodes, tree_offset=offset, **per_tree)
+
+
+def _with_null_tree(forest: Forest) -> Forest:
+    """Return the forest with a null tree behind the others."""
+    arrays = forest.arrays_per("node") | forest.arrays_per("tree")
+    entries = {name: ROLES[name].in_null_tree for name in arrays}
+    entries |= dict.fromkeys(entries.keys() & {"leaf_value", "leaf_const"}, forest.neutral_leaf)
+    grown: dict[str, Any] = {
+        name: np.concatenate([x, np.full((1, *x.shape[1:]), entries[name], x.dtype)])
+        for name, x in arrays.items()
+    }
+    return replace(forest, tree_offset=np.append(forest.tree_offset, forest.n_nodes + 1), **grown)
 
 
 def rounds_of_trees(forest: Forest) -> Array:
@@ -94,18 +89,16 @@ def arrange_by_round(forest: Forest) -> Forest:
     The order within a class stays. Classes with fewer trees than others get null trees, as does a
     forest without any tree. A tree whose leaves hold vectors is a round by itself.
     """
-    names = np.arange(forest.n_outputs, dtype=np.int32)
-    if forest.has_vectors:
-        names = np.array([OF_ALL], np.int32)
-    of_class = [np.flatnonzero(forest.tree_class == c) for c in names]
-    rounds = max(1, *(len(trees) for trees in of_class))
-    table = np.full((rounds, len(names)), NULL_TREE)
-    for output, trees in enumerate(of_class):
-        table[: len(trees), output] = trees
+    classes = np.array([EVERY_CLASS] if forest.has_vectors else range(forest.n_outputs), np.int32)
+    trees_of_class = [np.flatnonzero(forest.tree_class == c) for c in classes]
+    rounds = max(1, *map(len, trees_of_class))
+    table = np.full((rounds, len(classes)), NULL_TREE)
+    for column, trees in enumerate(trees_of_class):
+        table[: len(trees), column] = trees
     order = table.ravel()
     if np.array_equal(order, np.arange(forest.n_trees)):
         return forest
-    return replace(take_trees(forest, order), tree_class=np.tile(names, rounds))
+    return replace(take_trees(forest, order), tree_class=np.tile(classes, rounds))
 
 
 def sort_trees(forest: Forest, by: str = "depth") -> Forest:
@@ -135,33 +128,6 @@ def sort_trees(forest: Forest, by: str = "depth") -> Forest:
     return forest if np.all(np.diff(order) == 1) else take_trees(forest, order)
 
 
-def _with_null_tree(forest: Forest) -> Forest:
-    def grown(array: Array | None, value: float) -> Any:
-        if array is None:
-            return None
-        return np.concatenate([array, np.full((1, *array.shape[1:]), value, array.dtype)])
-
-    nothing = NEUTRAL.get(forest.aggregate, -0.0)
-    return replace(
-        forest,
-        tree_offset=grown(forest.tree_offset, forest.n_nodes + 1),
-        feature=grown(forest.feature, LEAF),
-        threshold=grown(forest.threshold, 0),
-        left=grown(forest.left, LEAF),
-        right=grown(forest.right, LEAF),
-        default_left=grown(forest.default_left, False),
-        leaf_value=grown(forest.leaf_value, nothing),
-        leaf_const=grown(forest.leaf_const, nothing),
-        leaf_terms=grown(forest.leaf_terms, 0),
-        node_id=grown(forest.node_id, 0),
-        tile=grown(forest.tile, 0),
-        hits=grown(forest.hits, 0),
-        tree_class=grown(forest.tree_class, 0),
-        tree_id=grown(forest.tree_id, NULL_TREE),
-        tree_round=grown(forest.tree_round, NULL_TREE),
-    )
-
-
 def level_order(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes tree by tree, level by level, left to right.
 
@@ -169,24 +135,15 @@ def level_order(forest: Forest) -> tuple[Array, Array]:
         (order, place), int64 (N,) each: order[i] is the node that comes i-th, and place[node] the
         number of a node.
     """
-    rank = np.zeros(forest.n_nodes, np.int64)
-    node, base = forest.tree_offset[:-1], forest.tree_offset[:-1]
-    filled = np.ones(forest.n_trees, np.int64)
-    while node.size:
-        inner = ~forest.is_leaf[node]
-        node, base = node[inner], base[inner]
+    place = forest.tree_offset[forest.node_tree]
+    numbered = np.ones(forest.n_trees, np.int64)  # nodes of each tree that have their number
+    for node, left, right in list_levels(forest):
         tree = forest.node_tree[node]
-        begin = np.searchsorted(tree, tree)
-        place = filled[tree] + 2 * (np.arange(len(node)) - begin)
-        left, right = base + forest.left[node], base + forest.right[node]
-        rank[left], rank[right] = place, place + 1
-        filled += 2 * np.bincount(tree, minlength=forest.n_trees)
-        node = np.stack([left, right], axis=1).ravel()
-        base = np.repeat(base, 2)
-    place = forest.tree_offset[forest.node_tree] + rank
-    order = np.empty(forest.n_nodes, np.int64)
-    order[place] = np.arange(forest.n_nodes)
-    return order, place
+        pair = np.arange(len(node)) - np.searchsorted(tree, tree)
+        place[left] += numbered[tree] + 2 * pair
+        place[right] += numbered[tree] + 2 * pair + 1
+        numbered += 2 * np.bincount(tree, minlength=forest.n_trees)
+    return invert(place), place
 
 
 def depth_first(forest: Forest) -> tuple[Array, Array]:
@@ -198,29 +155,17 @@ def depth_first(forest: Forest) -> tuple[Array, Array]:
     Returns:
         (order, place), see `level_order`.
     """
-    levels = _levels(forest)
+    levels = list_levels(forest)
     pairs = np.zeros(forest.n_nodes, np.int64)  # of siblings below a node
     for node, left, right in reversed(levels):
         pairs[node] = 1 + pairs[left] + pairs[right]
-    first, place = np.zeros(forest.n_nodes, np.int64), np.zeros(forest.n_nodes, np.int64)
+    first = np.zeros(forest.n_nodes, np.int64)  # pairs of the tree that come before a node's
+    place = forest.tree_offset[forest.node_tree]
     for node, left, right in levels:
-        place[left], place[right] = 1 + 2 * first[node], 2 + 2 * first[node]
+        place[left] += 1 + 2 * first[node]
+        place[right] += 2 + 2 * first[node]
         swap = pairs[left] < pairs[right]
         large, small = np.where(swap, right, left), np.where(swap, left, right)
         first[large] = first[node] + 1
         first[small] = first[node] + 1 + pairs[large]
-    place += forest.tree_offset[forest.node_tree]
-    order = np.empty(forest.n_nodes, np.int64)
-    order[place] = np.arange(forest.n_nodes)
-    return order, place
-
-
-def _levels(forest: Forest) -> list[tuple[Array, Array, Array]]:
-    """Return the inner nodes of each level, of all trees together, with both children."""
-    found, node = list[tuple[Array, Array, Array]](), forest.tree_offset[:-1]
-    while (node := node[~forest.is_leaf[node]]).size:
-        base = forest.tree_offset[forest.node_tree[node]]
-        left, right = base + forest.left[node], base + forest.right[node]
-        found.append((node, left, right))
-        node = np.concatenate([left, right])
-    return found
+    return invert(place), place

@@ -9,16 +9,15 @@ left one keeps its hits. New nodes come last in their tree.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ...errors import BuildError, ScheduleError
-from .. import Array, Forest
-from ..edges import children
-from .tile_rules import check_tiling, tile_roots
+from .. import LEAF, Array, Forest
+from ..edges import find_children, invert
+from .rebuild import take_nodes
+from .tile_rules import check_tiling, find_tile_roots
 
-MOST_NODES = 1 << 25
+MAX_NODES = 1 << 25
 """Nodes of the largest padded forest: padding one leaf by d hops makes (size + 1)**d of it."""
 
 
@@ -78,11 +77,11 @@ def _check_growth(forest: Forest, missing: Array) -> None:
     with np.errstate(over="ignore"):
         added = 2 * ((forest.tile_size + 1.0) ** missing - 1)
     sizes = np.bincount(forest.node_tree, weights=1 + added, minlength=forest.n_trees)
-    if sizes.sum() > MOST_NODES:
+    if sizes.sum() > MAX_NODES:
         tree = int(np.argmax(sizes))
         raise BuildError(
             f"pad_trees: argument 'forest': all trees together would have {sizes.sum():.3g} nodes, "
-            f"tree {tree} alone {sizes[tree]:.3g}, at most {MOST_NODES} are allowed; use a layout "
+            f"tree {tree} alone {sizes[tree]:.3g}, at most {MAX_NODES} are allowed; use a layout "
             "that stores its children, or smaller tiles"
         )
 
@@ -100,17 +99,17 @@ class _Growth:
     def __init__(self, start: Forest) -> None:
         self.start = start
         self.source = np.arange(start.n_nodes)
-        self.left, self.right = children(start)
-        self.tile = tile_roots(start).copy()
-        self.hits = (
-            np.zeros(start.n_nodes, np.int64) if start.hits is None else start.hits.astype(np.int64)
-        )
+        self.left, self.right = find_children(start)
+        self.tile = find_tile_roots(start).copy()
+        self.hits = np.zeros(start.n_nodes, np.int64)
+        if start.hits is not None:
+            self.hits += start.hits
 
     def split(self, leaves: Array, tile: Array) -> None:
         """Turn leaves into dummies of the given tiles, with two copies each below."""
         count, begin = len(leaves), len(self.source)
         copies = begin + np.arange(2 * count)
-        none = np.full(2 * count, -1)
+        none = np.full(2 * count, LEAF)
         self.left[leaves], self.right[leaves] = copies[:count], copies[count:]
         self.tile[leaves] = tile
         self.source = np.concatenate([self.source, np.tile(self.source[leaves], 2)])
@@ -143,33 +142,18 @@ class _Growth:
         """Return the forest, with the nodes of each tree together."""
         start, tree = self.start, self.start.node_tree[self.source]
         order = np.argsort(tree, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
+        place = invert(order)
         offset = np.concatenate([[0], np.cumsum(np.bincount(tree, minlength=start.n_trees))])
         source, base = self.source[order], offset[tree[order]]
-        dummy = start.is_leaf[source] & (self.left[order] >= 0)
+        is_dummy = start.is_leaf[source] & (self.left[order] >= 0)
 
-        def taken(field: Array) -> Array:
-            new = field[source]
-            new[dummy] = 0
-            return new
+        def number_in_tree(link: Array) -> Array:
+            return np.where(link[order] < 0, LEAF, place[link[order]] - base).astype(np.int32)
 
-        def within(link: Array) -> Array:
-            return np.where(link[order] < 0, -1, place[link[order]] - base).astype(np.int32)
-
-        return replace(
-            start,
-            tree_offset=offset,
-            feature=taken(start.feature),
-            threshold=taken(start.threshold),
-            left=within(self.left),
-            right=within(self.right),
-            default_left=taken(start.default_left),
-            leaf_value=taken(start.leaf_value),
-            node_id=start.node_id[source],
-            tile=None if start.tile is None else within(self.tile),
-            hits=None if start.hits is None else self.hits[order],
-            leaf_const=None if start.leaf_const is None else taken(start.leaf_const),
-            leaf_terms=None if start.leaf_terms is None else taken(start.leaf_terms),
-            categories={int(place[node]): codes for node, codes in start.categories.items()},
-        )
+        changes = {"left": number_in_tree(self.left), "right": number_in_tree(self.right)}
+        if start.tile is not None:
+            changes["tile"] = number_in_tree(self.tile)
+        if start.hits is not None:
+            changes["hits"] = self.hits[order]
+        changes["node_id"] = start.node_id[source]  # a dummy keeps the number of its leaf
+        return take_nodes(start, source, is_dummy, tree_offset=offset, **changes)

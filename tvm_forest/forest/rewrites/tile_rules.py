@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import parents
+from ..edges import find_parents
 
 
 def check_tiling(forest: Forest) -> None:
@@ -24,34 +24,41 @@ def check_tiling(forest: Forest) -> None:
     """
     if forest.tile is None:
         return
-    tile, tree = forest.tile.astype(np.int64), forest.node_tree
-    _refuse(forest, tile < 0, "1 (cover)", "a node has the tile number {tile}")
-    key = tree * (int(tile.max(initial=0)) + 1) + tile
+    _refuse(forest, forest.tile < 0, "1 (cover)", "a node has the tile number {tile}")
+    key, parent, top = _tile_tops(forest, forest.tile)
     _, own, counts = np.unique(key, return_inverse=True, return_counts=True)
     size = counts[own]
     many = f"tile {{tile}} has {{size}} nodes, at most {forest.tile_size} are allowed"
     _refuse(forest, size > forest.tile_size, "3 (size)", many, size)
     shared = forest.is_leaf & (size > 1)
     _refuse(forest, shared, "4 (leaf)", "a leaf shares tile {tile}; {size} nodes are in it", size)
-    parent = parents(forest)
-    top = (parent < 0) | (key[parent] != key)
     open_end = top & (parent >= 0) & ~forest.is_leaf & (size[parent] < forest.tile_size)
     small = f"tile {{tile}} begins below a tile of {{size}} nodes, fewer than {forest.tile_size}"
     _refuse(forest, open_end, "5 (maximal)", small, size[parent])
-    apart = top & (tile_roots(forest) != np.arange(len(tile)))
+    apart = top & (find_tile_roots(forest) != np.arange(forest.n_nodes))
     _refuse(forest, apart, "6 (connected)", "no path inside tile {tile} leads to the rest of it")
 
 
-def tile_roots(forest: Forest) -> Array:
+def find_tile_roots(forest: Forest) -> Array:
     """Return int64 (N,), the root of each node's tile, numbered through the whole forest."""
     if forest.tile is None:
         return np.arange(forest.n_nodes)
-    tile = forest.tile.astype(np.int64)
-    key = forest.node_tree * (int(tile.max(initial=0)) + 1) + tile
-    parent = parents(forest)
-    root = np.flatnonzero((parent < 0) | (key[parent] != key))
+    key, _, top = _tile_tops(forest, forest.tile)
+    root = np.flatnonzero(top)
     root = root[np.argsort(key[root], kind="stable")]
     return root[np.searchsorted(key[root], key)]
+
+
+def _tile_tops(forest: Forest, tile: Array) -> tuple[Array, Array, Array]:
+    """Return three arrays (N,) for tile numbers.
+
+    Returns:
+        (key, parent, top): int64, a number of each tile of the whole forest; int64, the parent of
+        each node, -1 at roots; bool, whether the parent is in another tile.
+    """
+    key = forest.node_tree * (int(tile.max(initial=0)) + 1) + tile
+    parent = find_parents(forest)
+    return key, parent, (parent < 0) | (key[parent] != key)
 
 
 def _refuse(forest: Forest, wrong: Array, rule: str, what: str, size: Array | None = None) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import children
+from ..edges import find_children, invert
 from .ordering import level_order
-from .tile_rules import tile_roots
+from .tile_rules import find_tile_roots
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +61,13 @@ def tile_table(forest: Forest) -> TileTable:
     n_tiles, size = members.shape
     tile_of = np.full(forest.n_nodes, -1)
     tile_of[members.ravel()] = np.repeat(np.arange(n_tiles), size)
-    sides = np.stack(children(forest), axis=1)[members]
+    sides = np.stack(find_children(forest), axis=1)[members]
     inside = tile_of[sides] == np.arange(n_tiles)[:, None, None]
     key = inside.reshape(n_tiles, 2 * size) @ (1 << np.arange(2 * size))
     _, first, shape = np.unique(key, return_index=True, return_inverse=True)
     by_use = np.argsort(first)
-    rank = np.argsort(by_use)
     step = _steps(inside[first[by_use]])
-    shape = rank[shape]
+    shape = invert(by_use)[shape]
     below = np.full((n_tiles, 2 * size + 1), -1)
     flat = (n_tiles, 2 * size)
     np.put_along_axis(below, step[shape].reshape(flat), sides.reshape(flat), axis=1)
@@ -88,7 +87,7 @@ def _members(forest: Forest) -> Array:
     size = forest.tile_size
     order, place = level_order(forest)
     inner = order[~forest.is_leaf[order]]
-    root = tile_roots(forest)[inner]
+    root = find_tile_roots(forest)[inner]
     inner = inner[np.argsort(place[root], kind="stable")]
     count = np.bincount(root, minlength=forest.n_nodes)
     wrong = (count > 0) & (count != size)

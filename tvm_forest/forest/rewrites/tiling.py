@@ -12,20 +12,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import children
+from ..edges import find_children
 from ..hits import node_hits, skewed_trees
-from .optimal_tiles import optimal_tiles
+from .optimal_tiles import choose_optimal_tiles
 from .ordering import level_order
 from .padding import fill_tiles
 from .tile_table import tile_table
 
 WAYS = ("uniform", "probability", "hybrid", "optimal")
-MOST_NODES = 8
+MAX_TILE_NODES = 8
 """Nodes of the largest tile: the look-up table of one shape of 16 nodes has 65,536 bytes."""
 
 TABLE_BYTES = 16384
@@ -60,24 +61,24 @@ def tile_nodes(
         raise ScheduleError(f"tile_nodes: {wrong}")
     if size == 1:
         return replace(forest, tile=None, tile_size=1)
+    uniform = partial(_grow_tiles, forest, size, np.zeros(forest.n_nodes, np.int64))
     if how == "uniform":
-        return _tiled(forest, size, _grown_tiles(forest, size, np.zeros(forest.n_nodes, np.int64)))
+        return _with_tiles(forest, size, uniform())
     rows = node_hits(forest, f"tile_nodes: argument 'how': {how!r}")
     if how == "optimal":
-        tile = optimal_tiles(forest, size, rows)
+        tile = choose_optimal_tiles(forest, size, rows)
     else:
-        tile = _grown_tiles(forest, size, rows, hybrid=how == "hybrid")
-    tiled = _tiled(forest, size, tile)
-    if gate is None and _fits(tiled):
+        tile = _grow_tiles(forest, size, rows, hybrid=how == "hybrid")
+    tiled = _with_tiles(forest, size, tile)
+    if gate is None and _has_small_table(tiled):
         return tiled
     skewed = skewed_trees(forest, *(gate or DEFAULT_GATE))
     if skewed.all():
         return tiled
-    uniform = _grown_tiles(forest, size, np.zeros_like(rows))
-    return _tiled(forest, size, np.where(skewed[forest.node_tree], tile, uniform))
+    return _with_tiles(forest, size, np.where(skewed[forest.node_tree], tile, uniform()))
 
 
-def _fits(tiled: Forest) -> bool:
+def _has_small_table(tiled: Forest) -> bool:
     """Whether the look-up table is small; all shapes up to 6 nodes together are."""
     size = tiled.tile_size
     shapes = math.comb(2 * size, size) // (size + 1)
@@ -89,8 +90,8 @@ def _fits(tiled: Forest) -> bool:
 def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
     """Return what is wrong with the arguments of `tile_nodes`, or None."""
     is_number = isinstance(size, int) and not isinstance(size, bool)
-    if not is_number or not 1 <= size <= MOST_NODES:
-        what = f"argument 'size': expected 1 to {MOST_NODES} nodes, got {size!r}"
+    if not is_number or not 1 <= size <= MAX_TILE_NODES:
+        what = f"argument 'size': expected 1 to {MAX_TILE_NODES} nodes, got {size!r}"
         return f"{what}; 8 is the widest, 1 means no tiles"
     if how not in WAYS:
         return f"argument 'how': {how!r} is unknown; use one of {', '.join(WAYS)}"
@@ -106,19 +107,19 @@ def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
     return None
 
 
-def _tiled(forest: Forest, size: int, root: Array) -> Forest:
+def _with_tiles(forest: Forest, size: int, root: Array) -> Forest:
     """Return the forest with tiles, given the root of each node's tile among all nodes."""
     tile = root - forest.tree_offset[forest.node_tree]
     return replace(forest, tile=tile.astype(np.int32), tile_size=int(size))
 
 
-def _grown_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) -> Array:
+def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) -> Array:
     """Grow the tiles of all trees together, one node a tile at a time; return int64 (N,) roots.
 
     With rows that are all equal, the next node is the first in level order: uniform tiling.
     """
     _, place = level_order(forest)
-    left, right = (_inner_only(forest, child) for child in children(forest))
+    left, right = (_inner_only(forest, child) for child in find_children(forest))
     tile = np.arange(forest.n_nodes)
     of_tree = rows[forest.tree_offset[:-1]]
     root = _inner_only(forest, forest.tree_offset[:-1])

@@ -3,7 +3,8 @@
 takes: bytes; gives: Checkpoint.
 
 treelite believes every length that it reads, and damaged bytes make it crash, so they are read
-here: each length is compared with what is left of the bytes before anything is made of that size.
+here, and the library is not needed: each length is compared with what is left of the bytes before
+anything is made of that size. Refused are other versions, and fields of later ones.
 """
 
 from __future__ import annotations
@@ -15,31 +16,23 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ..refusals import damaged, unsupported
+from ..cursor import Cursor
+from ..refusals import TRUNCATED, damaged, unsupported
 
-MAJOR = 4
-_TYPES = {2: ("float32", "<f4"), 3: ("float64", "<f8")}
-_U64, _I32, _U8, _F32 = (struct.Struct(f"<{letter}") for letter in "QiBf")
-_NODES = (
-    ("node_type", "<i1"),
-    ("cleft", "<i4"),
-    ("cright", "<i4"),
-    ("split_index", "<i4"),
-    ("default_left", "<u1"),
-    ("leaf_value", ""),  # in the type of the model
-    ("threshold", ""),
-    ("cmp", "<i1"),
-    ("category_list_right_child", "<u1"),
-)
-_LISTS = (("leaf_vector", ""), ("category_list", "<u4"))
-_STATISTICS = (("data_count", 8), ("sum_hess", 8), ("gain", 8))
-_TRUNCATED = "the file is truncated or damaged: serialize the model again"
-
-
-class Tree(dict[str, Array]):
-    """The fields of one tree."""
-
-    get_field = dict.__getitem__
+_DTYPES = {2: "float32", 3: "float64"}
+_OF_NODES = {
+    "node_type": "<i1",
+    "cleft": "<i4",
+    "cright": "<i4",
+    "split_index": "<i4",
+    "default_left": "<u1",
+    "leaf_value": "",  # in the type of the model
+    "threshold": "",
+    "cmp": "<i1",
+    "category_list_right_child": "<u1",
+}
+_LISTS = {"leaf_vector": "", "category_list": "<u4"}
+_STATISTICS = ("data_count", "sum_hess", "gain")
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,6 @@ class Checkpoint:
     """What a model says, its fields named and shaped as treelite does.
 
     Attributes:
-        where: place that error messages name.
         dtype: of rows, thresholds and leaves, "float32" or "float64".
         num_feature: number of features.
         average_tree_output: whether sums are divided by numbers of trees.
@@ -57,10 +49,11 @@ class Checkpoint:
         postprocessor: name of what turns sums into predictions.
         sigmoid_alpha, ratio_c: constants of postprocessors.
         base_scores: float64 (targets * most classes,).
-        trees: node arrays and lists by name.
+        sizes: int64 (T,), number of nodes of each tree.
+        columns: fields of the trees by name, one tree after the other; those named `_begin` and
+            `_end` say where the lists of a node lie among those of all trees.
     """
 
-    where: str
     dtype: str
     num_feature: int
     average_tree_output: bool
@@ -72,7 +65,8 @@ class Checkpoint:
     sigmoid_alpha: float
     ratio_c: float
     base_scores: Array
-    trees: list[Tree]
+    sizes: Array
+    columns: dict[str, Array]
 
 
 def is_checkpoint(data: bytes) -> bool:
@@ -80,48 +74,48 @@ def is_checkpoint(data: bytes) -> bool:
     if len(data) < 14:
         return False
     version = struct.unpack_from("<iii", data)
-    return 3 <= version[0] < 16 and 0 <= min(version) <= max(version) < 256 and data[12] in _TYPES
+    return 3 <= version[0] < 16 and 0 <= min(version) <= max(version) < 256 and data[12] in _DTYPES
 
 
-def read_checkpoint(data: bytes, where: str) -> Checkpoint:
+def read_checkpoint(data: bytes) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
         ModelFormatError: the bytes are truncated or damaged.
         UnsupportedModel: another version, or a field of a later one.
     """
-    cursor = _Cursor(data, where)
-    major, minor, patch = (cursor.number(_I32, "version") for _ in range(3))
-    if major != MAJOR:
-        what = f"expected a checkpoint of treelite 4, got {major}.{minor}.{patch}"
-        raise unsupported(where, "version", what, "serialize the model with treelite 4")
-    types = [cursor.number(_U8, "threshold_type") for _ in range(2)]
-    if types[0] not in _TYPES or types[0] != types[1]:
-        raise damaged(where, "threshold_type", f"unknown types {types}", _TRUNCATED)
-    dtype, stored = _TYPES[types[0]]
-    n_trees = cursor.number(_U64, "num_tree")
-    header: dict[str, Any] = {"num_feature": cursor.number(_I32, "num_feature")}
-    cursor.number(_U8, "task_type")  # decides nothing
-    header["average_tree_output"] = cursor.number(_U8, "average_tree_output") != 0
-    n_targets = cursor.number(_I32, "num_target")
+    cursor = Cursor(data)
+    version = cursor.read_numbers("<iii", "version")
+    if version[0] != 4:
+        what = f"expected a checkpoint of treelite 4, got {'.'.join(map(str, version))}"
+        raise unsupported("version", what, "serialize the model with treelite 4")
+    types = list(cursor.read_numbers("<BB", "threshold_type"))
+    if types[0] not in _DTYPES or types[0] != types[1]:
+        raise damaged("threshold_type", f"unknown types {types}", TRUNCATED)
+    dtype = _DTYPES[types[0]]
+    n_trees = cursor.read_number("<Q", "num_tree")
+    header: dict[str, Any] = {"num_feature": cursor.read_number("<i", "num_feature")}
+    cursor.read_number("<B", "task_type")  # decides nothing
+    header["average_tree_output"] = cursor.read_number("<B", "average_tree_output") != 0
+    n_targets = cursor.read_number("<i", "num_target")
     for name in ("num_class", "leaf_vector_shape", "target_id", "class_id"):
-        header[name] = cursor.array(name, "<i4")
-    header["postprocessor"] = cursor.text("postprocessor")
+        header[name] = _read_list(cursor, name, "<i4")
+    header["postprocessor"] = cursor.read_text("postprocessor").decode(errors="replace")
     for name in ("sigmoid_alpha", "ratio_c"):
-        header[name] = cursor.number(_F32, name)
-    header["base_scores"] = cursor.array("base_scores", "<f8")
-    cursor.text("attributes")
-    cursor.no_options("num_opt_field_per_model")
-    _check_header(where, header, n_targets, n_trees)
+        header[name] = cursor.read_number("<f", name)
+    header["base_scores"] = _read_list(cursor, "base_scores", "<f8")
+    cursor.read_text("attributes")
+    _refuse_options(cursor, "num_opt_field_per_model")
+    _check_header(header, n_targets, n_trees)
     header["leaf_vector_shape"] = tuple(header["leaf_vector_shape"].tolist())
-    trees = [_tree(cursor, tree, stored) for tree in range(n_trees)]
+    trees = [_read_tree(cursor, tree, dtype) for tree in range(n_trees)]
     if cursor.at != len(data):
-        what = f"the model ends at byte {cursor.at} of {len(data)}"
-        raise damaged(where, "trees", what, _TRUNCATED)
-    return Checkpoint(where, dtype, **header, trees=trees)
+        raise damaged("trees", f"the model ends at byte {cursor.at} of {len(data)}", TRUNCATED)
+    sizes = np.array([len(tree["cleft"]) for tree in trees], np.int64)
+    return Checkpoint(dtype, **header, sizes=sizes, columns=_join_trees(trees, dtype))
 
 
-def _check_header(where: str, header: dict[str, Any], n_targets: int, n_trees: int) -> None:
+def _check_header(header: dict[str, Any], n_targets: int, n_trees: int) -> None:
     classes, shape = header["num_class"], header["leaf_vector_shape"]
     wrong = {
         "num_feature": header["num_feature"] < 0,
@@ -129,74 +123,66 @@ def _check_header(where: str, header: dict[str, Any], n_targets: int, n_trees: i
         "leaf_vector_shape": len(shape) != 2 or np.any(shape < 1),
         "target_id": len(header["target_id"]) != n_trees,
         "class_id": len(header["class_id"]) != n_trees,
+        "base_scores": len(header["base_scores"]) != n_targets * int(classes.max(initial=0)),
     }
-    name = next((name for name, fires in wrong.items() if fires), None)
-    if name is None:
-        name = "base_scores"
-        if len(header[name]) == n_targets * int(classes.max()):
-            return
-    found = np.asarray(header[name])
-    what = f"{found.size} values do not fit {n_trees} trees and {n_targets} targets"
-    raise damaged(where, name, what if found.ndim else f"{found} is negative", _TRUNCATED)
+    name = next((name for name, is_wrong in wrong.items() if is_wrong), None)
+    if name is not None:
+        value = np.asarray(header[name])
+        what = f"{value.size} values do not fit {n_trees} trees and {n_targets} targets"
+        raise damaged(name, what if value.ndim else f"{value} is negative", TRUNCATED)
 
 
-def _tree(cursor: _Cursor, number: int, dtype: str) -> Tree:
+def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
     cursor.part = f"tree {number}, "
-    n_nodes = cursor.number(_I32, "num_nodes")
-    cursor.number(_U8, "has_categorical_split")
-    tree = Tree()
-    for name, kind in _NODES:
-        tree[name] = cursor.array(name, kind or dtype, n_nodes)
-    for name, kind in _LISTS:
-        values = cursor.array(name, kind or dtype)
-        begin, end = (cursor.array(f"{name}_{side}", "<u8", n_nodes) for side in ("begin", "end"))
+    n_nodes = cursor.read_number("<i", "num_nodes")
+    cursor.read_number("<B", "has_categorical_split")
+    tree = {
+        name: _read_list(cursor, name, kind or dtype, n_nodes) for name, kind in _OF_NODES.items()
+    }
+    for name, kind in _LISTS.items():
+        values = tree[name] = _read_list(cursor, name, kind or dtype)
+        begin, end = (
+            _read_list(cursor, f"{name}_{side}", "<u8", n_nodes) for side in ("begin", "end")
+        )
         shared = np.any(begin > end) or np.any(end > len(values))
         if shared or int((end - begin).sum(dtype=np.float64)) > len(values):
             what = f"lists of nodes do not lie in the {len(values)} values"
-            raise damaged(cursor.where, cursor.part + name, what, _TRUNCATED)
-        tree[name], tree[f"{name}_begin"], tree[f"{name}_end"] = values, begin, end
-    for name, size in _STATISTICS:
-        cursor.array(name, f"<u{size}")
-        cursor.array(f"{name}_present", "<u1")
-    cursor.no_options("num_opt_field_per_tree")
-    cursor.no_options("num_opt_field_per_node")
+            raise damaged(cursor.part + name, what, TRUNCATED)
+        tree[f"{name}_begin"], tree[f"{name}_end"] = begin, end
+    for name in _STATISTICS:
+        _read_list(cursor, name, "<u8")
+        _read_list(cursor, f"{name}_present", "<u1")
+    _refuse_options(cursor, "num_opt_field_per_tree")
+    _refuse_options(cursor, "num_opt_field_per_node")
     return tree
 
 
-class _Cursor:
-    """A position in the bytes of a checkpoint."""
+def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = None) -> Array:
+    """Read an array behind the number of its values."""
+    count = cursor.read_number("<Q", name)
+    if expected is not None and count != expected:
+        raise damaged(cursor.part + name, f"{count} entries for {expected} nodes", TRUNCATED)
+    return cursor.read_array(dtype, count, name)
 
-    def __init__(self, data: bytes, where: str) -> None:
-        self.data, self.where, self.part, self.at = data, where, "", 0
 
-    def number(self, kind: struct.Struct, name: str) -> Any:
-        self._step(name, kind.size)
-        return kind.unpack_from(self.data, self.at - kind.size)[0]
+def _refuse_options(cursor: Cursor, name: str) -> None:
+    """Refuse fields that a later version has added."""
+    count = cursor.read_number("<i", name)
+    if count:
+        what = f"{cursor.part}{count} fields of a later version of treelite in {name}"
+        raise unsupported("num_opt_field", what, "serialize the model with treelite 4.8")
 
-    def array(self, name: str, dtype: str, expected: int | None = None) -> Array:
-        """Read an array behind the number of its values."""
-        count = self.number(_U64, name)
-        if expected is not None and count != expected:
-            what = f"{count} entries for {expected} nodes"
-            raise damaged(self.where, self.part + name, what, _TRUNCATED)
-        begin = self._step(name, count * np.dtype(dtype).itemsize)
-        return np.frombuffer(self.data, dtype, count, begin)
 
-    def text(self, name: str) -> str:
-        return self.array(name, "<u1").tobytes().decode(errors="replace")
-
-    def no_options(self, name: str) -> None:
-        """Refuse fields that a later version has added."""
-        count = self.number(_I32, name)
-        if count:
-            what = f"{self.part}{count} fields of a later version of treelite in {name}"
-            remedy = "serialize the model with treelite 4.8"
-            raise unsupported(self.where, "num_opt_field", what, remedy)
-
-    def _step(self, name: str, n_bytes: int) -> int:
-        begin = self.at
-        if n_bytes > len(self.data) - begin:
-            what = f"needs {n_bytes} bytes at byte {begin}, there are {len(self.data)}"
-            raise damaged(self.where, self.part + name, what, _TRUNCATED)
-        self.at += n_bytes
-        return begin
+def _join_trees(trees: list[dict[str, Array]], dtype: str) -> dict[str, Array]:
+    """Join the fields of all trees by their names."""
+    for name in _LISTS:
+        first = 0
+        for tree in trees:
+            for side in ("begin", "end"):
+                tree[f"{name}_{side}"] = tree[f"{name}_{side}"].astype(np.int64) + first
+            first += len(tree[name])
+    bounds = {f"{name}_{side}": "i8" for name in _LISTS for side in ("begin", "end")}
+    return {
+        name: np.concatenate([np.zeros(0, kind or dtype), *(tree[name] for tree in trees)])
+        for name, kind in (_OF_NODES | _LISTS | bounds).items()
+    }

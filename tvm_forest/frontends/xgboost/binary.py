@@ -1,25 +1,25 @@
 """The binary format of XGBoost 0.90 to 2.0.
 
 takes: bytes; gives: the document that a JSON model of the same content would be.
+
+Refused are files that are cut off, impossible counts, and models of several targets.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from typing import Any
 
 import numpy as np
 
+from ..cursor import Cursor
 from ..refusals import damaged, unsupported
 
-_MAGIC = b"binf"
-_LEARNER = struct.Struct(
-    "<fIiiiIII104x"
-)  # base score, features, classes, 2 flags, version, targets
-_MODEL = struct.Struct("<iiii8xii128x")  # trees, parallel trees since 1.6, ...
-_TREE = struct.Struct("<iiiiii124x")  # roots, nodes, deleted, depth, features, leaf vector
-_LENGTH = struct.Struct("<Q")
+_MAGIC = b"binf"  # some files begin with it
+_HEADER_BYTES = 136
+_LEARNER = "<fIiiiIII104x"  # base score, features, classes, 2 flags, version, targets
+_MODEL = "<iiii8xii128x"  # trees, parallel trees since 1.6, ...
+_TREE = "<iiiiii124x"  # roots, nodes, deleted, depth, features, leaf vector
 _NODE = np.dtype("<i4, <i4, <i4, <u4, <f4")  # parent, left, right, feature, threshold or value
 _STAT_BYTES = 16
 _DEFAULT_LEFT = 31  # bit of the feature
@@ -27,90 +27,60 @@ _DEFAULT_LEFT = 31  # bit of the feature
 
 def is_binary(data: bytes) -> bool:
     """Tell whether data begins like a model in XGBoost's old binary format."""
-    at = _LEARNER.size + 4 * data.startswith(_MAGIC)
-    if len(data) < at + 8:
-        return False
-    (length,) = _LENGTH.unpack_from(data, at)
+    at = _HEADER_BYTES + 4 * data.startswith(_MAGIC)
+    length = int.from_bytes(data[at : at + 8], "little")
     name = data[at + 8 : at + 8 + min(length, 64)]
     return 0 < length < 64 and re.fullmatch(rb"[\w:]+", name) is not None
 
 
-def document(data: bytes, where: str) -> dict[str, Any]:
+def read_binary(data: bytes) -> dict[str, Any]:
     """Read a model.
 
     Raises:
         ModelFormatError: the file is cut off or damaged.
         UnsupportedModel: it is of several targets.
     """
-    cursor = _Cursor(data, where)
-    base_score, n_features, n_classes, _, _, *version, n_targets = cursor.unpack(_LEARNER)
-    objective, booster = cursor.text(), cursor.text()
+    cursor = Cursor(data, 4 * data.startswith(_MAGIC), "header")
+    base_score, n_features, n_classes, _, _, *version, n_targets = cursor.read_numbers(_LEARNER)
+    objective, booster = (cursor.read_text().decode("latin-1") for _ in range(2))
     if n_targets > 1:
         what = f"{n_targets} targets in the binary format"
-        raise unsupported(where, "num_target", what, "save the model as JSON or UBJSON")
-    n_trees, parallel, *_ = cursor.unpack(_MODEL)
+        raise unsupported("num_target", what, "save the model as JSON or UBJSON")
+    n_trees, parallel, *_ = cursor.read_numbers(_MODEL)
     if n_trees < 0 or not 0 <= n_features < 2**31 or n_classes < 0:
-        what = f"{n_trees} trees, {n_features} features, {n_classes} classes"
-        raise damaged(where, "header", what)
-    trees = [_tree(cursor, tree, version[0]) for tree in range(n_trees)]
+        raise damaged("header", f"{n_trees} trees, {n_features} features, {n_classes} classes")
+    trees = [_read_tree(cursor, tree, version[0]) for tree in range(n_trees)]
     cursor.part = "tree_info"
     model = {
         "gbtree_model_param": {"num_parallel_tree": parallel if version >= [1, 6] else 0},
-        "tree_info": cursor.array("<i4", n_trees),
+        "tree_info": cursor.read_array("<i4", n_trees),
         "trees": trees,
     }
-    found = {"name": booster, "gbtree": {"name": "gbtree", "model": model}, "model": model}
+    holder = {"name": booster, "gbtree": {"name": "gbtree", "model": model}, "model": model}
     if booster == "dart":
         cursor.part = "weight_drop"
-        found["weight_drop"] = cursor.array("<f4", cursor.unpack(_LENGTH)[0])
+        holder["weight_drop"] = cursor.read_array("<f4", cursor.read_number("<Q"))
     param = {"num_feature": n_features, "num_class": n_classes, "base_score": base_score}
     return {
         "version": version,
         "learner": {
             "learner_model_param": param | {"boost_from_average": 0},
             "objective": {"name": objective},
-            "gradient_booster": found,
+            "gradient_booster": holder,
         },
     }
 
 
-class _Cursor:
-    """A position in the bytes of a model."""
-
-    def __init__(self, data: bytes, where: str) -> None:
-        self.data, self.where, self.at = data, where, 4 * data.startswith(_MAGIC)
-        self.part = "header"
-
-    def take(self, n_bytes: int) -> int:
-        """Step over some bytes and return where they begin."""
-        if n_bytes > len(self.data) - self.at:
-            what = f"needs {n_bytes} bytes at byte {self.at}, the file ends at {len(self.data)}"
-            remedy = "the file is truncated or damaged: save the model again"
-            raise damaged(self.where, self.part, what, remedy)
-        self.at += n_bytes
-        return self.at - n_bytes
-
-    def unpack(self, record: struct.Struct) -> tuple[Any, ...]:
-        return record.unpack_from(self.data, self.take(record.size))
-
-    def array(self, dtype: Any, count: int) -> np.ndarray[Any, Any]:
-        dtype = np.dtype(dtype)
-        return np.frombuffer(self.data, dtype, count, self.take(count * dtype.itemsize))
-
-    def text(self) -> str:
-        return bytes(self.array("u1", self.unpack(_LENGTH)[0])).decode("latin-1")
-
-
-def _tree(cursor: _Cursor, tree: int, major: int) -> dict[str, Any]:
+def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
     """Read one tree, with the nodes that were deleted."""
     cursor.part = f"tree {tree}"
-    n_roots, n_nodes, _, _, _, leaf_vector = cursor.unpack(_TREE)
+    n_roots, n_nodes, _, _, _, leaf_vector = cursor.read_numbers(_TREE)
     if n_nodes < 1 or n_roots != 1:
-        raise damaged(cursor.where, cursor.part, f"{n_nodes} nodes and {n_roots} roots")
-    nodes = cursor.array(_NODE, n_nodes)
-    cursor.take(n_nodes * _STAT_BYTES)
+        raise damaged(cursor.part, f"{n_nodes} nodes and {n_roots} roots")
+    nodes = cursor.read_array(_NODE, n_nodes)
+    cursor.read_array("u1", n_nodes * _STAT_BYTES)
     if leaf_vector and major < 2:
-        cursor.take(4 * cursor.unpack(_LENGTH)[0])
+        cursor.read_array("<f4", cursor.read_number("<Q"))
     return {
         "tree_param": {"num_nodes": n_nodes, "size_leaf_vector": leaf_vector},
         "left_children": nodes["f1"],

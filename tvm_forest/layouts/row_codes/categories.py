@@ -1,18 +1,19 @@
-"""Numbers of categories: one search finds the answers of all sets that a feature is asked for.
+"""Numbers of categories: one search of a value finds its memberships in all sets of categories.
 
-takes: Forest, its columns of memberships; gives: cuts to be searched, and what each number means.
+takes: Forest, its membership columns; gives: cuts to be searched, and what each number means.
 
-A value that a model asks for memberships in sets of categories is searched among the places where
-its category changes. What lies between two such cuts has a number, and a number says where the
-value belongs in all sets, be there thousands:
+A categorical feature is one whose values a model tests for memberships in sets of categories. Such
+a value is searched among the places where its category changes. What lies between two such cuts has
+a number, and a number says to which of the sets the value belongs, be there thousands. With the
+sets {0, 2} and {1, 2, 5}:
 
     cuts          -inf      0       1       2     3         5       6      t <= x are counted
     number      0       1       2       3      4       1        5      1
     means      NaN    none      0       1      2     none       5    none
 
 No value is turned into an integer. The cuts are whole numbers and their neighbours, and the rule of
-the source library is asked about each (`prepare.labels`): so -0.5, 2.5, 1e30 and infinities have
-the meaning that they have there. NaN reaches no cut.
+the source library is asked about each (`memberships.labels`): so -0.5, 2.5, 1e30 and infinities
+have the meaning that they have there. NaN reaches no cut.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import BuildError
-from ...forest import Array, Forest
-from ...forest import memberships as prepare
+from ...forest import Array, Forest, memberships
 
-NONE = -1
-MOST_CUTS = 65535
+NO_CATEGORY = -1
+
+MAX_NUMBERS = 65535
+"""Of a feature, in 16 bits."""
 
 
-class Asked(NamedTuple):
-    """A feature that is asked for categories.
+class CategoricalFeature(NamedTuple):
+    """A feature that is tested for memberships, and what its values become.
 
     Attributes:
         feature: column of a row.
         cuts: (B,) in the dtype of thresholds, ascending.
         number: uint16 (B + 1,), what a value means that reaches so many cuts.
-        labels: int64 (K,), the category of each number, see `prepare.labels`; categories that are
-            in no set are none.
+        labels: int64 (K,), the category of each number, see `memberships.labels`; categories
+            that are in no set are none.
         codes: (K, J) in the dtype of codes, those of each number in the columns of the feature.
     """
 
@@ -49,83 +50,101 @@ class Asked(NamedTuple):
     codes: Array
 
 
-def table(asked: tuple[Asked, ...], counts: Array, last: Array) -> Array:
+class SideCodes(NamedTuple):
+    """Codes in membership columns, one column for each set and default side that is tested.
+
+    Attributes:
+        left: (J,), code of a value that the rule sends to the left.
+        right: (J,), of one that it sends to the right.
+        missing: (J,), of a missing value.
+    """
+
+    left: Array
+    right: Array
+    missing: Array
+
+    def take(self, columns: Array) -> SideCodes:
+        """Return those of some columns."""
+        return SideCodes(*(field[columns] for field in self))
+
+
+def feature_table(features: tuple[CategoricalFeature, ...], counts: Array, last: Array) -> Array:
     """Return int64 (features, 4), where to find what of each feature.
 
     The fields are where its numbers begin, its first column or plane, counted from those that are
     not searched, how many it has, and a last one.
 
     Args:
-        asked: the features.
+        features: the features.
         counts: int64 (features,), columns or planes of each.
         last: int64 (features,), what the layout wants to know beside.
     """
-    sizes = np.array([len(x.number) for x in asked])
+    sizes = np.array([len(x.number) for x in features])
     begins = (np.cumsum(x) - x for x in (sizes, counts))
     return np.stack([*begins, counts, last], axis=1).astype(np.int64)
 
 
-class Answers(NamedTuple):
-    """What columns of memberships say, one for each set and default side that is tested.
+def unfit(forest: Forest) -> str | None:
+    """Return which feature has more categories in its sets than 16 bits can number, or None."""
+    for question in forest.questions:
+        feature = question.feature
+        listed = question.categories + len(forest.known_categories.get(feature, ()))
+        if 3 * listed + 4 <= MAX_NUMBERS:  # see `_places`
+            continue
+        sets = (members for tested, members in forest.derived if tested == feature)
+        known = np.unique(np.fromiter(chain.from_iterable(sets), np.int64))
+        if len(_find_cuts(forest, feature, known)[1]) > MAX_NUMBERS:
+            return (
+                f"feature {feature} is asked for {len(known)} categories, a number of 16 bits "
+                f"tells about {MAX_NUMBERS} apart"
+            )
+    return None
 
-    Attributes:
-        of_left: (J,), code of a value that the rule sends to the left.
-        of_right: (J,), of one that it sends to the right.
-        of_missing: (J,), of a missing value.
-    """
 
-    of_left: Array
-    of_right: Array
-    of_missing: Array
-
-    def of(self, places: Array) -> Answers:
-        """Take some columns."""
-        return Answers(*(field[places] for field in self))
-
-
-def asked(
-    forest: Forest, feature: int, sets: list[tuple[int, ...]], answers: Answers, layout: str
-) -> Asked:
-    """Return how one feature is asked.
+def number_categories(
+    forest: Forest, feature: int, sets: list[tuple[int, ...]], side_codes: SideCodes
+) -> CategoricalFeature:
+    """Number what the sets of a feature tell apart.
 
     Args:
-        forest: the model.
+        forest: the model; `unfit` finds nothing.
         feature: column of a row.
-        sets: what it is asked for, J sets.
-        answers: what the columns say.
-        layout: name for messages.
-
-    Raises:
-        BuildError: more categories than 16 bits can number.
+        sets: the J sets.
+        side_codes: of the columns of these sets.
     """
     rule = forest.category_rule
     assert rule is not None, "checked when the forest was made"
     sizes = np.fromiter(map(len, sets), np.int64, len(sets))
     members = np.fromiter(chain.from_iterable(sets), np.int64, int(sizes.sum()))
-    known = np.unique(members)
-    places = _places(forest, feature, known)
-    found = np.append(prepare.MISSING, prepare.labels(forest, feature, places))
-    found[(found >= 0) & ~np.isin(found, known)] = NONE
-    kept = found[1:] != found[:-1]
-    labels, number = np.unique(found[np.append(True, kept)], return_inverse=True)
-    if len(number) > MOST_CUTS:
-        raise BuildError(
-            f"represent_as: layout '{layout}': feature {feature} is asked for {len(known)} "
-            f"categories, a number of 16 bits tells about {MOST_CUTS} apart; "
-            "use represent_as('sparse')"
-        )
+    cuts, found = _find_cuts(forest, feature, np.unique(members))
+    labels, number = np.unique(found, return_inverse=True)
     is_member = np.zeros((len(labels), len(sets)), bool)
     at = np.minimum(np.searchsorted(labels, members), len(labels) - 1)
     there = labels[at] == members  # a category may be too high for the rule
     is_member[at[there], np.repeat(np.arange(len(sets)), sizes)[there]] = True
     goes_left = is_member == (rule.members_go == "left")
-    codes = np.where(goes_left, answers.of_left, answers.of_right)
-    codes[labels == prepare.MISSING] = answers.of_missing
-    return Asked(feature, places[kept], number.astype(np.uint16), labels, codes)
+    codes = np.where(goes_left, side_codes.left, side_codes.right)
+    codes[labels == memberships.MISSING] = side_codes.missing
+    return CategoricalFeature(feature, cuts, number.astype(np.uint16), labels, codes)
+
+
+def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array]:
+    """Return where the category of a value changes, (B,), and those in between, int64 (B + 1,).
+
+    Args:
+        forest: the model.
+        feature: column of a row.
+        known: the categories of all sets, ascending.
+    """
+    places = _places(forest, feature, known)
+    found = np.append(memberships.MISSING, memberships.labels(forest, feature, places))
+    found[(found >= 0) & ~np.isin(found, known)] = NO_CATEGORY
+    changes = found[1:] != found[:-1]
+    return places[changes], found[np.append(True, changes)]
 
 
 def _places(forest: Forest, feature: int, known: Array) -> Array:
-    """Return all numbers at which a category may begin or end, ascending."""
+    """Return all numbers at which a category may begin or end, ascending: 3 for each, and 3."""
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)
     up = dtype.type(np.inf)

@@ -29,9 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ..representation import BufferSpec, Expr
+from ..representation import Expr
 from .ranks import WIDTH, RankCode, rank_tests
-from .unions import UnionSizes, unions
+from .unions import UnionSizes, write_unions
 
 WORD = 64
 """Rows of a word."""
@@ -63,24 +63,14 @@ class PlaneCode:
         """Number of planes of columns that are searched; those of sets follow."""
         return self.tests - self.unions.planes
 
-    def buffers(self) -> tuple[BufferSpec, ...]:
-        """Return those of searches and unions, each column's first plane and the end, and PARTS."""
-        columns = self.ranks.searched
-        return (
-            *self.ranks.buffers(),
-            BufferSpec("column_planes", "int32", (columns + 1,)),
-            BufferSpec("column_parts", "uint8", (max(1, columns), len(PARTS))),
-            *self.unions.buffers(),
-        )
 
-
-class Sliced(NamedTuple):
-    """The tests of a forest.
+class NumberedTests(NamedTuple):
+    """The distinct tests of a forest.
 
     Attributes:
-        code: how rows are coded.
-        arrays: what its buffers hold.
-        plane: int64 (N,), the test of each node, 0 at leaves.
+        code: how rows become planes.
+        arrays: what searches and unions read, each column's first plane and the end, and PARTS.
+        plane: int64 (N,), the plane of the test of each node, 0 at leaves.
     """
 
     code: PlaneCode
@@ -88,13 +78,9 @@ class Sliced(NamedTuple):
     plane: Array
 
 
-def number_tests(forest: Forest, layout: str) -> Sliced:
-    """Number the distinct tests of a forest.
-
-    Raises:
-        BuildError: see `rank_tests`.
-    """
-    ranked = rank_tests(forest, layout)
+def number_tests(forest: Forest) -> NumberedTests:
+    """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
+    ranked = rank_tests(forest)
     inner = ~forest.is_leaf
     place = ranked.rank - (forest.comparison == "<")
     count = np.zeros(ranked.code.columns, np.int64)
@@ -102,7 +88,7 @@ def number_tests(forest: Forest, layout: str) -> Sliced:
     first = np.append(0, np.cumsum(count))
     plane = np.where(inner, first[ranked.column] + place, 0)
     tests, searched = max(1, int(first[-1])), ranked.code.searched
-    sizes, lists = unions(ranked.asked, count[searched:])
+    sizes, lists = write_unions(ranked.categorical, count[searched:])
     count, first = count[:searched], first[: searched + 1]
     groups = [x for x in ranked.code.groups if not x.asked]
     left = np.zeros(searched, bool)
@@ -117,7 +103,7 @@ def number_tests(forest: Forest, layout: str) -> Sliced:
         "column_parts": parts if searched else np.zeros((1, len(PARTS)), np.uint8),
     }
     code = PlaneCode(ranked.code, tests, unions=sizes)
-    return Sliced(code, ranked.arrays | arrays | lists, plane)
+    return NumberedTests(code, ranked.arrays | arrays | lists, plane)
 
 
 def position(row: Expr) -> Expr:

@@ -1,6 +1,6 @@
 """Planes of memberships in sets of categories: unions of planes of numbers.
 
-takes: features that are asked for categories; gives: which planes of numbers make each plane.
+takes: categorical features; gives: which planes of numbers make each plane.
 
 The rows of a block whose value has the number k, see `categories`, are the bits of plane k of a
 feature. The rows that pass a test of a set are the union of some of these planes, or of all others,
@@ -19,61 +19,48 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array
-from ..representation import BufferSpec
-from .categories import Asked, table
+from .categories import CategoricalFeature, feature_table
 
 
 class UnionSizes(NamedTuple):
-    """Sizes of what makes planes of sets; all 0 if no feature is asked for categories.
+    """Sizes of what makes planes of sets; all 0 if no feature is categorical.
 
     Attributes:
-        asked: features that are asked.
         planes: planes of sets.
-        words: of all lists together.
         numbers: most numbers of a feature.
     """
 
-    asked: int = 0
     planes: int = 0
-    words: int = 0
     numbers: int = 0
 
-    def buffers(self) -> tuple[BufferSpec, ...]:
-        """Return where each list begins and whether it is flipped, and the words of all.
 
-        The last field of the table of features says how many numbers there are.
-        """
-        if not self.asked:
-            return ()
-        return (
-            BufferSpec("union_at", "int64", (self.planes + 1,)),
-            BufferSpec("unions", "uint64", (self.words,)),
-        )
-
-
-def unions(asked: tuple[Asked, ...], counts: Array) -> tuple[UnionSizes, dict[str, Array]]:
+def write_unions(
+    features: tuple[CategoricalFeature, ...], counts: Array
+) -> tuple[UnionSizes, dict[str, Array]]:
     """Write the lists of all sets.
 
     Args:
-        asked: the features, see `ranks.Ranked`.
-        counts: int64 (columns of memberships,), tests of each.
+        features: the categorical features, see `ranks.RankedTests`.
+        counts: int64 (membership columns,), tests of each.
+
+    Returns:
+        sizes, and the arrays: the table of features, whose last field says how many numbers there
+        are, where each list begins and whether it is flipped, and the words of all.
     """
-    if not asked:
+    if not features:
         return UnionSizes(), {}
-    ends = np.cumsum([x.codes.shape[1] for x in asked])
+    ends = np.cumsum([x.codes.shape[1] for x in features])
     parts = np.split(counts, ends[:-1])
-    lists = [_lists(x.codes, own) for x, own in zip(asked, parts, strict=True)]
-    sizes = np.concatenate([size for size, _, _ in lists])
-    words = np.concatenate([words for _, words, _ in lists])
+    lists = [_lists(x.codes, own) for x, own in zip(features, parts, strict=True)]
+    sizes, words, flips = (np.concatenate(fields) for fields in zip(*lists, strict=True))
     at = np.append(0, np.cumsum(sizes))
-    flips = np.concatenate([flips for _, _, flips in lists])
-    numbers = np.array([len(x.codes) for x in asked])
+    numbers = np.array([len(x.codes) for x in features])
     arrays = {
-        "asked": table(asked, np.array([own.sum() for own in parts]), numbers),
+        "asked": feature_table(features, np.array([own.sum() for own in parts]), numbers),
         "union_at": 2 * at + np.append(flips, False),
         "unions": np.append(words, np.uint64(0)),  # no list at all is no buffer
     }
-    return UnionSizes(len(asked), len(sizes), len(words) + 1, int(numbers.max())), arrays
+    return UnionSizes(len(sizes), int(numbers.max())), arrays
 
 
 def _lists(codes: Array, counts: Array) -> tuple[Array, Array, Array]:

@@ -13,44 +13,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-PARALLEL = "tvm_forest.parallel"
+from ...tir_gen.ir import change_loop, replaced, rewrite_loops
+from ..function_pass import function_pass
+from ..nest_facts import NestFacts
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tvm_forest.FuseParallel")
+@function_pass
 @dataclass(frozen=True)
 class FuseParallel:
-    """Fuse chains of marked loops, outermost first."""
+    """Fuse chains of parallel loops; the fused loop has the name of the innermost one.
 
-    def transform_function(
-        self, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
-    ) -> tirx.PrimFunc:
-        """Rewrite all loops."""
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _fuse), order="post"))
+    Attributes:
+        facts: of the loops of the nest.
+    """
 
+    facts: NestFacts
 
-def _fuse(loop: tirx.For) -> tirx.For:
-    if not is_parallel(loop):
-        return loop
-    var, extent, body, notes = loop.loop_var, loop.extent, loop.body, loop.annotations
-    inner = body
-    if isinstance(inner, tirx.For) and is_parallel(inner):
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Rewrite all loops, innermost first."""
+        return func.with_body(rewrite_loops(func.body, self._fuse))
+
+    def _fuse(self, loop: tirx.For) -> tirx.For:
+        if not self.facts.is_parallel(loop):
+            return loop
+        loop = change_loop(loop, kind=tirx.ForKind.PARALLEL)
+        var, inner = loop.loop_var, loop.body
+        if not self.facts.is_parallel(inner):
+            return loop
         fused = tirx.Var(f"{var.name}{inner.loop_var.name}", var.ty)
         count = inner.extent.astype(var.ty.dtype)
-        swaps = ((var, tirx.floordiv(fused, count)), (inner.loop_var, tirx.floormod(fused, count)))
-
-        def swap(v: tirx.Var) -> tirx.Expr:
-            return next((new for old, new in swaps if old.same_as(v)), v)
-
-        body = tvm_ffi.structural_map(inner.body, (tirx.Var, swap))
-        var, extent = fused, extent * count
-        notes = {**notes, **inner.annotations}
-    return tirx.For(var, loop.min, extent, tirx.ForKind.PARALLEL, body, None, notes)
-
-
-def is_parallel(loop: tirx.For) -> bool:
-    """Return whether a loop is parallel or marked to become so."""
-    return loop.kind == tirx.ForKind.PARALLEL or int(loop.annotations.get(PARALLEL, 0)) == 1
+        places = {
+            var: tirx.floordiv(fused, count),
+            inner.loop_var: tirx.floormod(fused, count),
+        }
+        return change_loop(
+            loop,
+            loop_var=fused,
+            extent=loop.extent * count,
+            body=replaced(inner.body, places),
+            annotations={**loop.annotations, **inner.annotations},
+        )

@@ -17,12 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, GlobalVar, PrimType, StringImm
 
-from ..ir import sequence
-from ..write_nest import with_body
+from ...tir_gen.ir import change_loop, rewrite_loops, sequence
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
@@ -38,13 +36,14 @@ def on_one_thread(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the twin of a function: its parallel loops run one iteration after the other."""
 
     def serial(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.PARALLEL:
-            return loop
-        kind, notes = tirx.ForKind.SERIAL, loop.annotations
-        return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, None, notes)
+        return change_loop(loop, kind=tirx.ForKind.SERIAL) if _is_parallel(loop) else loop
 
-    twin = func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, serial)))
+    twin = func.with_body(rewrite_loops(func.body, serial))
     return twin.with_attr(SYMBOL, str(func.attrs[TWIN])).without_attr(TWIN)
+
+
+def _is_parallel(loop: tirx.For) -> bool:
+    return loop.kind == tirx.ForKind.PARALLEL
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.DropTwins")
@@ -83,17 +82,16 @@ def _outlined(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, dict[Any, 
     blocks: dict[Any, Any] = {}
 
     def move(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.PARALLEL:
+        if not _is_parallel(loop):
             return loop
         var = GlobalVar(f"{name}_{len(blocks)}")
         block, arguments = _block(loop.body)
         blocks[var] = block.with_attr("target", func.attrs["target"])
         done = Call(var, arguments, ret_ty=INT) == 0
-        return with_body(
-            loop, tirx.AssertStmt(done, StringImm("RuntimeError"), [StringImm("out of memory")])
-        )
+        failed = StringImm("RuntimeError"), [StringImm("out of memory")]
+        return change_loop(loop, body=tirx.AssertStmt(done, *failed))
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, move))), blocks
+    return func.with_body(rewrite_loops(func.body, move)), blocks
 
 
 def _block(body: tirx.Stmt) -> tuple[tirx.PrimFunc, list[Any]]:

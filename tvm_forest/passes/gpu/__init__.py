@@ -1,6 +1,10 @@
 """From lowered loops to the kernels of a GPU, step by step.
 
-takes: a lowered function, its schedule, its arrays; gives: a function whose loops are kernels.
+takes: a lowered function, the facts of its loops, its arrays; gives: a function of kernels.
+
+`thread_sums` comes earlier, among the passes for all targets, and behind these steps the target
+goes on with `launch_plan` (a GPU) or `run_threads` (the CPU at hand). `kernel_code` has the words
+that all of them use.
 """
 
 from __future__ import annotations
@@ -9,21 +13,25 @@ import tvm
 from tvm import tirx
 
 from ...forest import Array
-from ...schedule import Schedule
+from ..nest_facts import NestFacts
 from .cache_trees import cache_trees
-from .link_in_blocks import finish_in_blocks
+from .link_in_blocks import link_in_blocks
 from .map_threads import map_threads
 from .narrow_indices import narrow_indices
 
 
-def make_kernels(func: tirx.PrimFunc, sch: Schedule, arrays: dict[str, Array]) -> tirx.PrimFunc:
+def make_kernels(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
     """Return a function that launches kernels and does nothing else.
 
     Raises:
         ScheduleError: a block has too many threads or too much shared memory.
     """
-    func = cache_trees(func, sch, arrays)
-    func = finish_in_blocks(func, sch)
-    func = map_threads(func, sch)
+    # 1. the trees that a block walks are copied into its shared memory, where the schedule asks
+    func = cache_trees(func, facts, arrays)
+    # 2. the epilogue of a block's rows is done by that block
+    func = link_in_blocks(func, facts)
+    # 3. loops become dimensions of grids and blocks; copies are shared out, barriers are set
+    func = map_threads(func, facts)
     func = tirx.transform.StmtSimplify()(tvm.IRModule({"main": func}))["main"]
+    # 4. numbers that are small are counted with 32 bits
     return narrow_indices(func, arrays)

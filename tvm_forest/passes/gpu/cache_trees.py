@@ -1,7 +1,6 @@
 """Copy trees into the shared memory of a GPU's thread block before they are walked.
 
-takes: a lowered function, loops over trees annotated `tvm_forest.cache`; gives: the same with
-copies.
+takes: a lowered function, loops over trees with the directive `cache`; gives: the same with copies.
 
     for t0 in range(20):   # cache auto        for t0 in range(20):
         for t1 in range(5):                        near_nodes[0:end - begin] = nodes[begin:end]
@@ -20,35 +19,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
 from ...forest import Array
-from ...nest import paths
-from ...schedule import Schedule
 from ...schedule_prims.memory import COPIED
-from ...tir_gen.builder import Code, i64
-from ..cache_near import CACHE, in_blocks
-from ..write_nest import KIND, NAME, value_of, with_body
+from ...tir_gen.builder import Code
+from ...tir_gen.ir import change_loop, i64, rewrite_nest, sequence
+from ..cache_near import change_in_blocks
+from ..nest_facts import NestFacts
+from .kernel_code import TensorLoad, loads_of
 
 COPYING = ("auto", "shared")
-"""What `cache` says of a loop whose trees are copied."""
+"""Words of the directive `cache` for which trees are copied."""
 
 
-def cache_trees(func: tirx.PrimFunc, sch: Schedule, arrays: dict[str, Array]) -> tirx.PrimFunc:
+def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
     """Return a function that copies trees where loops ask for it.
 
     Args:
         func: walks are loads already.
-        sch: the schedule, asked for the trees that loops can reach.
+        facts: of the loops, asked for the trees that they can reach.
         arrays: the model, asked how many nodes these have at most.
 
     Raises:
         ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
     """
-    buffers = {str(buffer.name): buffer for buffer in func.params}
+    sch, buffers = facts.sch, {str(buffer.name): buffer for buffer in func.params}
     asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
     if not asking:
         return func
@@ -62,52 +60,41 @@ def cache_trees(func: tirx.PrimFunc, sch: Schedule, arrays: dict[str, Array]) ->
         )
     ends = [*arrays["offset"].tolist(), len(arrays["nodes"])]
     n = func.params[0].shape[0]
-    return func.with_body(_Copies(sch, n, buffers["offset"], buffers["nodes"], ends).visit(func))
+    copier = _TreeCopier(facts, n, buffers["offset"], buffers["nodes"], ends)
+    return func.with_body(rewrite_nest(func.body, copier.copy, inside_first=True))
 
 
 @dataclass(frozen=True)
-class _Copies:
-    """What all copies have in common; `ends` are the first nodes of all trees, and the end."""
+class _TreeCopier:
+    """What all copies have in common.
 
-    sch: Schedule
+    Attributes:
+        facts: of the loops.
+        n: number of rows.
+        offset, nodes: the first node of each tree, and the nodes.
+        ends: values of `offset`, and behind them the number of nodes.
+    """
+
+    facts: NestFacts
     n: Any
     offset: Any
     nodes: Any
     ends: list[int]
 
-    def visit(self, func: tirx.PrimFunc) -> tirx.Stmt:
-        """Return the body of a function."""
-        return self._visit(func.body, ())
+    def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+        """Let a loop that asks for it copy all trees that an iteration can reach, and walk those.
 
-    def _visit(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        if isinstance(s, tirx.SeqStmt):
-            return tirx.SeqStmt([self._visit(part, around) for part in s.seq])
-        if isinstance(s, tirx.AttrStmt):
-            return tirx.AttrStmt(s.node, s.attr_key, s.value, self._visit(s.body, around))
-        if isinstance(s, tirx.IfThenElse):
-            return tirx.IfThenElse(s.condition, self._visit(s.then_case, around), s.else_case)
-        if not isinstance(s, tirx.For) or KIND not in s.annotations:
-            return s
-        body, notes = self._visit(s.body, (*around, s)), s.annotations
-        wanted = str(notes.get(CACHE)) in COPYING and str(notes[KIND]) == "tree"
-        if wanted and self._loads(body):
-            body = self._copied(body, (*around, s))
-        return with_body(s, body)
-
-    def _copied(self, body: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        """Copy all trees that an iteration can reach, and let its walks read the copy."""
-        trees, size = len(self.ends) - 1, self.sch.round_size
-        own = (value_of(loop, self.n) for loop in around if str(loop.annotations[KIND]) == "tree")
-        first: Any = sum(own, i64(0)) * size
-        inside = [
-            sum(loop.last or 0 for loop in path[1:] if loop.kind == "tree")
-            for path in paths(self.sch[str(around[-1].annotations[NAME])])
-        ]
-        count = (1 + max(inside)) * size
-        most = max(self.ends[min(t + count, trees)] - self.ends[t] for t in range(trees))
+        Returns None for any other statement.
+        """
+        if self.facts.kind(s) != "tree" or self.facts.cache(s) not in COPYING:
+            return None
+        if not loads_of(s.body, self.nodes):
+            return None
+        first, count = self._trees(s, around)
         begin, end = self._begin(first), self._begin(first + count)
-        fields = list(self.nodes.shape[1:])
-        shape = (i64(most), *fields)
+        last, fields = len(self.ends) - 1, list(self.nodes.shape[1:])
+        sizes = (self.ends[min(tree + count, last)] - self.ends[tree] for tree in range(last))
+        shape = (i64(max(sizes)), *fields)
         near = tirx.decl_buffer(shape, self.nodes.dtype, "near_nodes", scope="shared")
         code = Code()
         code.add(tirx.AllocBuffer(near))
@@ -121,20 +108,21 @@ class _Copies:
                 return load
             return tirx.BufferLoad(near, [load.indices[0] - begin, *load.indices[1:]])
 
-        moved = tvm_ffi.structural_map(body, (tvm.ir.expr.TensorLoad, redirect))
-        return in_blocks(moved, lambda inside: tirx.SeqStmt([*code.statements, inside]))
+        body = tvm_ffi.structural_map(s.body, (TensorLoad, redirect))
+        copied = change_in_blocks(
+            self.facts, body, lambda inside: sequence([*code.statements, inside])
+        )
+        return change_loop(s, body=copied)
+
+    def _trees(self, loop: tirx.For, around: tuple[tirx.For, ...]) -> tuple[Any, int]:
+        """Return the first tree of an iteration of a loop, and how many it can reach."""
+        fact, size = self.facts.of(loop), self.facts.sch.round_size
+        assert fact is not None, "asked of loops of the schedule only"
+        first, most = self.facts.reach("tree", (*around, loop), fact.children, self.n)
+        assert most is not None, "the number of trees is known"
+        return first * size, most * size
 
     def _begin(self, tree: Any) -> Any:
         """The first node of a tree; the end of all for those that guards leave out."""
         there = tirx.BufferLoad(self.offset, [tree])
         return tirx.if_then_else(tree < len(self.ends) - 1, there, i64(self.ends[-1]))
-
-    def _loads(self, body: tirx.Stmt) -> bool:
-        found: list[Any] = []
-
-        def look(load: Any) -> None:
-            if load.source.same_as(self.nodes):
-                found.append(load)
-
-        tvm_ffi.structural_walk(body, (tvm.ir.expr.TensorLoad, look))
-        return bool(found)

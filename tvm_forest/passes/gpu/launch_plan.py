@@ -1,4 +1,4 @@
-"""Part kernels from what launches them.
+"""Split a function into its kernels and the plan of launches.
 
 takes: a function with kernels, a target of TVM; gives: functions of the device, and Plan.
 
@@ -22,10 +22,20 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import BuildError
-from ...gpu_runtime.plan import Allocate, Expr, Launch, Loop, Plan, Step
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
+from ...tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
+from ...tir_gen.ops import is_call
+from .kernel_code import (
+    TensorLoad,
+    axis_tag,
+    buffers_of,
+    change_scope,
+    change_variable,
+    thread_axis,
+)
 
-LAUNCH = "tirx.call_ffi_kernel"
-DATA = "tirx.buffer_data"
+CALL_KERNEL = "tirx.call_ffi_kernel"
+BUFFER_DATA = "tirx.buffer_data"
 
 BINARY = {
     **{"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"},
@@ -59,7 +69,7 @@ def split_kernels(
     for var, func in lowered.functions.items():
         name = str(func.attrs["global_symbol"])
         if name in parameters:
-            plans[name] = _planned(func, parameters[name])
+            plans[name] = _plan(func, parameters[name])
         else:
             kernels[var] = func
     return tvm.IRModule(kernels), plans
@@ -90,78 +100,36 @@ def _passes() -> tvm.transform.Pass:
 
 def _for_device(statement: tirx.Stmt) -> tirx.Stmt:
     """Write bindings as TVM wants to split them off, and make the buffers inside local."""
-    if isinstance(statement, tirx.AttrStmt):
-        return _for_device(statement.body)  # code of another compiler, or a name
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_for_device(part) for part in statement.seq])
-    if isinstance(statement, tirx.IfThenElse):
-        other = statement.else_case
-        other = None if other is None else _for_device(other)
-        return tirx.IfThenElse(statement.condition, _for_device(statement.then_case), other)
-    if not isinstance(statement, tirx.For):
-        return statement
-    if statement.thread_binding is None:  # unrolled, its kernels would share their variables
-        inside, serial = _for_device(statement.body), tirx.ForKind.SERIAL
-        return tirx.For(statement.loop_var, statement.min, statement.extent, serial, inside)
-    kernel = _with_plain_names(_with_locals(statement))
-    return tvm_ffi.structural_map(kernel, (tirx.For, _extent_of))
+
+    def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+        if not isinstance(s, tirx.For):
+            return None
+        if s.thread_binding is None:  # unrolled, its kernels would share their variables
+            body = rewrite_nest(s.body, change)
+            return change_loop(s, body=body, kind=tirx.ForKind.SERIAL, annotations={})
+        return _prepare_kernel(s)
+
+    host = tvm_ffi.structural_map(statement, (tirx.AttrStmt, lambda attr: attr.body))
+    return rewrite_nest(host, change)
 
 
-def _with_plain_names(kernel: tirx.Stmt) -> tirx.Stmt:
-    """Name loops as no word of C++ is named: a schedule may call one "class" or "for"."""
-
-    def rename(loop: tirx.For) -> tirx.For:
-        old = loop.loop_var
-        var = tirx.Var(f"{old.name}_", old.ty)
-        body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda x: var if x.same_as(old) else x))
-        axis = loop.thread_binding
-        if axis is not None:
-            axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, axis.thread_tag)
-        return tirx.For(var, loop.min, loop.extent, loop.kind, body, axis, loop.annotations)
-
-    return tvm_ffi.structural_map(kernel, (tirx.For, rename))
+def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
+    for buffer in buffers_of(kernel, "global"):
+        _check_constant(buffer)
+    kernel = rewrite_loops(change_scope(kernel, "global", "local"), _rename)
+    return rewrite_loops(kernel, _write_extent)
 
 
-def _extent_of(loop: tirx.For) -> tirx.Stmt:
+def _rename(loop: tirx.For) -> tirx.For:
+    """Name a loop as no word of C++ is named: a schedule may call one "class" or "for"."""
+    return change_variable(loop, tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty))
+
+
+def _write_extent(loop: tirx.For) -> tirx.Stmt:
     if loop.thread_binding is None:
         return loop
-    tag = str(loop.thread_binding.thread_tag)
-    axis = tirx.IterVar(None, loop.loop_var, tirx.IterVar.ThreadIndex, tag)
+    axis = thread_axis(loop.loop_var, axis_tag(loop))
     return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body)
-
-
-def _with_locals(kernel: tirx.Stmt) -> tirx.Stmt:
-    swaps: list[tuple[Any, Any]] = []
-
-    def find(alloc: tirx.AllocBuffer) -> None:
-        buffer = alloc.buffer
-        if buffer.scope() == "global":
-            _check_constant(buffer)
-            own = tirx.decl_buffer(buffer.shape, buffer.dtype, buffer.name, scope="local")
-            swaps.append((buffer, own))
-
-    def new(buffer: Any) -> Any | None:
-        return next((own for old, own in swaps if old.same_as(buffer)), None)
-
-    def alloc(x: tirx.AllocBuffer) -> tirx.AllocBuffer:
-        own = new(x.buffer)
-        return x if own is None else tirx.AllocBuffer(own)
-
-    def load(x: Any) -> Any:
-        own = new(x.source)
-        return x if own is None else tirx.BufferLoad(own, list(x.indices))
-
-    def store(x: tirx.BufferStore) -> tirx.BufferStore:
-        own = new(x.buffer)
-        return x if own is None else tirx.BufferStore(own, x.value, list(x.indices))
-
-    tvm_ffi.structural_walk(kernel, (tirx.AllocBuffer, find))
-    kinds = [
-        (tirx.AllocBuffer, alloc),
-        (tvm.ir.expr.TensorLoad, load),
-        (tirx.BufferStore, store),
-    ]
-    return tvm_ffi.structural_map(kernel, kinds)
 
 
 def _check_constant(buffer: Any) -> None:
@@ -175,62 +143,59 @@ def _check_constant(buffer: Any) -> None:
 # -- plan -----------------------------------------------------------------------------------------
 
 
-def _planned(func: tirx.PrimFunc, parameters: list[str]) -> Plan:
+def _plan(func: tirx.PrimFunc, parameters: list[str]) -> Plan:
     names = [(var, name) for var, name in zip(func.params, parameters, strict=True)]
-    return Plan(tuple(parameters), tuple(_steps(func.body, names)))
+    return Plan(tuple(parameters), tuple(_plan_steps(func.body, names)))
 
 
-Names = list[tuple[Any, str]]
+BufferNames = list[tuple[Any, str]]
 """Buffers, and what the plan calls their memory."""
 
 
-def _steps(statement: tirx.Stmt, names: Names) -> list[Step]:
+def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
     """Return what a statement of the host does."""
     if isinstance(statement, tirx.SeqStmt):
-        return [step for part in statement.seq for step in _steps(part, names)]
+        return [step for part in statement.seq for step in _plan_steps(part, names)]
     if isinstance(statement, tirx.AttrStmt):
-        return _steps(statement.body, names)
+        return _plan_steps(statement.body, names)
     if isinstance(statement, tirx.DeclBuffer):
         names.append((statement.buffer, _name_of(statement.data.args[0], names)))
         return []
     if isinstance(statement, tirx.AllocBuffer):
-        return [_allocated(statement.buffer, names)]
+        return [_plan_allocation(statement.buffer, names)]
     if isinstance(statement, tirx.For):
-        assert _written(statement.min, names) == 0, "loops of a nest count from 0"
-        steps = tuple(_steps(statement.body, names))
-        return [Loop(statement.loop_var.name, _written(statement.extent, names), steps)]
+        assert _size_expr(statement.min, names) == 0, "loops of a nest count from 0"
+        steps = tuple(_plan_steps(statement.body, names))
+        return [HostLoop(statement.loop_var.name, _size_expr(statement.extent, names), steps)]
     if isinstance(statement, tirx.IfThenElse):
-        then = tuple(_steps(statement.then_case, names))
-        return [Loop("", _written(statement.condition, names), then)]
+        then = tuple(_plan_steps(statement.then_case, names))
+        return [HostLoop("", _size_expr(statement.condition, names), then)]
     call = getattr(statement, "value", None)
-    if getattr(getattr(call, "op", None), "name", "") == LAUNCH:
-        return [_launched(call, names)]
+    if is_call(call, CALL_KERNEL):
+        return [_plan_launch(call, names)]
     raise BuildError(f"build: the host of a GPU cannot do: {statement}")
 
 
-def _allocated(buffer: Any, names: Names) -> Allocate:
+def _plan_allocation(buffer: Any, names: BufferNames) -> Allocate:
     known = [name for _, name in names]
-    name = next(x for x in (buffer.name, *_numbered(buffer.name)) if x not in known)
+    others = (f"{buffer.name}_{number}" for number in range(1, 1000))
+    name = next(x for x in (buffer.name, *others) if x not in known)
     names.append((buffer, name))
     item = tvm.DataType(buffer.dtype).itemsize
-    sizes = [_written(size, names) for size in buffer.shape]
+    sizes = [_size_expr(size, names) for size in buffer.shape]
     constant = prod(size for size in sizes if isinstance(size, int)) * item
-    expr: Expr = constant
+    expr: SizeExpr = constant
     for size in (size for size in sizes if not isinstance(size, int)):
         expr = ("*", size, expr)
     return Allocate(name, expr)
 
 
-def _numbered(name: str) -> Any:
-    return (f"{name}_{number}" for number in range(1, 1000))
-
-
-def _launched(call: Any, names: Names) -> Launch:
+def _plan_launch(call: Any, names: BufferNames) -> Launch:
     tags = [str(tag) for tag in call.attrs.launch_params]
     kernel, *given = call.args
     arguments, extents = given[: -len(tags)], given[-len(tags) :]
-    sizes: dict[str, Expr] = {
-        tag: _written(extent, names) for tag, extent in zip(tags, extents, strict=True)
+    sizes: dict[str, SizeExpr] = {
+        tag: _size_expr(extent, names) for tag, extent in zip(tags, extents, strict=True)
     }
     return Launch(
         str(kernel.value),
@@ -241,36 +206,36 @@ def _launched(call: Any, names: Names) -> Launch:
     )
 
 
-def _argument(x: Any, names: Names) -> tuple[str, Expr]:
-    if getattr(getattr(x, "op", None), "name", "") == DATA:
+def _argument(x: Any, names: BufferNames) -> tuple[str, SizeExpr]:
+    if is_call(x, BUFFER_DATA):
         return "pointer", _name_of(x.args[0], names)
-    return str(x.ty.dtype), _written(x, names)
+    return str(x.ty.dtype), _size_expr(x, names)
 
 
-def _name_of(buffer: Any, names: Names) -> str:
+def _name_of(buffer: Any, names: BufferNames) -> str:
     return next(name for known, name in names if known.same_as(buffer))
 
 
-def _written(expr: Any, names: Names) -> Expr:
+def _size_expr(expr: Any, names: BufferNames) -> SizeExpr:
     """Return an expression of the plan for one of TVM."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
-    if isinstance(expr, tvm.ir.expr.TensorLoad) and len(expr.indices) == 1:
+    if isinstance(expr, TensorLoad) and len(expr.indices) == 1:
         name = expr.source.name  # TVM may have made a variable of its own for the array
         assert any(name == known for _, known in names), f"no array '{name}'"
-        return ("[]", name, _written(expr.indices[0], names))
+        return ("[]", name, _size_expr(expr.indices[0], names))
     if isinstance(expr, tirx.Var):
         return expr.name
     if isinstance(expr, tirx.Cast):
-        return _written(expr.value, names)
+        return _size_expr(expr.value, names)
     kind = type(expr).__name__
     if kind in BINARY:
-        return (BINARY[kind], _written(expr.a, names), _written(expr.b, names))
+        return (BINARY[kind], _size_expr(expr.a, names), _size_expr(expr.b, names))
     if isinstance(expr, tirx.Not):
-        return ("not", _written(expr.a, names))
+        return ("not", _size_expr(expr.a, names))
     if isinstance(expr, tirx.Select):
         parts = (expr.condition, expr.true_value, expr.false_value)
-        return ("if", *(_written(part, names) for part in parts))
-    if getattr(getattr(expr, "op", None), "name", "").endswith(".if_then_else"):
-        return ("if", *(_written(part, names) for part in expr.args))
+        return ("if", *(_size_expr(part, names) for part in parts))
+    if is_call(expr, "prim.if_then_else"):
+        return ("if", *(_size_expr(part, names) for part in expr.args))
     raise BuildError(f"build: a size that is no arithmetic of whole numbers: {expr}")

@@ -1,4 +1,4 @@
-"""Make values of sums where the sums are made, in the same kernel.
+"""Do the epilogue of sums where the sums are made, in the same kernel.
 
 takes: a lowered function for a GPU; gives: the same with one loop over rows less.
 
@@ -17,49 +17,45 @@ from typing import Any
 
 from tvm import tirx
 
-from ...schedule import Schedule
 from ...schedule_prims.replay import FINISH
-from ...tir_gen.builder import Code, i64
-from ..cache_near import reach
-from ..ir import GPU, guarded, has, replaced, sequence
-from ..write_nest import KIND, with_body
+from ...tir_gen.builder import Code
+from ...tir_gen.ir import guarded, i64, replaced, sequence, with_body
+from ..nest_facts import NestFacts
 
 
-def finish_in_blocks(func: tirx.PrimFunc, sch: Schedule) -> tirx.PrimFunc:
-    """Return a function that finishes the rows of a block in that block, where it can."""
+def link_in_blocks(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
+    """Return a function that does the epilogue of a block's rows in that block, where it can."""
     parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
-    if len(parts) < 2 or not _is_finish(parts[-1]):
+    if len(parts) < 2 or not _is_epilogue(parts[-1]):
         return func
-    *before, nest, finish = parts
-    if any(has(part, GPU) for part in before):
+    *before, nest, epilogue = parts
+    if any(map(facts.has_level, before)):
         return func
-    fused = _fused(nest, finish, sch, func.params[0], ())
+    fused = _with_epilogue(nest, epilogue, facts, func.params[0], ())
     return func if fused is None else func.with_body(sequence([*before, fused]))
 
 
-def _is_finish(statement: tirx.Stmt) -> bool:
+def _is_epilogue(statement: tirx.Stmt) -> bool:
     return isinstance(statement, tirx.For) and FINISH in statement.annotations
 
 
-def _fused(
-    nest: tirx.Stmt, finish: tirx.For, sch: Schedule, rows: Any, around: tuple[tirx.For, ...]
+def _with_epilogue(
+    nest: tirx.Stmt, epilogue: tirx.For, facts: NestFacts, rows: Any, around: tuple[tirx.For, ...]
 ) -> tirx.Stmt | None:
-    """Put a loop behind the body of the innermost loop over blocks."""
-    if not isinstance(nest, tirx.For) or str(nest.annotations.get(KIND, "")) != "batch":
-        return None
-    if not str(nest.annotations.get(GPU, "")).startswith("grid"):
+    """Put the epilogue behind the body of the innermost loop over blocks; None if it cannot be."""
+    if facts.kind(nest) != "batch" or facts.level(nest) != "grid":
         return None
     around = (*around, nest)
-    if has(nest.body, GPU, "grid"):
-        inside = _fused(nest.body, finish, sch, rows, around)
+    if facts.has_level(nest.body, "grid"):
+        inside = _with_epilogue(nest.body, epilogue, facts, rows, around)
         return None if inside is None else with_body(nest, inside)
-    first, _, most = reach(sch, around, rows)
+    first, _, most = facts.rows(around, rows.shape[0])
     if most is None:
         return None
     code = Code()
     code.add(nest.body)
     with code.nest("row", [i64(most)], spread=True) as (place,):
         row = first + place
-        done = replaced(finish.body, {finish.loop_var: row})
+        done = replaced(epilogue.body, {epilogue.loop_var: row})
         code.add(guarded(done, [row < rows.shape[0]]))
     return with_body(nest, code.finish())

@@ -1,6 +1,6 @@
-"""Give the marked loops of a function to the blocks and threads of a GPU.
+"""Give the mapped loops of a function to the blocks and threads of a GPU.
 
-takes: a lowered function whose loops carry `tvm_forest.gpu`; gives: a function with kernels.
+takes: a lowered function whose loops are mapped to a GPU; gives: a function with kernels.
 
     for b0 in range(n / 64):     # grid.x       for bx in thread_binding(n / 64, "blockIdx.x"):
         near[0:64, :] = rows[...]  # spread         for tx in thread_binding(64, "threadIdx.x"):
@@ -10,10 +10,10 @@ takes: a lowered function whose loops carry `tvm_forest.gpu`; gives: a function 
                                                       if bx * 64 + tx < n:
                                                           S(bx, tx)
 
-A kernel is the outermost marked loop, see `kernel`; where that holds several nests of blocks one
-after the other, each of them is one, for blocks cannot wait for each other. A statement beside the
-kernels becomes a kernel as well, with a thread for each of its iterations: no other code touches
-memory of the device.
+A kernel is the outermost mapped loop, see `write_kernel`; where that holds several nests of blocks
+one after the other, each of them is one, for blocks cannot wait for each other. A statement beside
+the kernels becomes a kernel as well, with a thread for each of its iterations: no other code
+touches memory of the device.
 
 Not a pass of TVM, which would turn our errors into its own.
 """
@@ -22,90 +22,84 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 
-from ...schedule import Schedule
-from ..ir import GPU, Place, has, moved, replaced, widened
-from ..write_nest import with_body
-from .kernel import Kernel
+from ...tir_gen.ir import change_loop, find_all, replaced, with_body
+from ..nest_facts import NestFacts
+from .kernel_code import Place, move_buffers, widen
 from .thread_axes import flat_kernel
+from .write_kernel import KernelWriter
 
 
-def map_threads(func: tirx.PrimFunc, sch: Schedule) -> tirx.PrimFunc:
-    """Return a function whose marked loops are kernels, each a nest of thread bindings.
+def map_threads(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
+    """Return a function whose mapped loops are kernels, each a nest of thread bindings.
 
     Raises:
         ScheduleError: a block has too many threads or too much shared memory.
     """
-    return func.with_body(_outside(func.body, sch))
+    return func.with_body(_make_kernels(func.body, facts, ()))
 
 
-def _outside(statement: tirx.Stmt, sch: Schedule, around: tuple[tirx.Var, ...] = ()) -> tirx.Stmt:
+def _make_kernels(s: tirx.Stmt, facts: NestFacts, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
     """Descend to the kernels; `around` are the loops that launch them again and again."""
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_outside(part, sch, around) for part in _declared(statement)])
-    if isinstance(statement, tirx.AttrStmt):
-        body = _outside(statement.body, sch, around)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    if isinstance(statement, tirx.AllocBuffer):
-        return statement
-    if not has(statement, GPU):
-        return flat_kernel(statement)
-    if isinstance(statement, tirx.IfThenElse):
-        then = _outside(statement.then_case, sch, around)
-        return tirx.IfThenElse(statement.condition, then, None)
-    inside = (*around, statement.loop_var)
-    if GPU not in statement.annotations:
-        return with_body(statement, _outside(statement.body, sch, inside))
-    parts = _taken_apart(statement)
+    if isinstance(s, tirx.SeqStmt):
+        return tirx.SeqStmt([_make_kernels(x, facts, around) for x in _on_device(list(s.seq))])
+    if isinstance(s, tirx.AttrStmt):
+        return tirx.AttrStmt(s.node, s.attr_key, s.value, _make_kernels(s.body, facts, around))
+    if isinstance(s, tirx.AllocBuffer):
+        return s
+    if not facts.has_level(s):
+        return flat_kernel(s, facts)
+    if isinstance(s, tirx.IfThenElse):
+        return tirx.IfThenElse(s.condition, _make_kernels(s.then_case, facts, around), None)
+    inside = (*around, s.loop_var)
+    if not facts.level(s):
+        return with_body(s, _make_kernels(s.body, facts, inside))
+    parts = _split_loop(s, facts)
     if len(parts) > 1:
-        return _outside(tirx.SeqStmt(parts), sch, around)
-    if _holds_kernels(statement.body):
-        body = _outside(statement.body, sch, inside)
-        return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body)
-    return Kernel.around(statement, sch, around).written(statement)
+        return _make_kernels(tirx.SeqStmt(parts), facts, around)
+    if _holds_kernels(s.body, facts):
+        return change_loop(s, body=_make_kernels(s.body, facts, inside), annotations={})
+    return KernelWriter.of(s, facts, around).write(s)
 
 
-def _declared(statements: tirx.SeqStmt) -> list[tirx.Stmt]:
+def _split_buffers(parts: list[tirx.Stmt]) -> tuple[list[Any], list[tirx.Stmt]]:
+    """Return the buffers that some statements declare, and the other statements."""
+    buffers = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
+    return buffers, [part for part in parts if not isinstance(part, tirx.AllocBuffer)]
+
+
+def _on_device(parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
     """Return statements whose buffers are in the memory of the device, and declared first."""
-    allocs = [part.buffer for part in statements.seq if isinstance(part, tirx.AllocBuffer)]
-    places: dict[Any, Place] = {x: (widened(x, [], "global"), []) for x in allocs}
-    rest = [part for part in statements.seq if not isinstance(part, tirx.AllocBuffer)]
-    kept = [tirx.AllocBuffer(wide) for wide, _ in places.values()]
-    return [*kept, *(moved(part, places) for part in rest)]
+    buffers, work = _split_buffers(parts)
+    places: dict[Any, Place] = {buffer: (widen(buffer, [], "global"), []) for buffer in buffers}
+    declared = [tirx.AllocBuffer(wide) for wide, _ in places.values()]
+    return [*declared, *(move_buffers(part, places) for part in work)]
 
 
-def _holds_kernels(body: tirx.Stmt) -> bool:
+def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
     """Whether blocks would have to wait for each other, so that each launch is one of many."""
-    found: list[Any] = []
-
-    def look(s: tirx.SeqStmt) -> None:
-        work = [part for part in s.seq if not isinstance(part, tirx.AllocBuffer)]
-        if len(work) > 1 and any(has(part, GPU, "grid") for part in work):
-            found.append(s)
-
-    tvm_ffi.structural_walk(body, (tirx.SeqStmt, look))
-    return bool(found)
+    works = (_split_buffers(list(s.seq))[1] for s in find_all(body, tirx.SeqStmt))
+    return any(
+        len(work) > 1 and any(facts.has_level(part, "grid") for part in work) for work in works
+    )
 
 
-def _taken_apart(loop: tirx.For) -> list[tirx.Stmt]:
+def _split_loop(loop: tirx.For, facts: NestFacts) -> list[tirx.Stmt]:
     """Return a loop over blocks, once for each statement inside if these are loops over blocks too.
 
     Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration.
     """
-    body = loop.body
-    parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    if len(parts) == 1 or not any(has(part, GPU, "grid") for part in parts):
+    parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+    if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):
         return [loop]
-    kept, places = list[tirx.Stmt](), dict[Any, Place]()
-    for buffer in (part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)):
-        wide = widened(buffer, [loop.extent], "global")
-        kept.append(tirx.AllocBuffer(wide))
-        places[buffer] = (wide, [loop.loop_var])
-    for part in (part for part in parts if not isinstance(part, tirx.AllocBuffer)):
+    buffers, work = _split_buffers(parts)
+    places: dict[Any, Place] = {
+        buffer: (widen(buffer, [loop.extent], "global"), [loop.loop_var]) for buffer in buffers
+    }
+    loops = list[tirx.Stmt]()
+    for part in work:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
-        one = replaced(moved(part, places), {loop.loop_var: var})
-        notes = dict(loop.annotations)
-        kept.append(tirx.For(var, loop.min, loop.extent, loop.kind, one, None, notes))
-    return kept
+        body = replaced(move_buffers(part, places), {loop.loop_var: var})
+        loops.append(change_loop(loop, loop_var=var, body=body))
+    return [*(tirx.AllocBuffer(wide) for wide, _ in places.values()), *loops]

@@ -23,15 +23,16 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ...forest import Array
-from ..ir import buffers_of, loops_of, map_kernels, most_of, replaced, stores_of
+from ...tir_gen.ir import loops_of, rewrite_loops, stores_of
+from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
 
-MOST = 2**27
+MAX_SHORT = 2**27
 """Elements of a buffer whose indices are 32 bits."""
 
-ALIKE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
+JOINING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
 SHIFTS = (tirx.LShift, tirx.RShift)
-COMPARED = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
-FITTING = ("bool", "int8", "int16", "int32", "uint8", "uint16")
+COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+SHORT_DTYPES = ("bool", "int8", "int16", "int32", "uint8", "uint16")
 
 
 def narrow_indices(func: tirx.PrimFunc, arrays: dict[str, Array]) -> tirx.PrimFunc:
@@ -42,25 +43,23 @@ def narrow_indices(func: tirx.PrimFunc, arrays: dict[str, Array]) -> tirx.PrimFu
         arrays: the model, asked for the greatest numbers in it.
     """
     model = {x for x in func.params if _is_counted(arrays.get(str(x.name)))}
-
-    body = map_kernels(func.body, lambda kernel: _narrowed(kernel, model))
-    return func.with_body(body)
+    return func.with_body(map_kernels(func.body, lambda kernel: _narrow_kernel(kernel, model)))
 
 
 def _is_counted(array: Array | None) -> bool:
     """Whether all numbers of an array of integers can be indices."""
-    return array is not None and array.dtype == "int64" and bool(array.max(initial=0) < MOST)
+    return array is not None and array.dtype == "int64" and bool(array.max(initial=0) < MAX_SHORT)
 
 
-def _narrowed(kernel: tirx.For, model: set[Any]) -> tirx.For:
+def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
     kernel = _with_short_loops(kernel)
-    cells = {x for x in buffers_of(kernel) if x.dtype == "int64" and x.scope() == "local"}
+    cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
     while True:
-        narrow = _Narrow(model, {x: _short_cell(x) for x in cells})
+        narrow = _Narrowing(model, {x: _short_cell(x) for x in cells})
         stores = [store for store in stores_of(kernel) if store.buffer in cells]
         wide = {store.buffer for store in stores if narrow.short(store.value) is None}
         if not wide:
-            return narrow.rewritten(kernel)
+            return narrow.rewrite(kernel)
         cells -= wide
 
 
@@ -72,26 +71,23 @@ def _with_short_loops(kernel: tirx.For) -> tirx.For:
     """Count loops of a known length, threads among them, with 32 bits."""
     analyzer, short = sym.Analyzer(), dict[Any, tirx.Var]()
     for loop in loops_of(kernel):
-        most = most_of(loop.extent, analyzer)
-        if str(loop.loop_var.ty.dtype) == "int64" and most is not None and int(most) < MOST:
+        most = max_value(loop.extent, analyzer)
+        if str(loop.loop_var.ty.dtype) == "int64" and most is not None and int(most) < MAX_SHORT:
             analyzer.bind(loop.loop_var, tvm.ir.Range(loop.min, most))
             short[loop.loop_var] = tirx.Var(loop.loop_var.name, "int32")
 
     def narrow(loop: tirx.For) -> tirx.For:
-        var, axis = short.get(loop.loop_var), loop.thread_binding
+        var = short.get(loop.loop_var)
         if var is None:
             return loop
-        if axis is not None:
-            axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, axis.thread_tag)
-        body = replaced(loop.body, {loop.loop_var: var.astype("int64")})
         start, extent = (x.astype("int32") for x in (loop.min, loop.extent))
-        return tirx.For(var, start, extent, loop.kind, body, axis, loop.annotations)
+        return change_variable(loop, var, min=start, extent=extent)
 
-    return tvm_ffi.structural_map(kernel, (tirx.For, narrow))
+    return rewrite_loops(kernel, narrow)
 
 
 @dataclass(frozen=True)
-class _Narrow:
+class _Narrowing:
     """What is known while expressions are narrowed.
 
     Attributes:
@@ -105,17 +101,17 @@ class _Narrow:
     def short(self, x: Any) -> Any | None:
         """Return an index in 32 bits, or None if it may not fit."""
         if isinstance(x, tirx.IntImm):
-            return tirx.IntImm("int32", int(x)) if abs(int(x)) < MOST else None
+            return tirx.IntImm("int32", int(x)) if abs(int(x)) < MAX_SHORT else None
         if isinstance(x, tirx.Cast):
             inner, kind = x.value, str(x.value.ty.dtype)
-            fits = kind in FITTING or (kind == "uint32" and most_of(inner) is not None)
+            fits = kind in SHORT_DTYPES or (kind == "uint32" and max_value(inner) is not None)
             return inner.astype("int32") if fits else None
-        if isinstance(x, tvm.ir.expr.TensorLoad):
+        if isinstance(x, TensorLoad):
             if x.source in self.cells:
                 return tirx.BufferLoad(self.cells[x.source], list(x.indices))
             return x.astype("int32") if x.source in self.model else None
         by_little = isinstance(x, SHIFTS) and not (isinstance(x.b, tirx.IntImm) and int(x.b) > 30)
-        if isinstance(x, ALIKE) or by_little:
+        if isinstance(x, JOINING) or by_little:
             return self._joined(type(x), x.a, x.b)
         if isinstance(x, tirx.Select):
             then, other = self.short(x.true_value), self.short(x.false_value)
@@ -124,6 +120,7 @@ class _Narrow:
         return self._masked(x) if isinstance(x, tirx.BitwiseAnd) else None
 
     def _joined(self, make: Any, *parts: Any) -> Any | None:
+        """Return a node with operands of 32 bits, or None if one may not fit."""
         short = [self.short(x) for x in parts]
         return None if any(x is None for x in short) else make(*short)
 
@@ -133,13 +130,13 @@ class _Narrow:
         short = x.a.astype("int32") & tirx.IntImm("int32", mask)
         return short if 0 <= mask < 2**31 else None
 
-    def rewritten(self, kernel: tirx.For) -> tirx.For:
+    def rewrite(self, kernel: tirx.For) -> tirx.For:
         """Return a kernel with short cells, indices and comparisons."""
         kinds = [
-            (tvm.ir.expr.TensorLoad, self._load),
+            (TensorLoad, self._load),
             (tirx.BufferStore, self._store),
             (tirx.AllocBuffer, lambda x: tirx.AllocBuffer(self.cells.get(x.buffer, x.buffer))),
-            *((kind, self._compared) for kind in COMPARED),
+            *((kind, self._compare) for kind in COMPARISONS),
         ]
         return tvm_ffi.structural_map(kernel, kinds)
 
@@ -162,7 +159,7 @@ class _Narrow:
         pairs = zip(short, indices, strict=True)
         return [x.astype("int32") if y is None else y for y, x in pairs]
 
-    def _compared(self, x: Any) -> Any:
+    def _compare(self, x: Any) -> Any:
         if str(x.a.ty.dtype) != "int64":
             return x
         short = self._joined(type(x), x.a, x.b)
@@ -170,5 +167,5 @@ class _Narrow:
 
 
 def _is_small(buffer: Any) -> bool:
-    sizes = [int(x) if isinstance(x, tirx.IntImm) else MOST for x in buffer.shape]
-    return prod(sizes) < MOST
+    sizes = [int(x) if isinstance(x, tirx.IntImm) else MAX_SHORT for x in buffer.shape]
+    return prod(sizes) < MAX_SHORT

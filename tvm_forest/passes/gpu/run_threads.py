@@ -29,18 +29,18 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import BuildError
-from ...tir_gen.builder import i64
-from ..ir import SYNC, calls_of, map_kernels, replaced, rescoped, sequence
-from ..write_nest import with_body
-
-SHUFFLES = {
-    "tirx.tvm_warp_shuffle": lambda lane, by, width: tirx.floormod(by, width),
-    "tirx.tvm_warp_shuffle_up": lambda lane, by, width: tirx.Select(lane >= by, lane - by, lane),
-    "tirx.tvm_warp_shuffle_down": (
-        lambda lane, by, width: tirx.Select(lane + by < width, lane + by, lane)
-    ),
-}
-"""The lane from which each reads; lanes count from the first of their part of the warp."""
+from ...tir_gen.ir import find_all, i64, replaced, sequence, with_body
+from ...tir_gen.ops import calls_of
+from .kernel_code import (
+    SHUFFLE,
+    Place,
+    axis_tag,
+    change_scope,
+    has_meeting,
+    map_kernels,
+    move_buffers,
+    widen,
+)
 
 
 def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
@@ -54,39 +54,37 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
         BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread.
     """
     body = map_kernels(func.body, lambda kernel: _run_kernel(kernel, backwards))
-    return func.with_body(rescoped(body, "local", "global"))
-
-
-def _tag(loop: tirx.For) -> str:
-    """The dimension that a loop is bound to, or ""."""
-    return str(loop.thread_binding.thread_tag) if loop.thread_binding is not None else ""
+    return func.with_body(change_scope(body, "local", "global"))
 
 
 def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
+    """Return the blocks of a kernel one after the other."""
     blocks, threads, body = list[tirx.For](), list[tirx.For](), root
-    while isinstance(body, tirx.For) and _tag(body):
-        (threads if _tag(body).startswith("threadIdx") else blocks).append(body)
+    while isinstance(body, tirx.For) and axis_tag(body):
+        (threads if axis_tag(body).startswith("threadIdx") else blocks).append(body)
         body = body.body
-    threads.sort(key=lambda loop: _tag(loop)[::-1], reverse=True)  # z, y, x
-    code: tirx.Stmt = _Block(threads, backwards).written(body)
-    return _looped(code, blocks, backwards)
+    threads.sort(key=lambda loop: axis_tag(loop)[::-1], reverse=True)  # z, y, x
+    code: tirx.Stmt = _BlockWriter(threads, backwards).write(body)
+    return _repeat(code, blocks, backwards)
 
 
 @dataclass
-class _Block:
+class _BlockWriter:
     """A thread block under construction.
 
     Attributes:
         threads: the loops over threads, the slowest first.
         backwards: whether the last thread runs first.
         memory: buffers of the block.
-        local: buffers of the nest that are local to a thread, and what they have become.
+        places: what has become of the buffers of the nest; those of a thread have an index for it.
+        values: what has become of variables of a thread: loads of a table.
     """
 
     threads: list[tirx.For]
     backwards: bool
     memory: list[Any] = field(default_factory=list)
-    local: list[tuple[Any, Any]] = field(default_factory=list)
+    places: dict[Any, Place] = field(default_factory=dict)
+    values: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def _count(self) -> int:
@@ -100,7 +98,7 @@ class _Block:
             number = number * int(loop.extent) + loop.loop_var.astype("int64")
         return number
 
-    def written(self, body: tirx.Stmt) -> tirx.Stmt:
+    def write(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return the block as plain loops."""
         code = sequence(self._phases(body))
         return sequence([*map(tirx.AllocBuffer, self.memory), code])
@@ -108,7 +106,7 @@ class _Block:
     def _phases(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
         """Return statements without barriers, each over all threads, in order."""
         parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
-        if not any(map(_meets, parts)):
+        if not any(map(has_meeting, parts)):
             return [self._each(parts)]
         done, waiting = list[tirx.Stmt](), list[tirx.Stmt]()
 
@@ -116,15 +114,16 @@ class _Block:
             done.extend([self._each(waiting)] if waiting else [])
             waiting.clear()
 
-        for part in map(self._relocated, parts):
+        for old in parts:
+            part = replaced(move_buffers(old, self.places), self.values)
             if isinstance(part, tirx.AllocBuffer):
-                self._keep(part.buffer)
+                self._keep_buffer(part.buffer)
             elif isinstance(part, tirx.Bind):
-                waiting.append(self._kept_value(part))
-            elif not _meets(part):
+                waiting.append(self._keep_value(part))
+            elif not has_meeting(part):
                 waiting.append(part)
-            elif _shuffle(part) is not None:
-                for step in self._shuffled(part):
+            elif _first_shuffle(part) is not None:
+                for step in self._split_shuffles(part):
                     waiting.append(step)
                     flush()
             else:
@@ -133,48 +132,17 @@ class _Block:
         flush()
         return done
 
-    def _relocated(self, part: tirx.Stmt) -> tirx.Stmt:
-        """Let a statement use the buffers that locals have become."""
-        values = [(old, new) for old, new in self.local if not _is_buffer(old)]
-        buffers = [(old, new) for old, new in self.local if _is_buffer(old)]
-
-        def place(buffer: Any, indices: Any) -> tuple[Any, list[Any]] | None:
-            old, new = next((pair for pair in buffers if pair[0].same_as(buffer)), (None, None))
-            own = [] if old is None or _is_shared(old) else [self._number]
-            return None if old is None else (new, [*own, *indices])
-
-        def load(x: Any) -> Any:
-            found = place(x.source, x.indices)
-            return x if found is None else tirx.BufferLoad(*found)
-
-        def store(x: tirx.BufferStore) -> tirx.BufferStore:
-            found = place(x.buffer, x.indices)
-            return x if found is None else tirx.BufferStore(found[0], x.value, found[1])
-
-        def value(x: tirx.Var) -> Any:
-            new = next((new for old, new in values if old.same_as(x)), None)
-            return x if new is None else tirx.BufferLoad(new, [self._number])
-
-        kinds = [(tvm.ir.expr.TensorLoad, load), (tirx.BufferStore, store)]
-        part = tvm_ffi.structural_map(part, kinds) if buffers else part
-        return tvm_ffi.structural_map(part, (tirx.Var, value)) if values else part
-
-    def _keep(self, buffer: Any) -> None:
+    def _keep_buffer(self, buffer: Any) -> None:
         """Declare a buffer that outlives a barrier."""
-        if buffer.scope().startswith("shared"):
-            plain = tirx.decl_buffer(buffer.shape, buffer.dtype, buffer.name, scope="global")
-            self.memory.append(plain)
-            self.local.append((buffer, plain))
-            return
-        shape = [i64(self._count), *(x.astype("int64") for x in buffer.shape)]
-        wide = tirx.decl_buffer(shape, buffer.dtype, buffer.name, scope="global")
+        own = [] if _is_shared(buffer) else [(i64(self._count), self._number)]
+        wide = widen(buffer, [count for count, _ in own], "global")
         self.memory.append(wide)
-        self.local.append((buffer, wide))
+        self.places[buffer] = (wide, [number for _, number in own])
 
-    def _kept_value(self, bind: tirx.Bind) -> tirx.Stmt:
+    def _keep_value(self, bind: tirx.Bind) -> tirx.Stmt:
         """Declare a variable that outlives a barrier."""
         cell = self._table(bind.var.name, str(bind.value.ty.dtype))
-        self.local.append((bind.var, cell))
+        self.values[bind.var] = tirx.BufferLoad(cell, [self._number])
         return tirx.BufferStore(cell, bind.value, [self._number])
 
     def _table(self, name: str, dtype: str) -> Any:
@@ -183,20 +151,22 @@ class _Block:
         self.memory.append(table)
         return table
 
-    def _shuffled(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Take the first shuffle of a statement apart: what all threads give, what they take."""
-        call: Any = _shuffle(part)
+    def _split_shuffles(self, part: tirx.Stmt) -> list[tirx.Stmt]:
+        """Return what all threads give to the first shuffle of a statement, and what they do then.
+
+        Lanes count from the first of their part of the warp; beyond its end, each reads its own.
+        """
+        call: Any = _first_shuffle(part)
+        if call is None:
+            return [part]
         _, value, by, width, _ = call.args
         slot = self._table("slot", str(value.ty.dtype))
-        width, number = width.astype("int64"), self._number
+        width, by, number = width.astype("int64"), by.astype("int64"), self._number
         lane = tirx.floormod(number, width)
-        source = SHUFFLES[call.op.name](lane, by.astype("int64"), width)
-        taken = tirx.BufferLoad(slot, [number - lane + source])
-        rest = tvm_ffi.structural_map(
-            part, (tvm.ir.Call, lambda c: taken if c.same_as(call) else c)
-        )
-        give = tirx.BufferStore(slot, value, [number])
-        return [give, *(self._shuffled(rest) if _shuffle(rest) is not None else [rest])]
+        source = tirx.Select(lane + by < width, lane + by, lane)
+        load = tirx.BufferLoad(slot, [number - lane + source])
+        rest = tvm_ffi.structural_map(part, (tvm.ir.Call, lambda c: load if c.same_as(call) else c))
+        return [tirx.BufferStore(slot, value, [number]), *self._split_shuffles(rest)]
 
     def _around_barrier(self, part: tirx.Stmt) -> list[tirx.Stmt]:
         """Take apart a statement in which threads meet."""
@@ -221,14 +191,10 @@ class _Block:
 
     def _check(self, expr: Any, what: str) -> None:
         """Refuse what may differ between the threads that meet inside."""
-        wide = [new for old, new in self.local if not _is_shared(old)]
-        own = [*(loop.loop_var for loop in self.threads), *wide]
-        found: list[Any] = []
-
-        def look(var: tirx.Var) -> None:
-            found.extend(x for x in own if x.same_as(var))
-
-        tvm_ffi.structural_walk(expr, (tirx.Var, look))
+        own = [loop.loop_var for loop in self.threads]
+        own += [wide for buffer, (wide, _) in self.places.items() if not _is_shared(buffer)]
+        own += [load.source for load in self.values.values()]
+        found = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
         if found:
             raise BuildError(
                 f"build: a barrier stands inside {what}, which depends on the thread "
@@ -237,10 +203,10 @@ class _Block:
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
         """Let all threads run some statements, one thread after the other."""
-        return _looped(sequence(parts), self.threads, self.backwards)
+        return _repeat(sequence(parts), self.threads, self.backwards)
 
 
-def _looped(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
+def _repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
     """Return code in serial loops, from the last iteration of each to the first if backwards.
 
     A number that runs down lies in a cell: TVM 0.27 makes (7 - x) % 4 a remainder by -4, wrongly.
@@ -259,21 +225,12 @@ def _looped(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stm
     return code
 
 
-def _is_buffer(var: Any) -> bool:
-    return hasattr(var, "scope") and hasattr(var, "shape")
+def _is_shared(buffer: Any) -> bool:
+    return str(buffer.scope()).startswith("shared")
 
 
-def _is_shared(var: Any) -> bool:
-    return _is_buffer(var) and var.scope().startswith("shared")
-
-
-def _meets(statement: tirx.Stmt) -> bool:
-    """Whether threads meet inside a statement."""
-    return bool(calls_of(statement, SYNC, *SHUFFLES))
-
-
-def _shuffle(statement: tirx.Stmt) -> Any | None:
+def _first_shuffle(statement: tirx.Stmt) -> Any | None:
     """Return the first shuffle of a statement that holds no other statements, or None."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
-    return next(iter(calls_of(statement, *SHUFFLES)), None)
+    return next(iter(calls_of(statement, SHUFFLE)), None)

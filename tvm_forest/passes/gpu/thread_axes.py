@@ -11,9 +11,9 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.replay import FINISH
-from ...tir_gen.builder import SPREAD, i64
-from ..ir import guarded, mentions, most_of, replaced, rescoped, simplified
-from ..write_nest import KIND
+from ...tir_gen.ir import change_loop, guarded, i64, mentions, replaced
+from ..nest_facts import NestFacts
+from .kernel_code import change_scope, is_spread, max_value, simplified, thread_axis
 
 AXES = {
     f"{level}.{axis}": f"{tag}Idx.{axis}"
@@ -29,7 +29,7 @@ Dimension = tuple[tirx.Var, Any]
 def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
     """Return a nest of thread bindings, the slowest dimension outermost."""
     for dimension, (var, extent) in reversed(dimensions.items()):
-        axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, AXES[dimension])
+        axis = thread_axis(var, AXES[dimension])
         extent = i64(extent) if isinstance(extent, int) else extent
         body = tirx.For(var, i64(0), extent, tirx.ForKind.THREAD_BINDING, body, axis, {})
     return body
@@ -40,8 +40,11 @@ def dimension_var(dimension: str) -> tirx.Var:
     return tirx.Var(AXES[dimension].replace("Idx.", ""), "int64")
 
 
-def numbered(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
-    """Return the values of nested loops at an iteration of all of them, counted from 0."""
+def split_number(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
+    """Return the variables of nested loops at an iteration of the whole nest, counted from 0.
+
+    Iteration 17 of `for i in range(4): for j in range(5)` is i = 17 // 5 = 3, j = 17 % 5 = 2.
+    """
     swaps = dict[Any, Any]()
     for loop in reversed(chain):
         extent = loop.extent.astype("int64")
@@ -51,41 +54,42 @@ def numbered(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
     return swaps
 
 
-FLAT = 256
+FLAT_THREADS = 256
 """Threads of a block of a kernel that no loop of the schedule asks for."""
 
 
-def flat_kernel(nest: tirx.Stmt) -> tirx.Stmt:
+def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
     """Return a nest of independent iterations as a kernel with a thread for each.
 
     Args:
         nest: loops over rows and outputs, and inside what a thread does. A loop whose length
             depends on another one gets the greatest length, and a condition. What is no such loop
             is done by one thread.
+        facts: of the loops.
     """
     chain, conditions, body = list[tirx.For](), list[Any](), nest
-    while isinstance(body, tirx.For) and _is_independent(body):
+    while isinstance(body, tirx.For) and _is_independent(body, facts):
         extent = body.extent
         if mentions(extent, {loop.loop_var for loop in chain}):
-            most = most_of(extent)
+            most = max_value(extent)
             if most is None:
                 break
             conditions.append(body.loop_var < extent)
             extent = most
-        chain.append(tirx.For(body.loop_var, body.min, extent, body.kind, body.body))
+        chain.append(change_loop(body, extent=extent))
         body = body.body
     total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
     blocks, threads = dimension_var("grid.x"), dimension_var("block.x")
-    number = blocks * FLAT + threads
-    swaps = numbered(chain, number)
+    number = blocks * FLAT_THREADS + threads
+    swaps = split_number(chain, number)
     body = guarded(replaced(body, swaps), [replaced(x, swaps) for x in conditions])
-    body = rescoped(guarded(body, [number < total]), "global", "local")
-    size = simplified(tirx.ceildiv(total, i64(FLAT)))
-    return bind(body, {"grid.x": (blocks, size), "block.x": (threads, FLAT)})
+    body = change_scope(guarded(body, [number < total]), "global", "local")
+    size = simplified(tirx.ceildiv(total, i64(FLAT_THREADS)))
+    return bind(body, {"grid.x": (blocks, size), "block.x": (threads, FLAT_THREADS)})
 
 
-def _is_independent(loop: tirx.For) -> bool:
+def _is_independent(loop: tirx.For, facts: NestFacts) -> bool:
     """Whether the iterations of a loop of no kernel may run at the same time."""
-    kind, name = str(loop.annotations.get(KIND, "")), str(loop.loop_var.name)
-    marked = SPREAD in loop.annotations or FINISH in loop.annotations
-    return marked or kind in ("batch", "class") or name.endswith("_init")
+    if is_spread(loop) or FINISH in loop.annotations or facts.kind(loop) in ("batch", "class"):
+        return True
+    return str(loop.loop_var.name).endswith("_init")  # TVM writes base scores in such loops

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm_ffi
@@ -29,9 +29,11 @@ from ...errors import BuildError, InputError, UnsupportedModel
 from ...forest import Forest
 from ...layouts.representation import takes_memberships
 from ...tir_gen.canonical import result_dtype, result_names
-from ..predictor import Predictor
 from . import cpu, cuda
 from .data import Data
+
+if TYPE_CHECKING:
+    from ..predictor import Predictor
 
 WHERE = "export_library"
 AT_PATH = f"{WHERE}: argument 'path'"

@@ -6,32 +6,34 @@ takes: Predictor; gives: an object file, and the macro that lists the functions.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ...compiler import compile_forest
 from ...schedule_prims.batches import function_names
-from ..building import build
-from ..predictor import Predictor
+from ..functions import rows_per_block
 from .data import Data
 
+if TYPE_CHECKING:
+    from ..predictor import Predictor
 
-def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str], list[str]]:
+
+def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Write object code; return macros, and what is to be linked.
 
     Args:
-        predictor: of target "llvm"; a loaded one is linked already, and built anew.
+        predictor: of target "llvm"; a loaded one is linked already, so its model is compiled anew.
         data: takes the arrays of the model.
         folder: for the object file.
     """
-    fresh = predictor
-    if predictor.library.mod.kind != "llvm":
-        model = (predictor.forest, predictor.schedules, predictor.target)
-        fresh = build(*model, exact=False, signature=predictor.signature)
-    fresh.library.mod.write_to_file(str(folder / "code.o"))
+    library, schedules = predictor.library, predictor.schedules
+    arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
+    if library.mod.kind != "llvm":
+        library, arrays, _ = compile_forest(predictor.forest, schedules, predictor.target)
+    library.mod.write_to_file(str(folder / "code.o"))
     functions = list[str]()
-    exact = all(sch.keeps_order for sch in fresh.schedules.values())
-    for smallest, name in function_names(fresh.schedules).items():
-        numbers = [data.number(tensor, tensor.numpy()) for tensor in fresh.arguments[name]]
-        block = fresh.schedules[smallest].sliced if exact else 0
-        places = ", ".join(f"AT({data.places[number]})" for number in numbers)
+    for smallest, name in function_names(schedules).items():
+        block = rows_per_block(schedules[smallest], schedules)
+        places = ", ".join(f"AT({data.places[data.number(array)]})" for array in arrays[name])
         functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {places})")
-    macros = {"CALLS": '"cpu.c"', "DEVICE": "0", "FUNCTIONS(F)": " ".join(functions)}
+    macros = {"CALLS": '"cpu.c"', "DEVICE": 0, "FUNCTIONS(F)": " ".join(functions)}
     return macros, [str(folder / "code.o")]

@@ -12,13 +12,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
-from ...gpu_runtime.plan import Allocate, Expr, Launch, Loop, Plan, Step
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...schedule_prims.batches import function_names
-from ..predictor import Predictor
 from .data import Data
+
+if TYPE_CHECKING:
+    from ..predictor import Predictor
 
 OPERATORS = {"and": "&&", "or": "||"}
 FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most", "not": "!"}
@@ -57,9 +59,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     plans = {name: library.plans[name] for name in starts.values()}
     launched = [step.kernel for plan in plans.values() for step in plan.launches]
     kernels = {name: number for number, name in enumerate(dict.fromkeys(launched))}
-    numbers = {
-        name: [data.number(x, x.numpy()) for x in predictor.arguments[name]] for name in plans
-    }
+    numbers = {name: [data.number(x.numpy()) for x in predictor.arguments[name]] for name in plans}
     texts = []
     for number, (name, plan) in enumerate(plans.items()):
         names = _names(plan, numbers[name], data, kernels)
@@ -93,7 +93,7 @@ def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int
     return Names(pointers, arrays, {"n": "n"}, kernels)
 
 
-def _steps(steps: tuple[Step, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
+def _steps(steps: tuple[HostStep, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
     """Write steps; pieces of memory and variables get the next numbers."""
     for step in steps:
         if isinstance(step, Allocate):
@@ -101,7 +101,7 @@ def _steps(steps: tuple[Step, ...], names: Names, count: Iterator[int]) -> Itera
             yield f"static room {room};\n"
             yield f"if (enlarge(&{room}, {_text(step.size, names)})) return -1;\n"
             names = names._replace(pointers={**names.pointers, step.name: f"{room}.at"})
-        elif isinstance(step, Loop):
+        elif isinstance(step, HostLoop):
             k = next(count)
             inside = names._replace(numbers={**names.numbers, step.variable: f"v{k}"})
             end = _text(step.count, names)
@@ -127,7 +127,7 @@ def _launch(step: Launch, names: Names) -> str:
     return f"{{\n{given}if ({asked}) return -1;\n}}\n"
 
 
-def _text(expr: Expr, names: Names) -> str:
+def _text(expr: SizeExpr, names: Names) -> str:
     """Write a number as C."""
     if isinstance(expr, str):
         return names.numbers[expr]

@@ -5,35 +5,35 @@ takes: arrays, code; gives: bytes, and where in them each begins.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...forest import Array
 
 ALIGNMENT = 64
+"""Bytes of a cache line, on which each array begins."""
 
 
 class Data:
-    """Arrays one after the other, each on a cache line of its own.
+    """Arrays and code, one after the other.
 
     Attributes:
-        arrays: those of the model, by their numbers.
+        arrays: those of the model, by their numbers; those that are equal have one number.
         places: where they begin.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.arrays, self.places = list[Array](), list[int]()
-        self._bytes, self._known = bytearray(), dict[int, int]()
+        self._bytes, self._numbers = bytearray(), dict[tuple[str, bytes], int]()
 
-    def number(self, tensor: Any, array: Array) -> int:
-        """Return the number of an array of the model; functions share tensors."""
-        if id(tensor) not in self._known:
-            self._known[id(tensor)] = len(self.arrays)
+    def number(self, array: Array) -> int:
+        """Return the number of an array of the model, which is appended if it is not there."""
+        content = np.ascontiguousarray(array).tobytes()
+        number = self._numbers.setdefault((array.dtype.str, content), len(self.arrays))
+        if number == len(self.arrays):
             self.arrays.append(array)
-            self.places.append(self.place(np.ascontiguousarray(array).tobytes()))
-        return self._known[id(tensor)]
+            self.places.append(self.place(content))
+        return number
 
     def place(self, data: bytes) -> int:
         """Append bytes; return where they begin."""
@@ -43,5 +43,5 @@ class Data:
         return place
 
     def to_bytes(self) -> bytes:
-        """Return all of it."""
+        """Return all bytes, and an empty cache line behind them."""
         return bytes(self._bytes + bytes(ALIGNMENT))

@@ -2,20 +2,21 @@
 
 takes: Forest, Target, sizes of batches, rows; gives: `Tuned`: schedules, and all records.
 
-`search` says which schedules to try, and `child` and `measure` what to do with each; this module
-puts them together. The parent never imports TVM.
+A strategy says which schedules to try, `child` runs what may crash, and `measure` and `gpu` say
+what to do with each schedule; this module puts them together. The parent never imports TVM.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,23 +26,22 @@ from ...inputs import to_rows
 from ...probe_rows import hard_rows, typical_rows
 from ...schedule import Schedule
 from ...target import Target, cpu_name
-from ..records import Journal, Record, context_of, from_one_on
-from ..spaces import Walk, spaces_of, strategies_of
-from ..strategies import StopSearch
-from . import gpu
+from .. import spaces
+from ..records import Journal, TrialRecord, describe_context, serve_from_one_row
+from ..strategies import StopSearch, Strategy
+from . import gpu, measure
 from .child import Child, Failure
-from .measure import COMPILER, Bench, measure, prepare
-from .progress import Watch
+from .progress import ProgressBar
 
-POOL = 2048
-"""Least number of distinct rows that are predicted, and 4 batches, as far as `POOL_BYTES` go."""
+LEAST_POOL_ROWS, POOL_BATCHES, MAX_POOL_BYTES = 2048, 4, 1 << 25
+"""Distinct rows that are predicted: so many, and so many batches, as far as the bytes go."""
 
-POOL_BYTES = 1 << 25
-CHECKS = 97
+CHECK_ROWS = 97
 """Rows that are compared: no multiple of a block."""
 
-Ask = Callable[[str, int, float, float], Any]
-"""Takes schedule, batch, seconds of the best and a time limit; gives Times or a Failure."""
+Ask = Callable[..., Any]
+"""Takes schedule, batch and seconds of the best, and a time limit as the keyword `seconds`; gives
+CallTimes or a Failure."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Tuned:
     """
 
     schedules: dict[int, Schedule]
-    records: tuple[Record, ...]
+    records: tuple[TrialRecord, ...]
     defaults: dict[int, Schedule]
     finished: bool
 
@@ -86,20 +86,20 @@ class Trials:
         batch: rows of a call.
         ask: measures in a child.
         end: when time is up, on the clock.
-        left: trials that are left; None for any number.
-        limit: seconds for one candidate.
+        left: trials that are left; infinity for any number.
+        limit_s: seconds for one candidate.
         clock: seconds from any moment on.
-        seen: is told of every record.
+        show: is told of every new record.
     """
 
     journal: Journal
     batch: int
     ask: Ask
     end: float = math.inf
-    left: int | None = None
-    limit: float = 30.0
+    left: float = math.inf
+    limit_s: float = 30.0
     clock: Callable[[], float] = time.monotonic
-    seen: Callable[[Record], None] = lambda record: None
+    show: Callable[[TrialRecord], None] = lambda record: None
 
     def __call__(self, schedule: Schedule) -> float:
         """Return seconds of a schedule, from the journal if it is there.
@@ -107,55 +107,28 @@ class Trials:
         Raises:
             StopSearch: trials or time are used up.
         """
-        record = self.journal.find(self.batch, schedule) or self._measured(schedule)
+        record = self.journal.find(self.batch, schedule) or self._measure(schedule)
         return math.inf if record.seconds is None else record.seconds
 
-    def _measured(self, schedule: Schedule) -> Record:
+    def _measure(self, schedule: Schedule) -> TrialRecord:
         begin = self.clock()
         time_left = self.end - begin
         if self.left == 0 or time_left <= 0:
             raise StopSearch
         best = self.journal.best(self.batch)
         fastest = math.inf if best is None or best.seconds is None else best.seconds
-        seconds = min(self.limit, time_left)
-        found = self.ask(schedule.to_json(), self.batch, fastest, seconds)
+        limit = min(self.limit_s, time_left)
+        found = self.ask(schedule.to_json(), self.batch, fastest, seconds=limit)
         spent = round(self.clock() - begin, 3)
-        record = Record(self.journal.context, self.batch, schedule, spent=spent)
-        if isinstance(found, Failure):
-            if found.timed_out and seconds < self.limit:
-                raise StopSearch  # cut short: it may be a good one
-            record = replace(record, problem=found.reason)
-        else:
-            record = replace(record, seconds=found.best, median=found.median, rounds=found.rounds)
-        self.left = None if self.left is None else self.left - 1
+        failed = isinstance(found, Failure)
+        if failed and found.timed_out and limit < self.limit_s:
+            raise StopSearch  # cut short: it may be a good one
+        result = {"problem": found.reason} if failed else found._asdict()
+        record = TrialRecord(self.journal.context, self.batch, schedule, spent=spent, **result)
+        self.left -= 1
         self.journal.add(record)
-        self.seen(record)
+        self.show(record)
         return record
-
-
-class Machine(Protocol):
-    """Where schedules are measured.
-
-    Attributes:
-        cpu: its processor.
-    """
-
-    cpu: str
-
-    def child(self, *ahead: str, megabytes: float) -> Any:
-        """Return a `Child`, or what does its work there."""
-
-
-class Here:
-    """This machine."""
-
-    def __init__(self) -> None:
-        """Look at its processor."""
-        self.cpu = cpu_name()
-
-    def child(self, *ahead: str, megabytes: float) -> Child:
-        """Return a process of this machine."""
-        return Child(*ahead, megabytes=megabytes)
 
 
 def tune(
@@ -163,7 +136,7 @@ def tune(
     target: Target,
     batches: Sequence[int],
     rows: Any = None,
-    strategy: Walk | str = "heuristic",
+    strategy: Strategy | str = "heuristic",
     *,
     budget_s: float = 60.0,
     trials: int | None = None,
@@ -174,64 +147,62 @@ def tune(
     limit_mb: float = 8192.0,
     progress: bool | None = None,
     exact: bool = True,
-    machine: Machine | None = None,
+    machine: Any = None,
 ) -> Tuned:
-    """Search on a machine, this one by default; see `api.tune`."""
-    machine = machine or Here()
-    walk = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
-    ask_for = gpu.measure if target.on_gpu else measure
+    """Search on a `RemoteMachine`, or on this one; see `api.tune`."""
+    search = spaces.strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
+    start_child = Child if machine is None else machine.child
     # The process imports the compiler while this one prepares what it is to measure.
-    child = machine.child(COMPILER, megabytes=limit_mb)
-    with child, Watch(budget_s, progress) as watch:
-        bench, name = bench_of(forest, target, max(batches), rows, seed, n_jobs)
-        child.prepare(prepare, bench)
-        spaces = spaces_of(forest, target, batches, n_jobs, exact)
-        left, finished = budget_s, True
+    child = start_child(measure.COMPILER, megabytes=limit_mb)
+    with child, ProgressBar(budget_s, progress) as bar:
+        setup, name = make_setup(forest, target, max(batches), rows, seed, n_jobs)
+        child.prepare(measure.prepare, setup)
+        space_of = spaces.spaces_of(forest, target, batches, n_jobs, exact)
+        left, most, finished = budget_s, math.inf if trials is None else trials, True
+        ran_on = gpu.identify_in(child, target) or (machine.cpu if machine else cpu_name())
         name += "" if exact else ", in any order"
-        ran_on = gpu.name_of(child, target) or machine.cpu
-        journal = Journal(context_of(forest, target, n_jobs, name, ran_on), records)
-
-        def ask(text: str, batch: int, best: float, seconds: float) -> Any:
-            return child.call(ask_for, text, batch, best, seconds=seconds)
-
+        context = describe_context(forest, target, n_jobs, name, ran_on)
+        journal = Journal(context, records)
+        ask = functools.partial(child.call, (gpu if target.on_gpu else measure).measure_candidate)
         try:
             if budget_s > 0:
                 child.ready()
-            for place, (batch, space) in enumerate(spaces.items()):
+            for place, (batch, space) in enumerate(space_of.items()):
                 begin, share = time.monotonic(), left / (len(batches) - place)
-                known = Trials(journal, batch, ask, begin + share, trials, limit_s, seen=watch.saw)
+                run = Trials(journal, batch, ask, begin + share, most, limit_s, show=bar.show)
                 try:
-                    walk(space, known, random.Random(seed))
+                    search(space, run, random.Random(seed))
                 except StopSearch:
                     finished = False
                 left -= min(share, time.monotonic() - begin)  # what a last one takes is on top
         except KeyboardInterrupt:
             finished = False
-    defaults = {batch: space.default for batch, space in spaces.items()}
-    ours = tuple(record for record in journal.records if record.batch in spaces)
+    defaults = {batch: space.default for batch, space in space_of.items()}
+    ours = tuple(record for record in journal.records if record.batch in space_of)
     best = {batch: journal.best(batch) for batch in batches}
     found = {k: record.schedule if record else defaults[k] for k, record in best.items()}
-    return Tuned(from_one_on(found), ours, defaults, finished)
+    return Tuned(serve_from_one_row(found), ours, defaults, finished)
 
 
-def bench_of(
+def make_setup(
     forest: Forest, target: Target, largest: int, rows: Any, seed: int, n_jobs: int | None
-) -> tuple[Bench, str]:
+) -> tuple[measure.TrialSetup, str]:
     """Return what all candidates share, and a name of the rows.
 
     Raises:
         InputError: rows of the wrong kind, or none.
     """
     width = max(1, forest.row_width * np.dtype(forest.row_dtype).itemsize)
-    size = max(2 * largest, min(max(POOL, 4 * largest), POOL_BYTES // width))
-    pool = typical_rows(forest, size, seed) if rows is None else _drawn(forest, rows, size, seed)
-    checks = _accepted(forest, hard_rows(forest, CHECKS, seed))
+    size = min(max(LEAST_POOL_ROWS, POOL_BATCHES * largest), MAX_POOL_BYTES // width)
+    size = max(2 * largest, size)
+    pool = typical_rows(forest, size, seed) if rows is None else _draw(forest, rows, size, seed)
+    checks = _replace_refused(forest, hard_rows(forest, CHECK_ROWS, seed))
     margins = forest.predict_reference(checks)
     name = f"typical {seed}" if rows is None else hashlib.sha256(pool.tobytes()).hexdigest()
-    return Bench(forest, target, pool, checks, margins, n_jobs), name
+    return measure.TrialSetup(forest, target, pool, checks, margins, n_jobs), name
 
 
-def _accepted(forest: Forest, rows: Array) -> Array:
+def _replace_refused(forest: Forest, rows: Array) -> Array:
     """Put zeros in the place of what the model refuses."""
     for word, find in (("nan", np.isnan), ("inf", np.isinf)):
         if word in forest.refuses:
@@ -239,7 +210,7 @@ def _accepted(forest: Forest, rows: Array) -> Array:
     return rows
 
 
-def _drawn(forest: Forest, rows: Any, size: int, seed: int) -> Array:
+def _draw(forest: Forest, rows: Any, size: int, seed: int) -> Array:
     """Draw rows that were given, each once as long as there are any."""
     given = to_rows(rows, forest)
     if not len(given):

@@ -31,15 +31,15 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...errors import BuildError, ForestError
 
-START = "import sys; from tvm_forest.tuning.child import serve; serve(*sys.argv[1:])"
-PATIENCE = 300.0
-"""Seconds in which a child must have prepared itself."""
+START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
+PREPARE_SECONDS = 300.0
+"""Time in which a child must have prepared itself."""
 
-LOOK = 0.05
-"""Seconds between two looks at a child."""
+LOOK_SECONDS = 0.05
+"""Time between two looks at a child."""
 
-ORPHANED = 600.0
-"""Seconds, beside ten times its limit, after which a call ends by itself: its parent is gone."""
+ORPHAN_SECONDS = 600.0
+"""Time, beside ten times its limit, after which a call ends by itself: its parent is gone."""
 
 
 class Failure(NamedTuple):
@@ -55,19 +55,23 @@ class Failure(NamedTuple):
 
 
 class Child:
-    """The process; it starts at once, after its end with the next call, and ends with `close`."""
+    """The process; it starts at once, after its end with the next call, and ends with `close`.
 
-    def __init__(self, *ahead: str, megabytes: float = math.inf) -> None:
+    A question is a function, its arguments and a time limit, pickled; the answer is the result,
+    pickled, or a `Failure`.
+    """
+
+    def __init__(self, *modules: str, megabytes: float = math.inf) -> None:
         """Start it.
 
         Args:
-            ahead: modules that it imports while nothing is asked of it yet.
+            modules: that it imports while nothing is asked of it yet.
             megabytes: of memory that end it.
         """
-        self._ahead, self._megabytes = ahead, megabytes
+        self._modules, self._megabytes = modules, megabytes
         self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: Any = None
+        self._output: Any = None
         self._start()
 
     def __enter__(self) -> Child:
@@ -78,7 +82,7 @@ class Child:
 
     def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
         """Say what the process, and any that takes its place, does before its next call."""
-        self._prepare, self._ready = (function, arguments), False
+        self._prepare, self._is_ready = (function, arguments), False
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Return the result of a function of a module, or a `Failure`.
@@ -102,33 +106,33 @@ class Child:
         """
         if self._process is None:
             self._start()
-        if not self._ready:
-            started = self._ask(*self._prepare, PATIENCE)
-            self._ready = not isinstance(started, Failure)
-            if isinstance(started, Failure):
-                self.close()
-                raise BuildError(
-                    f"tune: the process that measures cannot be prepared: {started.reason}; see "
-                    "that tvm_forest.build works"
-                )
+        if self._is_ready:
+            return
+        answer = self._ask(*self._prepare, PREPARE_SECONDS)
+        if isinstance(answer, Failure):
+            self.close()
+            raise BuildError(
+                f"tune: the process that measures cannot be prepared: {answer.reason}; see that "
+                "tvm_forest.build works"
+            )
+        self._is_ready = True
 
     def close(self) -> None:
         """End the process, if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
-            self._said.close()
+            self._output.close()
             self._process = None
 
     def _start(self) -> None:
         # What a candidate prints, and the words of a crash, are read back if it fails.
-        self._said = tempfile.TemporaryFile()
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said}
+        self._output = tempfile.TemporaryFile()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        environment = {**os.environ, "PYTHONPATH": paths}
-        command = [sys.executable, "-c", START, *self._ahead]
-        self._ready = False
-        self._process = subprocess.Popen(command, env=environment, **pipes)
+        command = [sys.executable, "-c", START, *self._modules]
+        self._is_ready = False
+        self._process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, **pipes)
 
     def _ask(self, function: Any, arguments: tuple[Any, ...], seconds: float) -> Any:
         process, answered = self._process, threading.Event()
@@ -137,11 +141,11 @@ class Child:
 
         def guard() -> None:
             """End the process when its time is up, or when it has outgrown its memory."""
-            begin, waits = time.monotonic(), Waits(process.pid)
-            while not answered.wait(min(LOOK, seconds)):
-                if time.monotonic() - begin - waits.look() >= seconds:
+            begin, waits = time.monotonic(), CoreWaits(process.pid)
+            while not answered.wait(min(LOOK_SECONDS, seconds)):
+                if time.monotonic() - begin - waits.measure() >= seconds:
                     ended.append(Failure(f"over {seconds:.3g} s", timed_out=True))
-                elif megabytes_of(process.pid) > self._megabytes:
+                elif read_megabytes(process.pid) > self._megabytes:
                     ended.append(Failure(f"over {self._megabytes:.0f} MB of memory"))
                 if ended:
                     return process.kill()
@@ -153,7 +157,7 @@ class Child:
             process.stdin.flush()
             return pickle.load(process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            reason = self._reason_of_end(process)
+            reason = self._explain_end(process)
             self.close()
             return ended[0] if ended else Failure(reason)
         except KeyboardInterrupt:
@@ -163,17 +167,17 @@ class Child:
             answered.set()
             watch.join()
 
-    def _reason_of_end(self, process: subprocess.Popen[bytes]) -> str:
+    def _explain_end(self, process: subprocess.Popen[bytes]) -> str:
         code = process.wait()
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"crashed: {signal.Signals(-code).name}"
         return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
 
 
-class Waits:
+class CoreWaits:
     """How long a process has waited for cores that others have, since this was made.
 
     The thread that waited longest counts; processes that it starts come one after the other.
@@ -181,12 +185,12 @@ class Waits:
 
     def __init__(self, process: int) -> None:
         """Begin now."""
-        self._process, self._first = process, waits_of(process)
+        self._process, self._first = process, read_core_waits(process)
         self._known = dict(self._first)
 
-    def look(self) -> float:
+    def measure(self) -> float:
         """Return the seconds so far; what was never looked at while it ran is not seen."""
-        self._known |= waits_of(self._process)
+        self._known |= read_core_waits(self._process)
         most: dict[int, float] = {}
         for (process, thread), wait in self._known.items():
             since = wait - self._first.get((process, thread), 0.0)
@@ -194,7 +198,7 @@ class Waits:
         return sum(most.values())
 
 
-def waits_of(process: int) -> dict[tuple[int, str], float]:
+def read_core_waits(process: int) -> dict[tuple[int, str], float]:
     """Return what each thread of a process, and of those it started, has waited for cores.
 
     In seconds, as far as Linux tells; elsewhere there are none.
@@ -206,11 +210,11 @@ def waits_of(process: int) -> dict[tuple[int, str], float]:
                 wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
                 found[process, task.name] = int(wait) / 1e9
                 for started in (task / "children").read_text(encoding="ascii").split():
-                    found |= waits_of(int(started))
+                    found |= read_core_waits(int(started))
     return found
 
 
-def megabytes_of(process: int) -> float:
+def read_megabytes(process: int) -> float:
     """Return the memory that a process holds, as far as Linux tells; elsewhere 0."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
@@ -219,7 +223,7 @@ def megabytes_of(process: int) -> float:
     return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def serve(*ahead: str) -> None:
+def serve(*modules: str) -> None:
     """Import modules, and answer calls until the pipe is closed; this is what the child runs.
 
     Errors of the package are answers; any other ends the child, and its last words are the reason.
@@ -227,7 +231,7 @@ def serve(*ahead: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no answer
-    for name in ahead:
+    for name in modules:
         importlib.import_module(name)
     with contextlib.suppress(EOFError):
         while True:
@@ -237,7 +241,7 @@ def serve(*ahead: str) -> None:
 def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
     function, arguments, seconds = pickle.load(questions)
     # If the parent is gone, nobody else ends an endless call.
-    faulthandler.dump_traceback_later(10 * seconds + ORPHANED, exit=True)
+    faulthandler.dump_traceback_later(10 * seconds + ORPHAN_SECONDS, exit=True)
     try:
         result = function(*arguments)
     except ForestError as error:

@@ -1,6 +1,6 @@
 """What a child does for a GPU, and for the threads of one that run on the CPU ("simt").
 
-takes: a schedule as text; gives: `Times`, those of the GPU by its own events.
+takes: a schedule as text; gives: `CallTimes`, those of the GPU by its own events.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ...forest import Array
 from ...schedule_prims import Schedule
 from ...target import Target
 from ..records import REAL_GPUS
+from . import measure
 from .child import Child, Failure
-from .measure import Course, Times, bench_at_hand, check, compared, cut
 
-PATIENCE = 60.0
-"""Seconds to open a GPU."""
+OPEN_SECONDS = 60.0
+"""Time to open a GPU."""
 
 
-def name_of(child: Child, target: Target) -> str:
-    """Return what times depend on beside the target, see `at_hand`; "" for "simt".
+def identify_in(child: Child, target: Target) -> str:
+    """Return what times depend on beside the target, see `identify_gpu`; "" for "simt".
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -37,7 +37,7 @@ def name_of(child: Child, target: Target) -> str:
         )
     if target.kind not in REAL_GPUS:
         return ""
-    found = child.call(open_gpu, target, seconds=PATIENCE)
+    found = child.call(open_gpu, target, seconds=OPEN_SECONDS)
     if isinstance(found, Failure):
         raise DeviceError(f"tune: {found.reason.removeprefix('refused: ')}")
     return str(found)
@@ -69,44 +69,46 @@ def _backend(target: Target) -> Any:
     return (cuda if target.kind == cuda.KIND else rocm).backend(target)
 
 
-def measure(schedule: str, batch: int, best: float) -> Times:
+def measure_candidate(schedule: str, batch: int, best: float) -> measure.CallTimes:
     """Build a schedule, compare it with the reference walk, and time it.
 
     Margins must be equal to the bit, or as near as another order of additions leaves them. Rows lie
     in the memory of the GPU already, and the time is what its events say. A call of the driver that
     fails may spoil all later ones of the process, so it ends this one.
 
-    Args: those of `measure.measure`.
+    Args: those of `measure.measure_candidate`.
 
     Raises:
         ScheduleError, BuildError: it cannot be built, or its margins are wrong.
         RuntimeError: it cannot be run.
     """
     try:
-        return _measured(Schedule.from_json(schedule), batch, best)
+        calls = _make_calls(Schedule.from_json(schedule), batch)
+        return measure.time_beside_fastest(calls, batch, best)
     except DeviceError as error:
         raise RuntimeError(str(error)) from None
 
 
-def _measured(sch: Schedule, batch: int, best: float) -> Times:
+def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
+    """Build a schedule and compare it; return the calls to be timed."""
     from ...predictor.building import build
     from ...predictor.device import DevicePredictor
 
-    bench = bench_at_hand()
-    predictor: Any = build(bench.forest, sch, bench.target, exact=sch.keeps_order)
+    setup = measure.current_setup()
+    predictor: Any = build(setup.forest, sch, setup.target, exact=sch.keeps_order)
     if sch.keeps_order:
-        check(bench, predictor.predict_margin, batch, parallel=False)
+        measure.check_margins(setup, predictor.predict_margin, batch, parallel=False)
     else:
-        check_near(predictor.predict_margin(bench.checks), bench.margins, _bound())
-    batches = cut(bench.pool, batch)
+        check_near_margins(predictor.predict_margin(setup.checks), setup.margins, _bound_margins())
+    batches = measure.cut_batches(setup.pool, batch)
     if not isinstance(predictor, DevicePredictor):
-        return compared(Course(predictor.predict_margin, batches), batch, best)
+        return measure.TimedCalls(predictor.predict_margin, batches)
     there = [predictor.put(rows) for rows in batches]
-    clock = Clock(predictor.library.executor.driver)
-    return compared(Course(predictor.start, there, clock), batch, best)
+    clock = GpuClock(predictor.library.executor.driver)
+    return measure.TimedCalls(predictor.start, there, clock)
 
 
-class Clock:
+class GpuClock:
     """Seconds of a GPU since the clock was made, on its default stream, for which it waits."""
 
     def __init__(self, driver: Any) -> None:
@@ -121,9 +123,10 @@ class Clock:
 
 
 @functools.cache
-def _bound() -> Array:
+def _bound_margins() -> Array:
     """Return how far two orders of one sum can be apart: 2 (T + 1) u (|base| + sum of |leaf|)."""
-    forest, rows = bench_at_hand().forest, bench_at_hand().checks
+    setup = measure.current_setup()
+    forest, rows = setup.forest, setup.checks
     leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))
     sums = np.zeros((len(rows), forest.n_outputs)) + np.abs(forest.base_score)
     if forest.has_vectors:
@@ -133,7 +136,7 @@ def _bound() -> Array:
     return 2 * (forest.n_trees + 1) * np.finfo(forest.sum_dtype).eps / 2 * sums
 
 
-def check_near(found: Array, margins: Array, bound: Array) -> None:
+def check_near_margins(found: Array, margins: Array, bound: Array) -> None:
     """Compare margins (R, C) with those of the reference, which may differ by `bound`.
 
     Raises:

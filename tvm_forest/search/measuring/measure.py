@@ -1,8 +1,8 @@
-"""What a child does: build a schedule, compare it, time it.
+"""What a child does with a candidate on a CPU: build it, compare it, time it.
 
-takes: a schedule as text; gives: `Times`.
+takes: a schedule as text; gives: `CallTimes`.
 
-`prepare` is called once in each child, `measure` for every candidate.
+`prepare` is called once in each child, `measure_candidate` for every candidate.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ from ...forest import Array, Forest
 from ...schedule_prims import Schedule
 from ...target import Target
 
-ROUND = 0.004
-"""Seconds of a round, at least one call."""
+ROUND_SECONDS = 0.004
+"""Time of a round, at least one call."""
 
-MOST_ROUNDS, MOST_SECONDS = 15, 0.3
-LEAST_ROUNDS = 5
-HOPELESS = 1.5
-"""How much slower than the best the first rounds may be for more rounds to be measured."""
+LEAST_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 5, 15, 0.3
+"""Rounds of a candidate, and the time after which there are no more than the least."""
 
-FAR = 5.0
-"""The same of two rounds, which others on the machine may have disturbed."""
+HOPELESS_RATIO, FAR_RATIO = 1.5, 5.0
+"""How much slower than the best a candidate may be for more rounds to be measured: after the least
+number of rounds, and after two, which others on the machine may have disturbed."""
 
-SAME = 0.03
+LEAST_LEAD = 0.03
 """A lead over the fastest that is no lead: measured again, it may be gone."""
 
-NEAR, PAIRS = 1.25, 9
+NEAR_RATIO, MAX_PAIRS, LEAST_PAIRS = 1.25, 9, 3
 """How much slower than the fastest a candidate may be that is timed in turns with it, and how many
 rounds of each there are: what disturbs the machine for half a second disturbs both."""
 
-COMPILER = "tvm_forest.lower"
-"""What a child imports ahead."""
+MAX_BATCHES = 256
+"""Distinct batches that calls take in turn."""
 
-KEPT = 8
-"""Schedules that stay built."""
+COMPILER = "tvm_forest.predictor.building"
+"""The module that a child imports before it is asked for anything."""
+
+MAX_BUILT = 8
+"""Schedules that stay built, for other sizes of batch."""
 
 
-class Bench(NamedTuple):
+class TrialSetup(NamedTuple):
     """What all candidates share.
 
     Attributes:
@@ -64,15 +66,15 @@ class Bench(NamedTuple):
     n_jobs: int | None
 
 
-class Times(NamedTuple):
+class CallTimes(NamedTuple):
     """Seconds of a call: of the best round and the median round; and the number of rounds."""
 
-    best: float
+    seconds: float
     median: float
     rounds: int
 
 
-class Course(NamedTuple):
+class TimedCalls(NamedTuple):
     """What is timed.
 
     Attributes:
@@ -85,45 +87,45 @@ class Course(NamedTuple):
     batches: Sequence[Any]
     clock: Callable[[], float] = time.perf_counter
 
-    def spent(self, first: int, calls: int) -> float:
+    def run(self, first: int, calls: int) -> float:
         """Return the seconds of some calls, from the batch `first` on."""
         before = self.clock()
         for i in range(first, first + calls):
             self.call(self.batches[i % len(self.batches)])
         return self.clock() - before
 
-    def turn(self, first: int, calls: int) -> float:
+    def run_warm(self, first: int, calls: int) -> float:
         """Return the seconds of one call, after one that brings the model back into the caches."""
-        self.spent(first, 1)
-        return self.spent(first + 1, calls) / calls
+        self.run(first, 1)
+        return self.run(first + 1, calls) / calls
 
 
-_bench: list[Bench] = []  # of this process, which is a child
-_fastest: dict[int, tuple[Course, Times]] = {}  # by batch, of what this process has measured
+_setups: list[TrialSetup] = []  # the one of this process, which is a child
+_fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, of what this process measured
 
 
-def prepare(bench: Bench) -> None:
+def prepare(setup: TrialSetup) -> None:
     """Remember what all candidates share."""
-    _bench[:] = [bench]
+    _setups[:] = [setup]
     _fastest.clear()
-    _built.cache_clear()
+    _build.cache_clear()
 
 
-@functools.lru_cache(KEPT)
-def _built(schedule: str) -> Any:
+def current_setup() -> TrialSetup:
+    """Return what this process was prepared with."""
+    return _setups[0]
+
+
+@functools.lru_cache(MAX_BUILT)
+def _build(schedule: str) -> Any:
     """Build a schedule, or take it from when another size of batch asked for it."""
     from ...predictor.building import build
 
-    bench = bench_at_hand()
-    return build(bench.forest, Schedule.from_json(schedule), bench.target)
+    setup = current_setup()
+    return build(setup.forest, Schedule.from_json(schedule), setup.target)
 
 
-def bench_at_hand() -> Bench:
-    """Return what this process was prepared with."""
-    return _bench[0]
-
-
-def measure(schedule: str, batch: int, best: float) -> Times:
+def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
     """Build a schedule, compare it with the reference walk to the bit, and time it.
 
     Args:
@@ -134,83 +136,91 @@ def measure(schedule: str, batch: int, best: float) -> Times:
     Raises:
         ScheduleError, BuildError: it cannot be built, or its margins are wrong.
     """
-    bench, sch = bench_at_hand(), Schedule.from_json(schedule)
-    predictor = _built(schedule)
-    check(bench, predictor.predict_margin, batch, any(loop.parallel for loop in sch.loops()))
-    batches = cut(bench.pool, batch)
+    setup, loops = current_setup(), Schedule.from_json(schedule).loops()
+    predictor = _build(schedule)
+    check_margins(setup, predictor.predict_margin, batch, any(loop.parallel for loop in loops))
     # On one thread, what others on the machine do is no part of the thread's own time.
-    clock = time.thread_time if bench.n_jobs == 1 else time.perf_counter
-    call = functools.partial(predictor.predict_margin, n_jobs=bench.n_jobs)
-    return compared(Course(call, batches, clock), batch, best)
+    clock = time.thread_time if setup.n_jobs == 1 else time.perf_counter
+    call = functools.partial(predictor.predict_margin, n_jobs=setup.n_jobs)
+    return time_beside_fastest(TimedCalls(call, cut_batches(setup.pool, batch), clock), batch, best)
 
 
-def check(bench: Bench, margin: Callable[..., Array], batch: int, parallel: bool) -> None:
+def check_margins(
+    setup: TrialSetup, margin: Callable[..., Array], batch: int, parallel: bool
+) -> None:
     """Compare margins to the bit, of all rows and of a batch, on one thread and on all.
 
     Raises:
         BuildError: they differ; names the row.
     """
-    for count in sorted({len(bench.checks), min(batch, len(bench.checks))}):
+    for count in sorted({len(setup.checks), min(batch, len(setup.checks))}):
         for n_jobs in (1, -1) if parallel else (1,):
-            found = margin(bench.checks[:count], n_jobs=n_jobs).reshape(count, -1)
+            found = margin(setup.checks[:count], n_jobs=n_jobs).reshape(count, -1)
             bits = f"u{found.dtype.itemsize}"
-            differs = found.view(bits) != bench.margins[:count].view(bits)
+            differs = found.view(bits) != setup.margins[:count].view(bits)
             if differs.any():
                 row = int(np.argmax(differs.any(axis=1)))
                 raise BuildError(
                     f"tune: row {row} of {count}: margin {found[row]} differs from the reference "
-                    f"{bench.margins[row]}; please report this schedule"
+                    f"{setup.margins[row]}; please report this schedule"
                 )
 
 
-def cut(pool: Array, batch: int) -> list[Array]:
-    """Cut rows into batches, at most 256, each an array of its own."""
+def cut_batches(pool: Array, batch: int) -> list[Array]:
+    """Cut rows into batches, each an array of its own."""
     starts = range(0, len(pool) - batch + 1, batch)
-    return [pool[start : start + batch].copy() for start in starts][:256]
+    return [pool[start : start + batch].copy() for start in starts][:MAX_BATCHES]
 
 
-def compared(course: Course, batch: int, best: float) -> Times:
+def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes:
     """Time a candidate, and in turns with the fastest of this process if it comes near.
 
     Its time is then that of the fastest times the median ratio of pairs of rounds, but no less if
     its lead is small.
     """
-    found = timed(course, best)
-    other, known = _fastest.get(batch, (course, found))
-    if other is not course and found.best < NEAR * known.best:
-        calls = [max(1, round(ROUND / times.best)) for times in (found, known)]
-        ratios = list[float]()
-        begin = course.clock()
-        while len(ratios) < PAIRS and (len(ratios) < 3 or course.clock() - begin < MOST_SECONDS):
-            turns = zip((course, other), calls, strict=True)
-            ours, theirs = (x.turn(len(ratios) * (n + 1), n) for x, n in turns)
-            ratios.append(ours / theirs)
-        ratio = float(np.median(ratios))
-        ratio = max(1.0, ratio) if ratio > 1 - SAME else ratio
-        found = found._replace(best=known.best * ratio)
-    if other is course or found.best < known.best:
-        _fastest[batch] = course, found
+    found = time_in_rounds(calls, best)
+    other, known = _fastest.get(batch, (calls, found))
+    if other is not calls and found.seconds < NEAR_RATIO * known.seconds:
+        ratio = _median_ratio(calls, found, other, known)
+        ratio = max(1.0, ratio) if ratio > 1 - LEAST_LEAD else ratio
+        found = found._replace(seconds=known.seconds * ratio)
+    if other is calls or found.seconds < known.seconds:
+        _fastest[batch] = calls, found
     return found
 
 
-def timed(course: Course, best: float = float("inf")) -> Times:
+def _median_ratio(ours: TimedCalls, found: CallTimes, other: TimedCalls, known: CallTimes) -> float:
+    """Time two candidates in turns, and return the median of the ratios of their rounds."""
+    counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (found, known)]
+    ratios, begin = list[float](), ours.clock()
+    while len(ratios) < MAX_PAIRS:
+        if len(ratios) >= LEAST_PAIRS and ours.clock() - begin >= MAX_SECONDS:
+            break
+        turns = zip((ours, other), counts, strict=True)
+        mine, its = (x.run_warm(len(ratios) * (n + 1), n) for x, n in turns)
+        ratios.append(mine / its)
+    return float(np.median(ratios))
+
+
+def time_in_rounds(calls: TimedCalls, best: float = float("inf")) -> CallTimes:
     """Time calls with batches in rotation, in rounds; stop early if there is no hope.
 
     Args:
-        course: what is timed; the first round is not counted.
+        calls: what is timed; the first round is not counted.
         best: seconds of a call that are to be beaten.
     """
     found: list[float] = []
-    at, calls, begin = 0, 1, course.clock()
-    while len(found) < MOST_ROUNDS:
-        spent = course.spent(at, calls)
-        at += calls
-        if spent < ROUND / 2 and not found:  # still warming up
-            calls *= 2
+    at, count, begin = 0, 1, calls.clock()
+    while len(found) < MAX_ROUNDS:
+        spent = calls.run(at, count)
+        at += count
+        if spent < ROUND_SECONDS / 2 and not found:  # still warming up
+            count *= 2
             continue
-        found.append(spent / calls)
+        found.append(spent / count)
         few = len(found) < LEAST_ROUNDS
-        hopeless = len(found) > 1 and min(found) > (FAR if few else HOPELESS) * best
-        if hopeless or (course.clock() - begin > MOST_SECONDS and not few):
+        most = (FAR_RATIO if few else HOPELESS_RATIO) * best
+        hopeless = len(found) > 1 and min(found) > most
+        if hopeless or (calls.clock() - begin > MAX_SECONDS and not few):
             break
-    return Times(min(found), float(np.median(found)), len(found))
+    return CallTimes(min(found), float(np.median(found)), len(found))

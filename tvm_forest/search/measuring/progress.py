@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..records import Record
+from ..records import TrialRecord
 
 
-class Watch:
+class ProgressBar:
     """Shows how much of the budget is used, and the fastest schedule of the batch at hand."""
 
     def __init__(self, budget_s: float, shown: bool | None = None) -> None:
@@ -28,15 +28,15 @@ class Watch:
         self._best: dict[int, float] = {}
         self._tried: dict[int, int] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ProgressBar:
         self._bar.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._bar.stop()
 
-    def saw(self, record: Record) -> None:
-        """Take note of a record."""
+    def show(self, record: TrialRecord) -> None:
+        """Count a record, and show the best of its batch."""
         batch = record.batch
         self._tried[batch] = self._tried.get(batch, 0) + 1
         if record.seconds is not None:

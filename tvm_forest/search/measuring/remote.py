@@ -1,14 +1,16 @@
 """Measure on another machine, through TVM's RPC.
 
-takes: an address, or a port to serve; gives: `Remote`, a machine for `tuning.tune`.
+takes: an address, or a port to serve; gives: `RemoteMachine`, where `tune` measures.
 
-The search runs here; a child there builds, compares and times its candidates, so schedules may
+The search runs here. A child there builds, compares and times its candidates, so schedules may
 crash or hang there as they may here. Both machines need the same version of this package. What
 travels are pickles: anyone who reaches the port can run any code there, as the user who serves.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import pickle
 import socket
 import sys
@@ -23,8 +25,7 @@ from ...target import Target, cpu_name, parse_target
 from .child import Child
 
 CALL = "tvm_forest.remote.call"
-PATIENCE = 60.0
-"""Seconds in which a server must answer what takes it no time."""
+"""The function of a server that answers questions: a function and its arguments, pickled."""
 
 WHERE = "tune: argument 'remote'"
 
@@ -53,33 +54,36 @@ def serve(host: str = "127.0.0.1", port: int = 9190) -> rpc.Server:
 
 
 def answer_calls() -> None:
-    """Let the server of this process run functions for a `Remote`, and children for it."""
-    children: dict[int, Child] = {}
+    """Let the server of this process answer the questions of a `RemoteMachine`."""
 
-    def run(function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float) -> Any:
-        if function is Child:
-            children[len(children)] = Child(*arguments[:-1], megabytes=arguments[-1])
-            return len(children) - 1
-        if function in (Child.prepare, Child.ready):
-            number, *asked = arguments
-            return function(children[number], *asked)
-        if function is Child.close:
-            return children.pop(arguments[0]).close()
-        if function is Child.call:
-            number, *asked = arguments
-            return children[number].call(*asked, seconds=seconds)
-        return function(*arguments)
-
-    def call(question: bytes) -> bytes:
+    def answer(question: bytes) -> bytes:
         try:
-            return pickle.dumps(run(*pickle.loads(question)))
+            function, arguments, keywords = pickle.loads(question)
+            return pickle.dumps(function(*arguments, **keywords))
         except Exception as error:  # the client raises it again
             return pickle.dumps(error)
 
-    tvm_ffi.register_global_func(CALL, call, override=True)
+    tvm_ffi.register_global_func(CALL, answer, override=True)
 
 
-class Remote:
+_children: dict[int, Child] = {}  # of this process, which is a server
+_numbers = itertools.count()
+
+
+def start_child(*modules: str, megabytes: float) -> int:
+    """Start a child of this process, and return the number by which it is known."""
+    number = next(_numbers)
+    _children[number] = Child(*modules, megabytes=megabytes)
+    return number
+
+
+def ask_child(number: int, method: str, *arguments: Any, **keywords: Any) -> Any:
+    """Call a method of a child of this process; after "close" its number means nothing."""
+    child = _children.pop(number) if method == "close" else _children[number]
+    return getattr(child, method)(*arguments, **keywords)
+
+
+class RemoteMachine:
     """A machine that runs `serve`, for one client at a time: others wait until this is closed.
 
     Attributes:
@@ -97,21 +101,21 @@ class Remote:
             raise InputError(f"{WHERE}: {address!r} is no address; give one like '10.0.0.7:9190'")
         try:
             self._call: Any = rpc.connect(host, int(port)).get_function(CALL)
-            there, self.cpu = self.ask(about, seconds=PATIENCE)
+            there, self.cpu = self.ask(describe_here)
         except (RuntimeError, AttributeError, OSError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(
                 f"{WHERE}: no server answers at {address!r} ({reason}); run `tvm-forest serve` on "
                 "that machine"
             ) from None
-        if there != about()[0]:
+        if there != describe_here()[0]:
             self._call = None
             raise InputError(
-                f"{WHERE}: {address!r} runs tvm_forest {there}, this is {about()[0]}; install the "
-                "same version on both"
+                f"{WHERE}: {address!r} runs tvm_forest {there}, this is {describe_here()[0]}; "
+                "install the same version on both"
             )
 
-    def __enter__(self) -> Remote:
+    def __enter__(self) -> RemoteMachine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,46 +123,37 @@ class Remote:
 
     def target(self, wanted: str | dict[str, Any] | Target) -> Target:
         """Return what is known of that machine."""
-        found: Target = self.ask(parse_target, wanted, seconds=PATIENCE)
+        found: Target = self.ask(parse_target, wanted)
         return found
 
-    def child(self, *ahead: str, megabytes: float) -> RemoteChild:
+    def child(self, *modules: str, megabytes: float) -> RemoteChild:
         """Return a child there; arguments as those of `Child`."""
-        return RemoteChild(self, self.ask(Child, *ahead, megabytes, seconds=PATIENCE))
+        return RemoteChild(self, self.ask(start_child, *modules, megabytes=megabytes))
 
-    def ask(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Return the result of a function of a module, run there."""
-        answer = pickle.loads(bytes(self._call(pickle.dumps((function, arguments, seconds)))))
+    def ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Return the result of a function of a module, run there, or raise its error."""
+        answer = pickle.loads(bytes(self._call(pickle.dumps((function, arguments, keywords)))))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
 class RemoteChild:
-    """A `Child` of a server."""
+    """A `Child` of a server, see its methods."""
 
-    def __init__(self, remote: Remote, number: int) -> None:
-        self._remote, self._number = remote, number
+    def __init__(self, machine: RemoteMachine, number: int) -> None:
+        self._ask = functools.partial(machine.ask, ask_child, number)
+        self.prepare = functools.partial(self._ask, "prepare")
+        self.ready = functools.partial(self._ask, "ready")
+        self.call = functools.partial(self._ask, "call")
 
     def __enter__(self) -> RemoteChild:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remote.ask(Child.close, self._number, seconds=PATIENCE)
-
-    def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Say what the child does before its next call."""
-        self._remote.ask(Child.prepare, self._number, function, *arguments, seconds=PATIENCE)
-
-    def ready(self) -> None:
-        """Wait until the child is prepared, see `Child.ready`."""
-        self._remote.ask(Child.ready, self._number, seconds=PATIENCE)
-
-    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Return the result of a function, or a `Failure`, see `Child.call`."""
-        return self._remote.ask(Child.call, self._number, function, *arguments, seconds=seconds)
+        self._ask("close")
 
 
-def about() -> tuple[str, str]:
+def describe_here() -> tuple[str, str]:
     """Return the version of this package and the processor."""
     return str(sys.modules[__name__.partition(".")[0]].__version__), cpu_name()

@@ -1,12 +1,13 @@
-"""What rows become before they are walked: codes, or planes of bits.
+"""The code that turns rows into what walks read: codes, or bit planes.
 
-takes: rows and how a layout wants them; gives: statements that fill a buffer near the walks.
+takes: rows and the row code of a layout; gives: statements that fill a buffer before the walks.
 
-    Codes     codes[r, column] = rank of rows[r, feature] among the cuts of the column
-    Planes    plane[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k
+    RankCoder     codes[r, column] = rank of rows[r, feature] among the cuts of the column
+    PlaneCoder    planes[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k
 
-A feature that is asked for memberships in categories is searched once for all its sets; the number
-that is found leads to their codes, or sets bits from which their planes are made (`set_writer`).
+A value 0.7 of a column with the cuts 0.1, 0.5 and 0.9 has the rank 2, the number of cuts below it.
+A feature whose categories belong to sets is searched once for all these sets; the number of the
+category leads to the codes of its memberships, or to the bits of their planes (`memberships`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from tvm import tirx
 
 from ...layouts.row_codes.planes import WORD, PlaneCode
 from ...layouts.row_codes.ranks import WIDTH, Columns, RankCode, step_offset
-from ..builder import Code, i64
-from ..walks.node_test import Decide
+from ..builder import Code
+from ..ir import guarded, i64
+from ..walks.node_test import Comparer
 from .memberships import SetWriter, copy_answers
-from .planes import LANES, PART, PlaneWriter
+from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
 
-TOGETHER = 8
-"""Rows that are coded side by side: their searches overlap and share the first cuts."""
+ROWS_TOGETHER = 8
+"""Rows that are coded side by side: their searches overlap, and share the first cuts."""
 
-CHUNK = 64
+ROWS_OF_CHUNK = 64
 """Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
-the column. Coding row by row instead took 2.3 ns a value on `year`, 90 features (Zen 4)."""
+the column; see benchmarks/bit_phases.py."""
 
 
 BANK_BYTES = 4
@@ -37,9 +39,10 @@ BANK_BYTES = 4
 
 
 def row_pitch(columns: int, dtype: str) -> int:
-    """Return the distance of rows in shared memory, in elements.
+    """Return the distance from one row to the next in shared memory, in elements.
 
-    An odd number of words: so threads that read one column of neighbouring rows meet in no bank.
+    It is an odd number of words, so that threads which read one column of neighbouring rows read
+    from different banks.
     """
     item = tvm.DataType(dtype).itemsize
     word = max(item, BANK_BYTES)
@@ -47,56 +50,56 @@ def row_pitch(columns: int, dtype: str) -> int:
 
 
 class RowCoder(Protocol):
-    """Fills a buffer with what walks read in the place of rows."""
+    """Writes the statements that code rows into a buffer, which walks read in place of rows."""
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Bytes of a coded row; 0 where the row code is not for GPUs."""
 
-    def near(self, most: Any, scope: str) -> Any:
-        """Declare a buffer for at most so many rows."""
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare a buffer for at most `most` coded rows."""
 
     def place(self, row: Any) -> list[Any]:
-        """Return the indices by which a walk names a row of the buffer."""
+        """Return the indices in the buffer by which a walk names a row of the block."""
 
     def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
         """Code `here` rows from `first` on."""
 
 
-def coder_of(row_code: RankCode | PlaneCode, rows: Any, decide: Decide) -> RowCoder:
+def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
     """Return what fills the buffer that a layout asks for."""
     if isinstance(row_code, RankCode):
-        return Codes(row_code, rows, decide)
-    return Planes(row_code, rows, decide)
+        return RankCoder(row_code, rows, comparer)
+    return PlaneCoder(row_code, rows, comparer)
 
 
 @dataclass(frozen=True)
-class Codes:
-    """A code for every column of a row, side by side, or of `lanes` rows, column by column.
+class RankCoder:
+    """Codes every column of a row; codes lie row by row, or in groups of rows column by column.
 
     Attributes:
         ranks: how values are coded.
         rows: buffer of the rows.
-        decide: how they are compared with cuts.
+        comparer: how they are compared with cuts.
     """
 
     ranks: RankCode
     rows: Any
-    decide: Decide
+    comparer: Comparer
 
     @property
     def _pitch(self) -> int:
-        """Elements from one row to the next."""
+        """Elements from one coded row to the next."""
         columns = self.ranks.columns
-        return row_pitch(columns, self.ranks.dtype) if self.decide.vectors is None else columns
+        return row_pitch(columns, self.ranks.dtype) if self.comparer.vectors is None else columns
 
     @property
     def row_bytes(self) -> int:
         """A code for every column."""
         return self._pitch * tvm.DataType(self.ranks.dtype).itemsize
 
-    def near(self, most: Any, scope: str) -> Any:
-        """One row of codes for every row, or columns of them, with some to fill two registers."""
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare rows of codes, or groups of `lanes` rows whose columns fill two registers."""
         lanes = self.ranks.lanes
         columns = self._pitch if lanes == 1 else -(-self.ranks.columns // 8) * 8
         shape = [most, i64(columns)]
@@ -105,7 +108,7 @@ class Codes:
         return tirx.decl_buffer(shape, self.ranks.dtype, "codes", scope=scope)
 
     def place(self, row: Any, column: Any = 0) -> list[Any]:
-        """Rows by number, or by group and lane."""
+        """Name a row by its number, or by its group and lane."""
         column = column + i64(0)
         if self.ranks.lanes == 1:
             return [row, column]
@@ -114,229 +117,229 @@ class Codes:
 
     def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
         """Search the cuts of every column."""
-        if self.decide.vectors is None:
+        if self.comparer.vectors is None:
             self._emit_spread(code, buffers, near, first)
         else:
             _emit_ranks(self, code, buffers, (first, here), {"codes": near})
 
     def _emit_spread(self, code: Code, buffers: dict[str, Any], near: Any, first: Any) -> None:
-        """A code for each thread of a GPU, those of a row next to each other."""
-        most, done = near.shape[0], 0
-        for columns in self.ranks.groups:
-            spans = [most, i64(columns.stop - done)]
+        """Let each thread of a GPU find one code; neighbouring threads code one row."""
+        for columns, begin in _column_groups(self.ranks):
+            spans = [near.shape[0], i64(columns.stop - begin)]
             with code.nest("code", spans, spread=True) as (row, place):
                 inside = first + row < self.rows.shape[0]
-                with code.block(lambda body, inside=inside: tirx.IfThenElse(inside, body, None)):
-                    search = _Search(self, code, buffers, columns, done + place, {"codes": near})
+                with code.block(lambda body, inside=inside: guarded(body, [inside])):
+                    search = _ColumnSearch(
+                        self, code, buffers, columns, begin + place, {"codes": near}
+                    )
                     search.emit(first, [row])
-            done = columns.stop
 
 
 @dataclass(frozen=True)
-class Planes:
-    """A word of answers for every test and 64 rows.
+class PlaneCoder:
+    """Makes bit planes: for every test, a word of 64 bits for 64 rows.
 
     Attributes:
         planes: how rows become planes.
         rows: buffer of the rows.
-        decide: how they are compared with cuts.
+        comparer: how they are compared with cuts.
     """
 
     planes: PlaneCode
     rows: Any
-    decide: Decide
+    comparer: Comparer
 
     @property
     def ranks(self) -> RankCode:
-        """How values are coded before."""
+        """How values are coded before planes are made of the codes."""
         return self.planes.ranks
 
     @property
     def row_bytes(self) -> int:
-        """Planes are not for GPUs, which ask."""
+        """0, for bit planes are not for GPUs."""
         return 0
 
-    def near(self, most: Any, scope: str) -> Any:
-        """The words of all rows side by side, plane by plane."""
-        assert self.decide.vectors is not None, "only LLVM compiles planes so far"
-        assert isinstance(most, tirx.IntImm), "checked by `lower`"
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare planes, one after the other, each of the words of all rows."""
+        assert self.comparer.vectors is not None, "only LLVM compiles planes so far"
+        assert isinstance(most, tirx.IntImm), "checked by `BlockWalker.check`"
         words = -(-int(most) // WORD)
-        planes = self.planes.tests + max(self.planes.spare, PART)
+        planes = self.planes.tests + max(self.planes.spare, PART_VALUES)
         return tirx.decl_buffer((i64(planes), i64(words)), "uint64", "planes", scope=scope)
 
     def place(self, row: Any) -> list[Any]:
-        """Rows by their word."""
+        """Name a row by its word in the first plane."""
         return [i64(0), tirx.floordiv(row, i64(WORD))]
 
     def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
         """Search all values, column by column, then write the planes of each column."""
-        assert self.decide.vectors is not None, "checked by `near`"
+        assert self.comparer.vectors is not None, "checked by `near`"
         words = int(near.shape[1])
         size = (i64(max(1, self.ranks.searched)), i64(words * WORD))
         names = {"high": "uint8", "low": "uint8"}
         if any(x.steps > 2 and not x.asked for x in self.ranks.groups):
             names["codes"] = self.ranks.dtype
-        found = {x: tirx.decl_buffer(size, t, x, scope="global") for x, t in names.items()}
+        results = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
         if self.ranks.asked:
             size = (i64(self.ranks.asked), i64(words * WORD))
-            found["numbers"] = tirx.decl_buffer(size, "uint16", "numbers", scope="global")
-        parts = tirx.decl_buffer((i64(PART + 1), i64(LANES)), "uint64", "parts", scope="global")
-        for buffer in (*found.values(), parts):
-            code.add(tirx.AllocBuffer(buffer))
-        _emit_ranks(self, code, buffers, (first, here), found)
-        writer = PlaneWriter(code, self.decide.vectors, buffers, found, near, parts)
-        start = 0
-        for columns in self.ranks.groups:
+            results["numbers"] = code.buffer("numbers", size, "uint16")
+        parts = code.buffer("parts", (i64(PART_VALUES + 1), i64(VECTOR_WORDS)), "uint64")
+        _emit_ranks(self, code, buffers, (first, here), results)
+        writer = PlaneWriter(code, self.comparer.vectors, buffers, results, near, parts)
+        for columns, begin in _column_groups(self.ranks):
             if not columns.asked:
-                with code.repeat("column", i64(columns.stop - start)) as place:
-                    writer.write(columns.steps, start + place)
-                start = columns.stop
+                with code.repeat("column", i64(columns.stop - begin)) as place:
+                    writer.write(columns.steps, begin + place)
         if self.ranks.asked:
-            self._emit_sets(code, buffers, found["numbers"], near, here)
+            self._emit_sets(code, buffers, results["numbers"], near, here)
         for plane, value in ((0, 0), (1, 2**64 - 1)):
             for word in range(words):
                 at = [i64(self.planes.tests + plane), i64(word)]
-                code.add(tirx.BufferStore(near, tirx.const(value, "uint64"), at))
+                code.store(near, tirx.const(value, "uint64"), at)
 
     def _emit_sets(
         self, code: Code, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
     ) -> None:
-        """Unite planes of numbers, feature by feature."""
+        """Write the planes of memberships, feature by feature."""
         size = (i64(self.planes.unions.numbers), near.shape[1])
-        hot = tirx.decl_buffer(size, "uint64", "hot", scope="global")
-        code.add(tirx.AllocBuffer(hot))
+        hot = code.buffer("hot", size, "uint64")
         writer = SetWriter(code, buffers, numbers, near, self.planes.searched, hot)
         with code.repeat("feature", i64(self.ranks.asked)) as feature:
             writer.write(feature, here)
 
 
 def _emit_ranks(
-    coder: Codes | Planes,
+    coder: RankCoder | PlaneCoder,
     code: Code,
     buffers: dict[str, Any],
     span: tuple[Any, Any],
-    found: dict[str, Any],
+    results: dict[str, Any],
 ) -> None:
-    """Code some rows; `span` is the first one and their number, `found` is what to fill."""
+    """Code rows into the buffers of `results`; `span` is the first row and the number of rows."""
     first, here = span
-    with code.repeat("chunk", tirx.ceildiv(here, i64(CHUNK))) as chunk:
-        start, left = chunk * CHUNK, code.hold("left", tirx.min(here - chunk * CHUNK, i64(CHUNK)))
-        done = 0
-        for columns in coder.ranks.groups:
-            with code.repeat("column", i64(columns.stop - done)) as place:
-                search = _Search(coder, code, buffers, columns, done + place, found)
-                for width, begin, count in code.groups(left, 1 if columns.asked else TOGETHER):
+    with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
+        start = chunk * ROWS_OF_CHUNK
+        left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))
+        for columns, begin in _column_groups(coder.ranks):
+            with code.repeat("column", i64(columns.stop - begin)) as place:
+                search = _ColumnSearch(coder, code, buffers, columns, begin + place, results)
+                for width, at, count in code.groups(left, 1 if columns.asked else ROWS_TOGETHER):
                     with code.repeat("group", count) as group:
-                        rows = [start + begin + group * width + r for r in range(width)]
+                        rows = [start + at + group * width + r for r in range(width)]
                         search.emit(first, rows)
-            done = columns.stop
+
+
+def _column_groups(ranks: RankCode) -> list[tuple[Columns, int]]:
+    """Return the groups of columns, and the first column of each."""
+    begins = [0, *(columns.stop for columns in ranks.groups)]
+    return list(zip(ranks.groups, begins, strict=False))
 
 
 @dataclass(frozen=True)
-class _Search:
-    """One column: how it is coded, where its cuts are, and what is to be filled."""
+class _ColumnSearch:
+    """The search of one column: which cuts are searched, and which buffers take the results."""
 
-    coder: Codes | Planes
+    coder: RankCoder | PlaneCoder
     code: Code
     buffers: dict[str, Any]
     columns: Columns
     column: Any
-    found: dict[str, Any]
+    results: dict[str, Any]
 
     def emit(self, first: Any, rows: list[Any]) -> None:
-        """Code some rows together."""
-        xs = self._values([first + r for r in rows])
+        """Code rows side by side; `first` is the first row of the block, `rows` count from it."""
+        xs = self._load_values([first + r for r in rows])
         if self.columns.asked:
             self._emit_number(xs, rows[0])
             return
-        if isinstance(self.coder, Codes):
+        if isinstance(self.coder, RankCoder):
             places = [self.coder.place(r, self.column) for r in rows]
-            self._store("codes", places, self._codes(xs))
+            self._store("codes", places, self._encode(xs))
             return
         places = [[self.column, r] for r in rows]
         if self.columns.steps > 2:
-            self._store("codes", places, self._codes(xs))
+            self._store("codes", places, self._encode(xs))
         else:
             self._emit_parts(xs, places)
 
     def _emit_number(self, xs: list[Any], row: Any) -> None:
-        """Find the number of a category, and what it leads to if walks read codes."""
+        """Find the number of a row's category, and copy the codes of its memberships."""
         feature = self.column - self.coder.ranks.searched
         at = self.code.hold("at", tirx.BufferLoad(self.buffers["asked"], [feature, i64(0)]))
-        place = self._ranked(xs)[0]
+        place = self._rank(xs)[0]
         number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
-        if isinstance(self.coder, Planes):
-            self.code.add(tirx.BufferStore(self.found["numbers"], number, [feature, row]))
+        if isinstance(self.coder, PlaneCoder):
+            self.code.store(self.results["numbers"], number, [feature, row])
             return
-        codes = tirx.BufferLoad(self.found["codes"], [row, i64(self.coder.ranks.searched)])
-        is_llvm = self.coder.decide.vectors is not None
+        codes = tirx.BufferLoad(self.results["codes"], [row, i64(self.coder.ranks.searched)])
+        is_llvm = self.coder.comparer.vectors is not None
         copy_answers(self.code, self.buffers, feature, number.astype("int64"), codes, is_llvm)
 
     def _store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
-        near = self.found[name]
+        near = self.results[name]
         for place, value in zip(places, values, strict=True):
-            self.code.add(tirx.BufferStore(near, value.astype(near.dtype), place))
+            self.code.store(near, value.astype(near.dtype), place)
 
-    def _values(self, rows: list[Any]) -> list[Any]:
-        feature = self._held("column_feature").astype("int64")
+    def _load_values(self, rows: list[Any]) -> list[Any]:
+        feature = self._hold_entry("column_feature").astype("int64")
         loads = [tirx.BufferLoad(self.coder.rows, [r, feature]) for r in rows]
         return [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
 
-    def _held(self, name: str, *field: int) -> Any:
+    def _hold_entry(self, name: str, *field: int) -> Any:
         load = tirx.BufferLoad(self.buffers[name], [self.column, *field])
         return self.code.hold(name.split("_")[-1], load)
 
     def _emit_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
-        """Count in one step or two, see `tir_gen.planes`."""
-        at = self._held("column_cuts")
-        name = "lt" if self.coder.decide.comparison == "<=" else "le"
+        """Find the high and low part of codes in one or two steps, see `row_codes.planes`."""
+        at = self._hold_entry("column_cuts")
+        name = "lt" if self.coder.comparer.comparison == "<=" else "le"
         how = f"{'o' if self.columns.missing_left else 'u'}{name}"
         bases = [at] * len(xs)
         if self.columns.steps == 2:
-            highs = [self._counted(how, at, x) for x in xs]
+            highs = [self._count_cuts(how, at, x) for x in xs]
             self._store("high", places, highs)
-            off = self._held("column_parts", 0).astype("int64")
+            off = self._hold_entry("column_parts", 0).astype("int64")
             begin = self.code.hold("begin", at + step_offset(1) - off * WIDTH)
             bases = [begin + high * WIDTH for high in highs]
         self._store(
-            "low", places, [self._counted(how, b, x) for b, x in zip(bases, xs, strict=True)]
+            "low", places, [self._count_cuts(how, b, x) for b, x in zip(bases, xs, strict=True)]
         )
 
-    def _counted(self, how: str, at: Any, x: Any) -> Any:
-        """How many of the 16 cuts from `at` on compare with x."""
-        vectors = self.coder.decide.vectors
-        assert vectors is not None, "checked by Planes"
+    def _count_cuts(self, how: str, at: Any, x: Any) -> Any:
+        """Count those of the 16 cuts from `at` on that compare with x."""
+        vectors = self.coder.comparer.vectors
+        assert vectors is not None, "checked by PlaneCoder"
         some = tirx.BufferLoad(self.buffers["cuts"], [tirx.Ramp(at, i64(1), WIDTH)])
         bits = vectors.bits(how, some, tirx.Broadcast(x, WIDTH))
         return self.code.hold("count", tirx.popcount(bits).astype("int64"))
 
-    def _codes(self, xs: list[Any]) -> list[Any]:
+    def _encode(self, xs: list[Any]) -> list[Any]:
         """Return the codes of some values."""
         dtype = self.coder.ranks.dtype
-        values = [rank.astype(dtype) for rank in self._ranked(xs)]
+        values = [rank.astype(dtype) for rank in self._rank(xs)]
         if self.columns.missing_left:
             return values
         most = tirx.max_value(dtype)
         return [tirx.Select(tirx.isnan(x), most, v) for x, v in zip(xs, values, strict=True)]
 
-    def _ranked(self, xs: list[Any]) -> list[Any]:
+    def _rank(self, xs: list[Any]) -> list[Any]:
         """Count the cuts that each of some values reaches, step by step; NaN reaches none."""
         hold, cuts = self.code.hold, self.buffers["cuts"]
-        at = self._held("column_cuts")
+        at = self._hold_entry("column_cuts")
         ranks: list[Any] = [i64(0)] * len(xs)
         for step in range(self.columns.steps):
             base = at + step_offset(step)
             for i, (x, rank) in enumerate(zip(xs, ranks, strict=True)):
                 rank = rank * WIDTH
-                ranks[i] = hold("rank", rank + self._reached(cuts, base + rank, x))
+                ranks[i] = hold("rank", rank + self._count_reached(cuts, base + rank, x))
         return ranks
 
-    def _reached(self, cuts: Any, at: Any, x: Any) -> Any:
-        """How many of the cuts from `at` on x does not lie to the left of."""
-        decide = self.coder.decide
-        less = decide.comparison == "<" or self.columns.asked
-        if decide.vectors is not None:
-            return self._counted("ole" if less else "olt", at, x)
+    def _count_reached(self, cuts: Any, at: Any, x: Any) -> Any:
+        """Count those of the 16 cuts from `at` on that x is not sent to the left of."""
+        comparer = self.coder.comparer
+        less = comparer.comparison == "<" or self.columns.asked
+        if comparer.vectors is not None:
+            return self._count_cuts("ole" if less else "olt", at, x)
         count: Any = i64(0)
         for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind
             cut = tirx.BufferLoad(cuts, [at + count + (half - 1)])

@@ -1,6 +1,7 @@
-"""From numbers of categories to what walks read of all sets that a feature is asked for.
+"""The code that turns the number of a row's category into its memberships in sets.
 
-takes: numbers of rows, see `tir_gen.categories`; gives: statements that write codes, or planes.
+takes: a number for each row, see `layouts.row_codes.categories`; gives: statements that write a
+code, or a bit of a plane, for each set of categories that some test of the feature asks for.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code, i64
+from ..builder import Code
+from ..ir import i64
 
 
 def copy_answers(
     code: Code, buffers: dict[str, Any], feature: Any, number: Any, row: Any, is_llvm: bool
 ) -> None:
-    """Write the codes of a row in the columns of a feature, which stand beside each other.
+    """Copy the codes of a row's memberships; the columns of a feature lie beside each other.
 
     Args:
         code, buffers: where statements go, and the layout's buffers.
-        feature: the how-manieth that is asked for categories.
-        number: of its value, int64.
+        feature: which of the features with sets of categories, counted from 0.
+        number: number of the row's category among those of the feature, int64.
         row: load of the row's code in the first column of memberships.
-        is_llvm: whether the compiler has `memcpy`; LLVM takes 0.06 s to make vectors of a loop.
+        is_llvm: whether the compiler is LLVM, for which a call of `memcpy` is faster to compile
+            than a loop.
     """
     asked, answers = buffers["asked"], buffers["answers"]
     first, count, at = (tirx.BufferLoad(asked, [feature, i64(k)]) for k in (1, 2, 3))
@@ -40,12 +43,12 @@ def copy_answers(
         return
     with code.repeat("set", count) as k:
         answer = tirx.BufferLoad(answers, [begin + k])
-        code.add(tirx.BufferStore(row.source, answer, [head, place + first + k]))
+        code.store(row.source, answer, [head, place + first + k])
 
 
 @dataclass(frozen=True)
 class SetWriter:
-    """Writes planes of sets, see `tir_gen.unions`.
+    """Writes the planes of memberships, as unions of planes; see `layouts.row_codes.unions`.
 
     Attributes:
         code: where statements go.
@@ -69,34 +72,33 @@ class SetWriter:
         return int(self.planes.shape[1])
 
     def write(self, feature: Any, here: Any) -> None:
-        """Write all planes of one feature for `here` rows; no other bit is of any use."""
+        """Write all planes of one feature; bits behind those of `here` rows mean nothing."""
         hold = self.code.hold
         self._spread(feature, here)
         begin, count = (hold("planes", self._of(feature, k)) for k in (1, 2))
-        total = tirx.decl_buffer((i64(self.words),), "uint64", "union", scope="global")
-        self.code.add(tirx.AllocBuffer(total))
+        total = self.code.buffer("union", (i64(self.words),), "uint64")
         with self.code.repeat("plane", count) as place:
             plane = begin + place
             first, last = (hold("union", self._load("union_at", plane + k)) for k in (0, 1))
             flip = hold("flip", -(first & 1)).astype("uint64")
             first, last = (tirx.shift_right(x, i64(1)) for x in (first, last))
-            self.code.add(tirx.BufferStore(total, self._all(0), [self._lanes()]))
+            self.code.store(total, self._all(0), [self._lanes()])
             with self.code.repeat("word", last - first) as word:
                 self._unite(total, hold("numbers", self._load("unions", first + word)))
             value = tirx.BufferLoad(total, [self._lanes()]) ^ self._spread_word(flip)
-            self.code.add(tirx.BufferStore(self.planes, value, [self.first + plane, self._lanes()]))
+            self.code.store(self.planes, value, [self.first + plane, self._lanes()])
 
     def _spread(self, feature: Any, here: Any) -> None:
         """Set the bit of each row in the plane of its number."""
         count = self.code.hold("count", self._of(feature, 3))
         with self.code.repeat("number", count) as number:
-            self.code.add(tirx.BufferStore(self.hot, self._all(0), [number, self._lanes()]))
+            self.code.store(self.hot, self._all(0), [number, self._lanes()])
         with self.code.repeat("row", here) as row:
             number = tirx.BufferLoad(self.numbers, [feature, row]).astype("int64")
             at = [self.code.hold("number", number), tirx.floordiv(row, i64(WORD))]
             place = position(tirx.floormod(row, i64(WORD)))
             bit = tirx.shift_left(tirx.const(1, "uint64"), place.astype("uint64"))
-            self.code.add(tirx.BufferStore(self.hot, tirx.BufferLoad(self.hot, at) | bit, at))
+            self.code.store(self.hot, tirx.BufferLoad(self.hot, at) | bit, at)
 
     def _unite(self, total: Any, numbers: Any) -> None:
         """Add the rows of four numbers."""
@@ -105,7 +107,7 @@ class SetWriter:
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
             number = (number & tirx.const(0xFFFF, "uint64")).astype("int64")
             value = value | tirx.BufferLoad(self.hot, [number, self._lanes()])
-        self.code.add(tirx.BufferStore(total, value, [self._lanes()]))
+        self.code.store(total, value, [self._lanes()])
 
     def _of(self, feature: Any, field: int) -> Any:
         return tirx.BufferLoad(self.buffers["asked"], [feature, i64(field)])

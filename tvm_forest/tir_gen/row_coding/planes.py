@@ -1,4 +1,4 @@
-"""From the codes of a column to the planes of its tests.
+"""The code that turns the codes of a column into the bit planes of its tests.
 
 takes: codes of up to 512 rows; gives: statements that write planes.
 
@@ -21,19 +21,20 @@ from typing import Any
 from tvm import tirx
 
 from ...layouts.row_codes.planes import PARTS, WORD
-from ..builder import Code, i64
+from ..builder import Code
+from ..ir import i64
 from ..walks.vectors import Vectors
 
-LANES = 8
-"""Words of a vector."""
+VECTOR_WORDS = 8
+"""Words of a vector of 512 bits."""
 
-PART = 16
-"""Values of a part of a code."""
+PART_VALUES = 16
+"""Values that the high or low part of a code, four bits, can have."""
 
 
 @dataclass(frozen=True)
 class PlaneWriter:
-    """Writes the planes of columns.
+    """Writes the planes of all tests of a column.
 
     Attributes:
         code: where statements go.
@@ -76,13 +77,14 @@ class PlaneWriter:
                 self._store(first, j, plane)
             return
         self._write_high(high)
-        with self.code.repeat("high", tirx.ceildiv(count, i64(PART))) as h:
+        with self.code.repeat("high", tirx.ceildiv(count, i64(PART_VALUES))) as h:
             below, at_most = (
-                hold("high", tirx.BufferLoad(self.below, [h + k, _lanes(LANES)])) for k in (0, 1)
+                hold("high", tirx.BufferLoad(self.below, [h + k, _lanes(VECTOR_WORDS)]))
+                for k in (0, 1)
             )
             equal = hold("equal", at_most & tirx.bitwise_not(below))
             for j, plane in enumerate(planes):
-                self._store(first + h * PART, j, below | (equal & plane))
+                self._store(first + h * PART_VALUES, j, below | (equal & plane))
 
     def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
         """Compare codes of 64 rows with each place of a cut."""
@@ -93,7 +95,7 @@ class PlaneWriter:
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
-                self.code.add(tirx.BufferStore(self.planes, bits, [first + cut, i64(word)]))
+                self.code.store(self.planes, bits, [first + cut, i64(word)])
 
     def _bits(self, column: Any, is_long: bool) -> tuple[list[Any], list[Any]]:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
@@ -103,9 +105,8 @@ class PlaneWriter:
             for k, name in enumerate(PARTS)
         )
         count = 8 if is_long else 4
-        shape = (i64(count), i64(LANES))
-        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
-        self.code.add(tirx.AllocBuffer(bits))
+        shape = (i64(count), i64(VECTOR_WORDS))
+        bits = self.code.buffer("bits", shape, "uint64")
         for word in range(self.words):
             low, high = self._rows("low", column, word), None
             if is_long:
@@ -117,10 +118,10 @@ class PlaneWriter:
                 codes = self.code.hold("code", self.vectors.arranged(codes))
                 for bit in range(4):
                     value = self.code.hold("bit", self.vectors.bit(codes, bit))
-                    for lane in range(word, LANES, self.words):
+                    for lane in range(word, VECTOR_WORDS, self.words):
                         at = [i64(4 * part + bit), i64(lane)]
-                        self.code.add(tirx.BufferStore(bits, value, at))
-        loads = (tirx.BufferLoad(bits, [i64(bit), _lanes(LANES)]) for bit in range(count))
+                        self.code.store(bits, value, at)
+        loads = (tirx.BufferLoad(bits, [i64(bit), _lanes(VECTOR_WORDS)]) for bit in range(count))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
 
@@ -130,33 +131,32 @@ class PlaneWriter:
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
         planes = [self.code.hold("low", plane) for plane in _at_most(bits)]
-        if self.words == LANES:
+        if self.words == VECTOR_WORDS:
             return planes
-        flat = tirx.decl_buffer((i64(PART * self.words),), "uint64", "flat", scope="global")
-        self.code.add(tirx.AllocBuffer(flat))
+        flat = self.code.buffer("flat", (i64(PART_VALUES * self.words),), "uint64")
         for place, plane in enumerate(planes):
             some = tirx.BufferLoad(plane.source, [_lanes(self.words)])
             at = _lanes(self.words, i64(place * self.words))
-            self.code.add(tirx.BufferStore(flat, some, [at]))
-        starts = range(0, PART * self.words, LANES)
-        loads = (tirx.BufferLoad(flat, [_lanes(LANES, i64(start))]) for start in starts)
+            self.code.store(flat, some, [at])
+        starts = range(0, PART_VALUES * self.words, VECTOR_WORDS)
+        loads = (tirx.BufferLoad(flat, [_lanes(VECTOR_WORDS, i64(start))]) for start in starts)
         return [self.code.hold("low", load) for load in loads]
 
     def _write_high(self, bits: list[Any]) -> None:
-        none = tirx.Broadcast(tirx.const(0, "uint64"), LANES)
+        none = tirx.Broadcast(tirx.const(0, "uint64"), VECTOR_WORDS)
         for place, plane in enumerate([none, *_at_most(bits)]):
-            self.code.add(tirx.BufferStore(self.below, plane, [i64(place), _lanes(LANES)]))
+            self.code.store(self.below, plane, [i64(place), _lanes(VECTOR_WORDS)])
 
     def _store(self, first: Any, place: int, value: Any) -> None:
         """Store eight words, the `place`-th such from the plane `first` on."""
-        plane, word = divmod(place * LANES, self.words)
-        at = [first + plane, _lanes(LANES, i64(word))]
-        self.code.add(tirx.BufferStore(self.planes, value, at))
+        plane, word = divmod(place * VECTOR_WORDS, self.words)
+        at = [first + plane, _lanes(VECTOR_WORDS, i64(word))]
+        self.code.store(self.planes, value, at)
 
 
 def _at_most(bits: list[Any]) -> list[Any]:
     """The 16 planes of "number <= k", given its four bits, lowest first."""
-    ones = tirx.Broadcast(tirx.const(2**64 - 1, "uint64"), LANES)
+    ones = tirx.Broadcast(tirx.const(2**64 - 1, "uint64"), VECTOR_WORDS)
     inv = tirx.bitwise_not
     b0, b1, b2, b3 = bits
     low = [inv(b0 | b1), inv(b1), inv(b0 & b1), ones]

@@ -1,1 +1,51 @@
-"""The code of a walk: hop by hop, in vector lanes, by bit planes, by permutes."""
+"""The code of a walk: hop by hop, in vector lanes, by bit planes, by permutes.
+
+A `Walker` is a way of walking. The layout's `walks` and the directive `simdize` choose it.
+"""
+
+from __future__ import annotations
+
+from ...errors import ScheduleError
+from ...layouts.representation import REPRESENTATIONS, find
+from ...schedule import Schedule
+from ...schedule_prims.walks import LANES
+from .bits import BitWalker
+from .hops import HopWalker
+from .lanes import LaneWalker
+from .permutes import PermuteWalker
+from .walker import Walker
+
+WALKERS: dict[str | None, type[Walker]] = {
+    None: HopWalker,
+    "gather": LaneWalker,
+    "bits": BitWalker,
+    "permute": PermuteWalker,
+}
+"""By what `simdize` says of a leaf loop, None where there is no such directive."""
+
+BY_LAYOUT = {"hops": (None, "gather"), "bits": ("bits",), "permute": ("permute",)}
+"""What `simdize` may say, by the `walks` of the layout."""
+
+
+def check_walks(sch: Schedule) -> None:
+    """Refuse a nest that does not walk as the layout must be walked.
+
+    Raises:
+        ScheduleError: as said, or there is no such layout.
+    """
+    leaves, how = sch.leaves(), find(sch.representation).walks
+    other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)
+    if other is not None and how != "hops":
+        counts = ", ".join(map(str, LANES[how]))
+        raise ScheduleError(
+            f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
+            f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "
+            f"loop, and use simdize('{other.name}', '{how}')\n{sch.render(other.name)}"
+        )
+    if other is not None:
+        layout = next(x.name for x in REPRESENTATIONS.values() if x.walks == other.simdize)
+        raise ScheduleError(
+            f"simdize: argument 'how': {other.simdize!r} is for layout '{layout}', not for "
+            f"{sch.representation!r}; use represent_as('{layout}')\n{sch.render(other.name)}"
+        )
+    WALKERS[BY_LAYOUT[how][0]].check(sch, leaves)

@@ -1,28 +1,64 @@
-"""A walk of up to 512 rows at once, by selections among planes of bits.
+"""A walk of up to 512 rows at once, by selections among bit planes.
 
-takes: a BitTree, planes of rows; gives: statements in a Code.
+takes: leaf loops whose rows are bit planes; gives: their code.
 
     answer 0 = plane[test 0]
     answer 1 = answer 0 ? plane[test 1] : plane[test 2]
     answer 2 = answer 0 ? (answer 1 ? plane[test 3] : plane[test 4]) : (answer 1 ? ...)
 
-Every line is one expression on vectors of words, which LLVM keeps in registers; the answers are
-held, for later lines use them again and again. There is one such text for each depth of trees.
+Answer k of a row is the outcome of the test that the row meets on level k; bit r of a plane or an
+answer is that of row r. Every line is one expression on vectors of words, which LLVM keeps in
+registers; the answers are held in cells, for every later line uses them. Each depth of trees has
+code of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
-from ...layouts.bitsliced import BitTree
 from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code, i64
+from ...nest import Loop
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, i64
 from .vectors import Vectors
+from .walker import BlockWalker, look_up_leaves
+
+if TYPE_CHECKING:
+    from ...layouts.bitsliced import BitTree
 
 VBMI = "avx512vbmi"
+
+
+@dataclass(frozen=True)
+class BitWalker(BlockWalker):
+    """Rows are bits of words, 64 to 512 of them, and go through a tree together."""
+
+    how: ClassVar[str] = "bits"
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """Return the number of rows that planes have bits for: all are computed."""
+        return i64(count)
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Let all rows walk through a tree at once, then store what they find, 64 by 64."""
+        code, count = Code(), fact.count or 0
+        call: Any = ops.find_walk(at_iteration(loop, loop.min))
+        (tree,) = self.open_trees(code, [call])
+        assert self.comparer.vectors is not None, "checked by CodeRows"
+        walk = BitWalk.begin(code, tree, call.args[0], count // WORD, self.comparer.vectors)
+        bits = walk.numbers()
+        full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
+        full = full and isinstance(loop.body, tirx.BufferStore)
+        with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
+            leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
+            self.store_rows(code, loop, word * WORD, WORD, full, leaves)
+        return code.finish()
 
 
 @dataclass(frozen=True)
@@ -44,8 +80,8 @@ class BitWalk:
     vectors: Vectors
 
     @classmethod
-    def begun(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
-        """Begin with the rows that `row`, a load of planes, names the first of."""
+    def begin(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+        """Begin a walk; `row` is the load of planes by which the walk names its first row."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
 
@@ -53,9 +89,8 @@ class BitWalk:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
         rep, depths = self.tree.rep, self.tree.rep.depths
         shape = (i64(rep.bits), i64(self.words))
-        bits = tirx.decl_buffer(shape, "uint64", "bits", scope="global")
-        self.code.add(tirx.AllocBuffer(bits))
-        forms = [-1] if rep.sizes[1] > 1 or not depths else []
+        bits = self.code.buffer("bits", shape, "uint64")
+        forms = [-1] if rep.lists or not depths else []
         for form in (*depths, *forms):
             emit = self._listed if form < 0 else self._tournament
             if len(depths) + len(forms) == 1:
@@ -67,7 +102,7 @@ class BitWalk:
         return bits
 
     def _tournament(self, bits: Any, depth: int) -> None:
-        """A complete tree: the answers of its levels are the bits, the first one the highest."""
+        """Walk a complete tree: the answers of its levels are the bits, the first the highest."""
         answers: list[Any] = []
         for level in range(depth):
             answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
@@ -75,10 +110,10 @@ class BitWalk:
         zeros = zero if self.words == 1 else tirx.Broadcast(zero, self.words)
         for bit in range(self.tree.rep.bits):
             answer = answers[depth - 1 - bit] if bit < depth else zeros
-            self.code.add(tirx.BufferStore(bits, answer, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, answer, [i64(bit), self._lanes(i64(0))])
 
     def _listed(self, bits: Any, form: int) -> None:
-        """A list of selections, which write the bits to planes behind those of tests."""
+        """Walk a tree that is a list of selections, which write bits behind the tests' planes."""
         with self.code.repeat("step", self.tree.count) as step:
             word = self.code.hold("selection", self.tree.selection(step))
             mask = tirx.const(0xFFFF, "uint64")
@@ -88,13 +123,13 @@ class BitWalk:
             test = self.code.hold("test", self._plane(test))
             value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
             into = [into, self._lanes(self.near.indices[1])]
-            self.code.add(tirx.BufferStore(self.near.source, value, into))
+            self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
             found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
-            self.code.add(tirx.BufferStore(bits, found, [i64(bit), self._lanes(i64(0))]))
+            self.code.store(bits, found, [i64(bit), self._lanes(i64(0))])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
-        """The answer of a node's descendant on a level; `node` counts nodes of its level `at`."""
+        """Return each row's answer on a level below a node, the `node`-th of the level `at`."""
         if at == level:
             return self._plane(self.tree.plane((1 << level) - 1 + node))
         left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))
@@ -117,11 +152,6 @@ class BitWalk:
             found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
             return self.code.hold("leaf", found).source
         held = self.code.hold("number", numbers).source
-        leaf = self.tree.leaf_id if is_id else self.tree.leaf_value
-        dtype = "int32" if is_id else self.tree.rep.dtype
-        found = tirx.decl_buffer((WORD,), dtype, "leaf", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
-        with self.code.repeat("row", i64(WORD)) as row:
-            number = tirx.BufferLoad(held, [position(row)]).astype("int64")
-            self.code.add(tirx.BufferStore(found, leaf(number), [row]))
-        return found
+        return look_up_leaves(
+            self.code, self.tree, is_id, WORD, lambda row: tirx.BufferLoad(held, [position(row)])
+        )

@@ -1,9 +1,9 @@
-"""Bytes out of registers, for 64 lanes at once: functions in LLVM's language.
+"""Look-ups of bytes in registers for 64 lanes at once, as functions in LLVM's language.
 
-takes: vector expressions; gives: calls of functions that `Vectors` keeps.
+takes: vector expressions; gives: calls of functions, which `Vectors` writes.
 
-A lane is one of 16 rows in one of 4 trees: lane 16 q + r is row r in tree q. Without AVX-512 VBMI
-the walk does the same byte by byte, see `permute_walk`.
+A lane is one of 16 rows in one of 4 trees: lane 16 q + r is row r in tree q. Where the CPU has no
+AVX-512 VBMI, the walk does the same byte by byte, see `permutes`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Any
 
 from tvm import tirx
 
-from ...layouts.levels import ROWS, TREES
-from .vectors import Vectors
+from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
+ROWS, TREES = 16, 4
+"""Rows and trees of a vector."""
 LANES = ROWS * TREES
-BYTES = f"<{LANES} x i8>"
+DTYPE = f"uint8x{LANES}"
 TRUTH = f"<{LANES} x i1>"
-PERMUTE = f"call {BYTES} @llvm.x86.avx512.permvar.qi.512"
-PERMUTE_TWO = f"call {BYTES} @llvm.x86.avx512.vpermi2var.qi.512"
 FLOATS = f"<{ROWS} x float>"
 FLOAT_TWO = f"call {FLOATS} @llvm.x86.avx512.vpermi2var.ps.512"
 
 
 @dataclass(frozen=True)
 class Permutes:
-    """Writes the functions, each once; `vectors` keeps them."""
+    """Calls these functions; `vectors` writes them."""
 
     vectors: Vectors
 
@@ -44,12 +43,12 @@ class Permutes:
         lines, found = [f"%high = and {BYTES} %node, splat (i8 64)"], ""
         lines.append(f"%is_high = icmp ne {BYTES} %high, zeroinitializer")
         for tree in range(TREES):
-            mask = _lanes(lambda lane, tree=tree: f"i1 {str(lane // ROWS == tree).lower()}")
+            mask = ", ".join(f"i1 {str(lane // ROWS == tree).lower()}" for lane in range(LANES))
             lines.append(f"%p{tree} = getelementptr i8, ptr %table, i64 %first{tree}")
-            lines += _load(f"t{tree}", f"%p{tree}", 0)
+            lines += load_register(f"t{tree}", f"%p{tree}", 0)
             lines.append(f"%x{tree} = {PERMUTE}({BYTES} %t{tree}, {BYTES} %node)")
             if wide:
-                lines += _load(f"u{tree}", f"%p{tree}", LANES)
+                lines += load_register(f"u{tree}", f"%p{tree}", LANES)
                 lines.append(f"%y{tree} = {PERMUTE}({BYTES} %u{tree}, {BYTES} %node)")
                 both = f"{BYTES} %y{tree}, {BYTES} %x{tree}"
                 lines.append(f"%z{tree} = select {TRUTH} %is_high, {both}")
@@ -58,12 +57,9 @@ class Permutes:
             if tree:
                 both = f"{BYTES} {mine}, {BYTES} {before}"
                 lines.append(f"{found} = select {TRUTH} <{mask}>, {both}")
-        name = f"tvm_forest_nodes{'_wide' * wide}"
-        numbers = ", ".join(f"i64 %first{tree}" for tree in range(TREES))
-        self._define(
-            name, f"ptr %table, {numbers}, {BYTES} %node", [*lines, f"ret {BYTES} {found}"]
-        )
-        return _call(name, tirx.address_of(table), *first, node)
+        begins = {f"first{tree}": begin for tree, begin in enumerate(first)}
+        arguments = {"table": tirx.address_of(table), **begins, "node": node}
+        return self.vectors.call(f"nodes{'_wide' * wide}", DTYPE, lines, found, **arguments)
 
     def spread(self, words: Sequence[Any], byte: int) -> Any:
         """Return one byte of each tree's word, uint64, in all lanes of the tree."""
@@ -75,15 +71,13 @@ class Permutes:
                 f"%v{tree} = insertelement <8 x i16> {before}, i16 %h{tree}, i32 {tree}",
             ]
             before = f"%v{tree}"
-        mask = _lanes(lambda lane: f"i32 {2 * (lane // ROWS) + byte % 2}")
+        mask = ", ".join(f"i32 {2 * (lane // ROWS) + byte % 2}" for lane in range(LANES))
         lines += [
             f"%b = bitcast <8 x i16> {before} to <16 x i8>",
             f"%x = shufflevector <16 x i8> %b, <16 x i8> poison, <{LANES} x i32> <{mask}>",
-            f"ret {BYTES} %x",
         ]
-        name = f"tvm_forest_spread{byte}"
-        self._define(name, ", ".join(f"i64 %word{tree}" for tree in range(TREES)), lines)
-        return _call(name, *words)
+        arguments = {f"word{tree}": word for tree, word in enumerate(words)}
+        return self.vectors.call(f"spread{byte}", DTYPE, lines, "%x", **arguments)
 
     def codes(self, first: Any, columns: int, column: Any) -> Any:
         """Return the code of each lane's row in a column.
@@ -93,44 +87,38 @@ class Permutes:
             columns: number of columns, a multiple of 8: two registers hold so many.
             column: uint8x64.
         """
-        row = _lanes(lambda lane: f"i8 {lane % ROWS}")
+        row = ", ".join(f"i8 {lane % ROWS}" for lane in range(LANES))
         lines = [
             f"%shifted = shl {BYTES} %column, splat (i8 4)",
             f"%place = or {BYTES} %shifted, <{row}>",
         ]
         parts = []
         for part in range(columns // 8):
-            lines += _load(f"a{part}", "%first", 2 * LANES * part)
-            lines += _load(f"b{part}", "%first", 2 * LANES * part + LANES)
+            lines += load_register(f"a{part}", "%first", 2 * LANES * part)
+            lines += load_register(f"b{part}", "%first", 2 * LANES * part + LANES)
             tables = f"{BYTES} %a{part}, {BYTES} %place, {BYTES} %b{part}"
             lines.append(f"%x{part} = {PERMUTE_TWO}({tables})")
             parts.append(f"%x{part}")
-        lines += _chosen(parts, "column", 8, BYTES, "i8")
-        name = f"tvm_forest_codes{columns}"
-        self._define(name, f"ptr %first, {BYTES} %column", lines)
-        return _call(name, tirx.address_of(first), column)
+        chosen, result = _choose(parts, "column", 8, BYTES, "i8")
+        arguments = {"first": tirx.address_of(first), "column": column}
+        return self.vectors.call(f"codes{columns}", DTYPE, lines + chosen, result, **arguments)
 
     def truth(self, how: str, left: Any, right: Any) -> Any:
         """Compare lane by lane; `how` is LLVM's name of a comparison of integers. A uint64."""
-        name = f"tvm_forest_{how}{LANES}"
-        lines = [
+        lines = (
             f"%truth = icmp {how} {BYTES} %left, %right",
             f"%bits = bitcast {TRUTH} %truth to i{LANES}",
-            f"ret i{LANES} %bits",
-        ]
-        self._define(name, f"{BYTES} %left, {BYTES} %right", lines, f"i{LANES}")
-        return _call(name, left, right, dtype="uint64")
+        )
+        return self.vectors.call(f"{how}{LANES}", "uint64", lines, "%bits", left=left, right=right)
 
     def choose(self, bits: Any, true: Any, false: Any) -> Any:
         """Return a lane of one vector or the other, by the bits of a uint64."""
-        lines = [
+        lines = (
             f"%truth = bitcast i{LANES} %bits to {TRUTH}",
             f"%x = select {TRUTH} %truth, {BYTES} %true, {BYTES} %false",
-            f"ret {BYTES} %x",
-        ]
-        name = f"tvm_forest_choose{LANES}"
-        self._define(name, f"i{LANES} %bits, {BYTES} %true, {BYTES} %false", lines)
-        return _call(name, bits, true, false)
+        )
+        arguments = {"bits": bits, "true": true, "false": false}
+        return self.vectors.call(f"choose{LANES}", DTYPE, lines, "%x", **arguments)
 
     def leaves(self, first: Any, size: int, number: Any, tree: int) -> Any:
         """Look the leaves of 16 rows in one of the 4 trees up.
@@ -148,37 +136,24 @@ class Permutes:
         parts = []
         for part in range(size // 32):
             for name, at in (("a", 128 * part), ("b", 128 * part + 64)):
-                lines += _load(f"{name}{part}", "%first", at, FLOATS)
+                lines += load_register(f"{name}{part}", "%first", at, FLOATS)
             tables = f"{FLOATS} %a{part}, <{ROWS} x i32> %number, {FLOATS} %b{part}"
             lines.append(f"%x{part} = {FLOAT_TWO}({tables})")
             parts.append(f"%x{part}")
-        lines += _chosen(parts, "number", 32, FLOATS, "i32")
-        name = f"tvm_forest_leaves{size}_{tree}"
-        self._define(name, f"ptr %first, {BYTES} %all", lines, FLOATS)
-        return _call(name, tirx.address_of(first), number, dtype=f"float32x{ROWS}")
-
-    def _define(self, name: str, arguments: str, lines: list[str], result: str = BYTES) -> None:
-        self.vectors.define(name, result, arguments, "\n  " + "\n  ".join(lines))
+        chosen, result = _choose(parts, "number", 32, FLOATS, "i32")
+        arguments = {"first": tirx.address_of(first), "all": number}
+        name, dtype = f"leaves{size}_{tree}", f"float32x{ROWS}"
+        return self.vectors.call(name, dtype, lines + chosen, result, **arguments)
 
 
-def _call(name: str, *arguments: Any, dtype: str = f"uint8x{LANES}") -> Any:
-    return tirx.call_pure_extern(dtype, name, *arguments)
+def _choose(
+    parts: list[str], by: str, bit: int, vector: str, element: str
+) -> tuple[list[str], str]:
+    """Choose among vectors, lane by lane, by the bits of a number from one bit on.
 
-
-def _lanes(of: Any) -> str:
-    return ", ".join(of(lane) for lane in range(LANES))
-
-
-def _load(name: str, first: str, at: int, vector: str = BYTES) -> list[str]:
-    """Load a register from some bytes behind a pointer."""
-    return [
-        f"%{name}p = getelementptr i8, ptr {first}, i64 {at}",
-        f"%{name} = load {vector}, ptr %{name}p, align 1",
-    ]
-
-
-def _chosen(parts: list[str], by: str, bit: int, vector: str, element: str) -> list[str]:
-    """Choose among vectors, lane by lane, by the bits of a number from one bit on, and return."""
+    Returns:
+        the text, and what it calls the result.
+    """
     count = vector[1 : vector.index(" ")]
     numbers, lines = f"<{count} x {element}>", []
     while len(parts) > 1:
@@ -193,4 +168,4 @@ def _chosen(parts: list[str], by: str, bit: int, vector: str, element: str) -> l
             lines.append(f"{name} = select <{count} x i1> %is{bit}, {both}")
             chosen.append(name)
         parts, bit = chosen + parts[len(parts) & ~1 :], 2 * bit
-    return [*lines, f"ret {vector} {parts[0]}"]
+    return lines, parts[0]

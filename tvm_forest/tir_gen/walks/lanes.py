@@ -1,9 +1,9 @@
 """A walk whose rows are the lanes of vectors.
 
-takes: a leaf loop over as many rows as there are lanes; gives: statements in a Code.
+takes: leaf loops over as many rows as there are lanes; gives: their code.
 
-Every stage is one vector loop over the lanes, and what a scalar walk keeps in a cell is a buffer of
-one element per lane:
+Every stage of a hop is one vector loop over the lanes, and what a walk of one row keeps in a cell
+is a buffer with an element for each lane:
 
     for lane in T.vectorized(16): node[lane] = root
     for hop in range(hops):
@@ -17,15 +17,62 @@ TIR has no gather, so loads that differ from lane to lane become one scalar load
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 
-from ...layouts.representation import TreeAccess
+from ...nest import Loop
+from ...schedule_prims.walks import WalkForm
+from .. import ops
 from ..builder import Code
-from .node_test import Decide
+from ..ir import at_iteration, i64, replaced
+from .hops import HopWalker, WalkGroup
+from .walker import leaf_of
+
+ROWS_OF_A_PART = 8
+"""Rows that walk together where a tile is not full of lanes."""
+
+
+@dataclass(frozen=True)
+class LaneWalker(HopWalker):
+    """The rows of a full tile are the lanes of a vector, others walk in groups of few."""
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Lower a leaf loop over at most as many rows as there are lanes."""
+        count = fact.count or 0
+        full = self._lower_tile(loop, count, form)
+        if isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count:
+            return full
+        groups = self.lower_groups(loop, min(count, ROWS_OF_A_PART), form)
+        return tirx.IfThenElse(loop.extent >= count, full, groups)
+
+    def _lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
+        """Lower a full tile; a peeled walk becomes a loop over all hops, for lanes end together."""
+        code = Code()
+        lanes = Lanes(code, count, tirx.Var("lane", "int64"))
+        body = at_iteration(loop, loop.min + lanes.lane)
+        call: Any = ops.find_walk(body)
+        (tree,) = self.open_trees(code, [call])
+        node = lanes.hold("node", tree.root)
+        comparer = replace(self.comparer, vectors=None)  # the lanes are rows
+        walks = WalkGroup(lanes, [tree], [node], [call.args[0]], comparer)
+        if form.kind == "unroll":
+            for _ in range(form.hops):
+                walks.hop(held=not form.even)
+        else:
+            with code.repeat("hop", tree.hops):
+                walks.hop(held=False)
+        leaf = leaf_of(tree, call, node)
+        if isinstance(body, tirx.BufferStore):
+            value = ops.replace_call(body.value, ops.WALKS, leaf)
+            lanes.store(body.buffer, value, list(body.indices))
+            return code.finish()
+        leaf = lanes.hold("leaf", leaf)
+        with code.repeat("row", i64(count)) as row:
+            each = at_iteration(loop, loop.min + row)
+            self.add_end(code, each, tirx.BufferLoad(leaf.source, [row]))
+        return code.finish()
 
 
 @dataclass(frozen=True)
@@ -44,10 +91,18 @@ class Lanes:
 
     def hold(self, name: str, value: Any) -> Any:
         """Store a value of every lane in a new buffer; returns the load of one lane."""
-        buffer = tirx.decl_buffer((self.count,), value.ty.dtype, name, scope="global")
-        self.code.add(tirx.AllocBuffer(buffer))
+        buffer = self.code.buffer(name, (self.count,), value.ty.dtype)
         self.store(buffer, value, [self.lane])
         return tirx.BufferLoad(buffer, [self.lane])
+
+    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
+        """Hold what node tests say, as numbers.
+
+        Held, for TVM turns not (a < b) into b <= a. As a number, for LLVM gets the complement of a
+        byte for the negation of a vector of truth values, as with 4 lanes.
+        """
+        number = self.hold("outcome", outcome.astype("int32"))
+        return number if is_tile else number != 0
 
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a buffer that `hold` made."""
@@ -56,31 +111,5 @@ class Lanes:
     def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:
         """Emit one vector loop with a store."""
         with self.code.lanes("lane", self.count) as lane:
-            swap = (tirx.Var, lambda v: lane if v.same_as(self.lane) else v)
-            self.code.add(tvm_ffi.structural_map(tirx.BufferStore(buffer, value, indices), swap))
-
-
-def emit_hop(
-    lanes: Lanes, access: TreeAccess, node: Any, row: Any, decide: Decide, held: bool
-) -> None:
-    """One hop of all lanes; with `held`, lanes at their leaf stay there."""
-    held = needs_holding(access, held)
-    place = resting(access, node, lanes.hold) if held else node
-    seen = decide.look(access, place, row, lanes.hold)
-    # held, for TVM turns not (a < b) into b <= a; as a number, for LLVM gets the complement of a
-    # byte for the negation of a vector of truth values (seen with 4 lanes)
-    outcome = lanes.hold("outcome", decide.outcome(access, seen).astype("int32"))
-    child = access.child(place, outcome != 0 if access.tile_size == 1 else outcome)
-    lanes.put(node, tirx.Select(access.is_leaf(node), node, child) if held else child)
-
-
-def resting(access: TreeAccess, node: Any, hold: Any) -> Any:
-    """Where a walk looks that may have ended."""
-    if access.rest is None:
-        return node
-    return hold("place", tirx.Select(access.is_leaf(node), access.rest, node))
-
-
-def needs_holding(access: TreeAccess, uneven: bool) -> bool:
-    """Whether a step could lead away from a leaf; `uneven` walks take more hops than some trees."""
-    return not access.stays and (uneven or not access.padded)
+            store = tirx.BufferStore(buffer, value, indices)
+            self.code.add(replaced(store, {self.lane: lane}))

@@ -25,8 +25,8 @@ from .vectors import Vectors
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a walk looked up at a node: tests, and the values that they are about."""
+class LoadedTest:
+    """What a walk loads at a node: tests, and the values of the row that they ask for."""
 
     tests: list[NodeTest]
     values: list[Any]
@@ -34,7 +34,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Decide:
+class Comparer:
     """How rows are compared with nodes.
 
     Attributes:
@@ -45,13 +45,24 @@ class Decide:
     comparison: str
     vectors: Vectors | None
 
-    def look(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> Seen:
+    @classmethod
+    def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
+        """Compare on a CPU that can do so much, in LLVM's words; None for another compiler."""
+        return cls(comparison, None if abilities is None else Vectors(abilities))
+
+    def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
+        """Add the functions of vector operations that a statement calls."""
+        return body if self.vectors is None else self.vectors.wrap(body)
+
+    def load(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> LoadedTest:
         """Load what decides at `node`, and the values of the row; `row` is a load of the row."""
         if access.tile_size == 1:
             tests = [access.test(node, hold)]
         elif self.vectors is not None:
             test = access.test(node, hold)
-            return Seen([test], [hold("x", self.vectors.pick(row, test.feature))], is_vector=True)
+            return LoadedTest(
+                [test], [hold("x", self.vectors.pick(row, test.feature))], is_vector=True
+            )
         else:
             tests = [access.member(node, place, hold) for place in range(access.tile_size)]
         head = list(row.indices)[:-1]
@@ -59,17 +70,17 @@ class Decide:
             hold("x", tirx.BufferLoad(row.source, [*head, hold("feature", test.feature)]))
             for test in tests
         ]
-        return Seen(tests, values)
+        return LoadedTest(tests, values)
 
-    def outcome(self, access: TreeAccess, seen: Seen) -> Any:
+    def outcome(self, access: TreeAccess, loaded: LoadedTest) -> Any:
         """Return truth for left, or the bits of a tile."""
         if access.tile_size == 1:
-            return self.goes_left(seen.values[0], seen.tests[0])
-        if seen.is_vector:
+            return self.goes_left(loaded.values[0], loaded.tests[0])
+        if loaded.is_vector:
             assert self.vectors is not None
-            return self._bits(self.vectors, seen.values[0], seen.tests[0])
+            return self._bits(self.vectors, loaded.values[0], loaded.tests[0])
         total: Any = tirx.IntImm("int32", 0)
-        for place, (value, test) in enumerate(zip(seen.values, seen.tests, strict=True)):
+        for place, (value, test) in enumerate(zip(loaded.values, loaded.tests, strict=True)):
             bit = tirx.IntImm("int32", 1 << place)
             total = total | tirx.Select(self.goes_left(value, test), bit, tirx.IntImm("int32", 0))
         return total

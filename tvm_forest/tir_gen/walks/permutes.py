@@ -1,6 +1,6 @@
 """A walk of 16 rows in 4 trees at once, whose tables are registers.
 
-takes: loops over trees and rows, a LevelsRepresentation; gives: statements in a Code.
+takes: a loop over trees with a leaf loop inside; gives: their code.
 
 Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
 
@@ -10,8 +10,10 @@ Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
     arrives   = node >= next inner nodes of word[q]
     leaf      = node + leaf shift of word[q], for lanes that arrive now
 
-Lanes that have arrived go on, through whatever bytes come next, and nothing is made of it. So a
-hop asks nothing, and takes the same time whatever the tests; the walk ends with its last lane.
+The row codes of 16 rows and the nodes of a level are tables in registers, out of which one
+instruction of AVX-512 picks a byte for every lane. Lanes that have arrived at a leaf go on, through
+whatever bytes come next, and what they find is not used. So a hop has no branch and takes the same
+time for all rows; the walk ends when the last lane has arrived.
 """
 
 from __future__ import annotations
@@ -19,20 +21,107 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvm import tirx
+from tvm import sym, tirx
 
-from ...layouts.levels import FIELDS, ROWS, LevelTree
-from ..builder import Code, i64
-from .byte_vectors import LANES, Permutes
+from ...errors import ScheduleError
+from ...nest import Loop
+from ...schedule import Schedule
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, guarded, i64
+from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
+from .walker import BlockWalker, look_up_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...layouts.levels import LevelTree
 
 VBMI = "avx512vbmi"
-ALL = 2**64 - 1
+ALL_DONE = 2**64 - 1
 ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
+FIELDS = ("rank", "column", "left", "right")
+"""Fields of a node, by their numbers in `LevelTree.byte`."""
 WIDE = 48
 """Bit of a level's word that says that it is wide."""
+GROUPS_ABREAST = 2
+"""Groups of rows that walk side by side, for each hop of a group waits for the one before it."""
+
+
+@dataclass(frozen=True)
+class PermuteWalker(BlockWalker):
+    """Rows walk 16 by 16, through up to 4 trees at once."""
+
+    how: ClassVar[str] = "permute"
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse vectors in leaves too: there is one number for a leaf."""
+        if sch.vectors:
+            raise ScheduleError(
+                f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
+                "leaf, but the leaves of this model hold vectors; choose another layout\n"
+                f"{sch.render(loops[0].name)}"
+            )
+        super().check(sch, loops)
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """Whole groups of 16 rows."""
+        return tirx.ceildiv(extent, i64(ROWS)) * ROWS
+
+    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
+        """Take the trees of a loop four by four; the last ones may be fewer."""
+        code = Code()
+        with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:
+            inside = [four * TREES + k < trees.extent for k in range(TREES)]
+            each = [tirx.min(four * TREES + k, trees.extent - 1) for k in range(TREES)]
+            leaves = [at_iteration(trees, trees.min + tree) for tree in each]
+            self._emit(code, leaves, inside)
+        return code.finish()
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Take one tree, where the loop around is not over trees."""
+        code = Code()
+        self._emit(code, [loop], [tirx.const(True, "bool")])
+        return code.finish()
+
+    def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
+        """Let rows walk through up to 4 trees at once, then store what they find, tree by tree.
+
+        Args:
+            code: where statements go.
+            leaves: a leaf loop for each tree.
+            inside: for each, whether it is a tree of its own, and not the last one once more to
+                fill lanes.
+        """
+        calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
+        trees: list[Any] = self.open_trees(code, calls)
+        vectors = self.comparer.vectors
+        assert vectors is not None, "checked by CodeRows"
+        right = "uge" if self.comparer.comparison == "<" else "ugt"
+        is_id, groups = (
+            ops.is_call(calls[0], ops.WALK_ID),
+            tirx.ceildiv(leaves[0].extent, i64(ROWS)),
+        )
+        whole = (tirx.EQ(tirx.floormod(leaf.extent, i64(ROWS)), i64(0)) for leaf in leaves)
+        full = [sym.Analyzer().can_prove(x) for x in whole]
+        for width, begin, count in code.groups(groups, GROUPS_ABREAST):
+            with code.repeat("group", count) as group:
+                firsts = [(begin + group * width + k) * ROWS for k in range(width)]
+                stores = [at_iteration(leaves[0], leaves[0].min + first) for first in firsts]
+                walks: list[Any] = [ops.find_walk(store.value) for store in stores]
+                codes = [walk.args[0] for walk in walks]
+                walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, vectors)
+                for first, number in zip(firsts, walk.emit(), strict=True):
+                    for k, leaf in enumerate(leaves):
+                        with code.block(lambda body, k=k: guarded(body, [inside[k]])):
+                            found = walk.leaves(number, k, is_id)
+                            self.store_rows(code, leaf, first, ROWS, full[k], found)
 
 
 @dataclass(frozen=True)
@@ -65,7 +154,7 @@ class PermuteWalk:
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
         done = [hold("done", tirx.const(0, "uint64")) for _ in self.codes]
         hop, hops = hold("hop", i64(0)), hold("hops", self._hops())
-        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL, "uint64"))
+        more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL_DONE, "uint64"))
         with self.code.block(lambda body: tirx.While(more, body)):
             words = [hold("word", tree.level(hop)) for tree in self.trees]
             fields = self._fields(permutes, words, nodes)
@@ -85,7 +174,7 @@ class PermuteWalk:
         return reduce(tirx.max, [tree.hops for tree in self.trees]).astype("int64")
 
     def _fields(self, permutes: Permutes, words: list[Any], nodes: list[Any]) -> list[list[Any]]:
-        """Rank, column, left and right of every lane's node, for each group."""
+        """Load rank, column, left and right of every lane's node, for each group of rows."""
         hold, code = self.code.hold, self.code
         first = [(word & tirx.const(0xFFFFFFFF, "uint64")).astype("int64") for word in words]
         first = [hold("first", x) for x in first]
@@ -116,10 +205,10 @@ class PermuteWalk:
             with self.code.repeat("row", i64(ROWS)) as row:
                 lane = i64(tree * ROWS) + row
                 at = begin + tirx.BufferLoad(node.source, [lane]).astype("int64")
-                self.code.add(tirx.BufferStore(cell.source, self.trees[0].byte(field, at), [lane]))
+                self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
-        """The codes that lanes ask for; `load` is of the first row of their group."""
+        """Load each lane's row code in its column; `load` is of the first row of their group."""
         codes, group = load.source, load.indices[0]
         if self.in_registers:
             first = tirx.BufferLoad(codes, [group, i64(0), i64(0)])
@@ -128,7 +217,7 @@ class PermuteWalk:
         with self.code.repeat("lane", i64(LANES)) as lane:
             at = tirx.BufferLoad(column.source, [lane]).astype("int64")
             at = [group, at, tirx.floormod(lane, i64(ROWS))]
-            self.code.add(tirx.BufferStore(cell.source, tirx.BufferLoad(codes, at), [lane]))
+            self.code.store(cell.source, tirx.BufferLoad(codes, at), [lane])
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
@@ -138,11 +227,10 @@ class PermuteWalk:
             first = tree.leaf_value(i64(0))
             found = Permutes(self.vectors).leaves(first, tree.rep.table, number, place)
             return self.code.hold("value", found).source
-        look = tree.leaf_id if is_id else tree.leaf_value
-        dtype = "int32" if is_id else tree.rep.dtype
-        found = tirx.decl_buffer((ROWS,), dtype, "value", scope="global")
-        self.code.add(tirx.AllocBuffer(found))
-        with self.code.repeat("row", i64(ROWS)) as row:
-            at = tirx.BufferLoad(number.source, [i64(place * ROWS) + row]).astype("int64")
-            self.code.add(tirx.BufferStore(found, look(at), [row]))
-        return found
+        return look_up_leaves(
+            self.code,
+            tree,
+            is_id,
+            ROWS,
+            lambda row: tirx.BufferLoad(number.source, [i64(place * ROWS) + row]),
+        )

@@ -3,18 +3,16 @@
 takes: vector expressions; gives: calls, and the text of the functions that they call.
 
     pick(row, features)      values of some features of a row, a lane each
-    bits(how, a, b)          bit i is the comparison of lanes i
+    bits("olt", a, b)        bit i of the result is a[i] < b[i]
 
 LLVM makes of them what the CPU has: vcmpps and kmov with AVX-512, vcmpps and vmovmskps with AVX2.
-Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one: 2.4 times
-faster on `year` (90 features, array of tiles of 8 nodes, batch 4096, Zen 4). A narrow row is held
-in registers, from which one instruction picks all lanes: 4 times faster than a gather on `airline`
-(13 features, otherwise as before).
+Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one. A narrow row
+is held in registers, from which one instruction picks all lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +21,19 @@ from tvm import tirx
 
 from ...layouts.row_codes.planes import position
 
-LLVM_TYPE = {"float32": ("float", "f32"), "float64": ("double", "f64")}
+ELEMENTS = {"float32": "float", "float64": "double"}
+"""LLVM's names of element types that are no integers."""
+SHORT = {"float32": "f32", "float64": "f64"}
+"""How LLVM calls them in names of its own functions."""
+BYTES = "<64 x i8>"
+"""A register of AVX-512."""
+PERMUTE = f"call {BYTES} @llvm.x86.avx512.permvar.qi.512"
+PERMUTE_TWO = f"call {BYTES} @llvm.x86.avx512.vpermi2var.qi.512"
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Writes the functions, each once.
+    """Writes functions, each once, and calls them.
 
     Attributes:
         abilities: what the CPU can do, and do fast, in LLVM's words, such as "avx512f".
@@ -37,6 +42,25 @@ class Vectors:
 
     abilities: frozenset[str]
     functions: dict[str, str] = field(default_factory=dict)
+
+    def call(
+        self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
+    ) -> tirx.Expr:
+        """Call a function, after writing it.
+
+        Args:
+            name: what it does, with which types; "tvm_forest_" is put before.
+            dtype: of what it returns.
+            lines: its text, in which the argument `left` is called %left.
+            result: what the text calls what it returns.
+            arguments: expressions.
+        """
+        name, returned = f"tvm_forest_{name}", _llvm_type(dtype)
+        parameters = ", ".join(f"{_llvm_type_of(x)} %{key}" for key, x in arguments.items())
+        head = f"define linkonce_odr {returned} @{name}({parameters}) alwaysinline nounwind"
+        body = "".join(f"\n  {line}" for line in (*lines, f"ret {returned} {result}"))
+        self.functions[name] = f"{head} {{{body}\n}}"
+        return tirx.call_pure_extern(dtype, name, *arguments.values())
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
         """Add the functions that a statement calls."""
@@ -56,15 +80,13 @@ class Vectors:
             int32 expression.
         """
         base, lanes = _base_and_lanes(left)
-        element, short = LLVM_TYPE[base]
-        name, vector = f"tvm_forest_{how}_{short}x{lanes}", f"<{lanes} x {element}>"
-        body = f"""
-  %truth = fcmp {how} {vector} %left, %right
-  %bits = bitcast <{lanes} x i1> %truth to i{lanes}
-  %number = zext i{lanes} %bits to i32
-  ret i32 %number"""
-        self.define(name, "i32", f"{vector} %left, {vector} %right", body)
-        return tirx.call_pure_extern("int32", name, left, right)
+        lines = (
+            f"%truth = fcmp {how} {_llvm_type_of(left)} %left, %right",
+            f"%bits = bitcast <{lanes} x i1> %truth to i{lanes}",
+            f"%number = zext i{lanes} %bits to i32",
+        )
+        name = f"{how}_{SHORT[base]}x{lanes}"
+        return self.call(name, "int32", lines, "%number", left=left, right=right)
 
     def not_above(self, codes: Any, limit: Any) -> Any:
         """Return the truth of codes[i] <= limit as bit i of a uint64.
@@ -73,65 +95,47 @@ class Vectors:
             codes: vector of 64 uint8 or uint16.
             limit: expression of the same element type.
         """
-        base, lanes = _base_and_lanes(codes)
-        element = f"i{tvm.DataType(base).bits}"
-        name, vector = f"tvm_forest_ule_{element}x{lanes}", f"<{lanes} x {element}>"
-        spread = f"shufflevector {vector} %one, {vector} poison, <{lanes} x i32> zeroinitializer"
-        body = f"""
-  %one = insertelement {vector} poison, {element} %limit, i32 0
-  %all = {spread}
-  %truth = icmp ule {vector} %codes, %all
-  %bits = bitcast <{lanes} x i1> %truth to i{lanes}
-  ret i{lanes} %bits"""
-        self.define(name, f"i{lanes}", f"{vector} %codes, {element} %limit", body)
-        return tirx.call_pure_extern("uint64", name, codes, limit)
+        vector, element = _llvm_type_of(codes), _llvm_type_of(limit)
+        lines = (
+            *_spread("%all", "%one", vector, f"{element} %limit"),
+            f"%truth = icmp ule {vector} %codes, %all",
+            "%bits = bitcast <64 x i1> %truth to i64",
+        )
+        return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
 
     def arranged(self, codes: Any) -> Any:
         """Put 64 codes, uint8 or uint16, into the order of `planes.position`."""
-        base, lanes = _base_and_lanes(codes)
-        vector = f"<{lanes} x i{tvm.DataType(base).bits}>"
-        mask = ", ".join(f"i32 {position(place)}" for place in range(lanes))
-        name = f"tvm_forest_arranged_{base}x{lanes}"
-        body = f"""
-  %x = shufflevector {vector} %codes, {vector} poison, <{lanes} x i32> <{mask}>
-  ret {vector} %x"""
-        self.define(name, vector, f"{vector} %codes", body)
-        return tirx.call_pure_extern(f"{base}x{lanes}", name, codes)
+        vector, dtype = _llvm_type_of(codes), str(codes.ty.dtype)
+        mask = ", ".join(f"i32 {position(place)}" for place in range(64))
+        line = f"%x = shufflevector {vector} %codes, {vector} poison, <64 x i32> <{mask}>"
+        return self.call(f"arranged_{dtype}", dtype, [line], "%x", codes=codes)
 
     def less_where(self, low: Any, high: Any, last: Any, less: Any) -> Any:
         """Return low[i] - (less if high[i] = last else 0), for vectors of 64 uint8."""
-        vector = "<64 x i8>"
-        name, zeros = "tvm_forest_less_where", "<64 x i32> zeroinitializer"
-        body = f"""
-  %one_last = insertelement {vector} poison, i8 %last, i32 0
-  %all_last = shufflevector {vector} %one_last, {vector} poison, {zeros}
-  %one_less = insertelement {vector} poison, i8 %less, i32 0
-  %all_less = shufflevector {vector} %one_less, {vector} poison, {zeros}
-  %truth = icmp eq {vector} %high, %all_last
-  %off = select <64 x i1> %truth, {vector} %all_less, {vector} zeroinitializer
-  %x = sub {vector} %low, %off
-  ret {vector} %x"""
-        self.define(name, vector, f"{vector} %low, {vector} %high, i8 %last, i8 %less", body)
-        return tirx.call_pure_extern("uint8x64", name, low, high, last, less)
+        lines = (
+            *_spread("%all_last", "%one_last", BYTES, "i8 %last"),
+            *_spread("%all_less", "%one_less", BYTES, "i8 %less"),
+            f"%truth = icmp eq {BYTES} %high, %all_last",
+            f"%off = select <64 x i1> %truth, {BYTES} %all_less, {BYTES} zeroinitializer",
+            f"%x = sub {BYTES} %low, %off",
+        )
+        arguments = {"low": low, "high": high, "last": last, "less": less}
+        return self.call("less_where", "uint8x64", lines, "%x", **arguments)
 
     def bit(self, codes: Any, bit: int) -> Any:
         """Return one bit of 64 codes, uint8 or uint16, as the bits of a uint64."""
-        base, lanes = _base_and_lanes(codes)
-        element = f"i{tvm.DataType(base).bits}"
-        name, vector = f"tvm_forest_bit{bit}_{element}x{lanes}", f"<{lanes} x {element}>"
-        body = f"""
-  %one = and {vector} %codes, splat ({element} {1 << bit})
-  %truth = icmp ne {vector} %one, zeroinitializer
-  %bits = bitcast <{lanes} x i1> %truth to i{lanes}
-  ret i{lanes} %bits"""
-        self.define(name, f"i{lanes}", f"{vector} %codes", body)
-        return tirx.call_pure_extern("uint64", name, codes)
+        vector, element = _llvm_type_of(codes), _llvm_type(_base_and_lanes(codes)[0])
+        lines = (
+            f"%one = and {vector} %codes, splat ({element} {1 << bit})",
+            f"%truth = icmp ne {vector} %one, zeroinitializer",
+            "%bits = bitcast <64 x i1> %truth to i64",
+        )
+        return self.call(f"bit{bit}_{element}x64", "uint64", lines, "%bits", codes=codes)
 
     def numbers(self, words: Sequence[Any]) -> Any:
         """Return 64 numbers whose bits stand in words, the lowest first: uint8, or uint16."""
         bits = 8 if len(words) <= 8 else 16
-        name, vector = f"tvm_forest_numbers{len(words)}", f"<64 x i{bits}>"
-        lines, total = [], "zeroinitializer"
+        vector, lines, total = f"<64 x i{bits}>", list[str](), "zeroinitializer"
         for k in range(len(words)):
             lines += [
                 f"%m{k} = bitcast i64 %w{k} to <64 x i1>",
@@ -139,9 +143,8 @@ class Vectors:
                 f"%t{k} = select <64 x i1> %m{k}, {vector} %a{k}, {vector} {total}",
             ]
             total = f"%t{k}"
-        body = "\n  " + "\n  ".join([*lines, f"ret {vector} {total}"])
-        self.define(name, vector, ", ".join(f"i64 %w{k}" for k in range(len(words))), body)
-        return tirx.call_pure_extern(f"uint{bits}x64", name, *words)
+        arguments = {f"w{k}": word for k, word in enumerate(words)}
+        return self.call(f"numbers{len(words)}", f"uint{bits}x64", lines, total, **arguments)
 
     def look_up(self, numbers: Any, first: Any, size: int) -> Any:
         """Look 64 values up in a table of float32 whose bytes lie in four planes.
@@ -154,14 +157,10 @@ class Vectors:
         Returns:
             vector of 64 float32, in the order of rows.
         """
-        name, vector = f"tvm_forest_look_up{size}", "<64 x i8>"
-        lines = []
-        for k in range(4):
-            lines += _look_up_bytes(f"{k}", k * size, size)
+        lines = [line for k in range(4) for line in _look_up_bytes(str(k), k * size, size)]
         lines += _unpacked("b")
-        body = "\n  " + "\n  ".join([*lines, "ret <64 x float> %value"])
-        self.define(name, "<64 x float>", f"{vector} %number, ptr %table", body)
-        return tirx.call_pure_extern("float32x64", name, numbers, tirx.address_of(first))
+        arguments = {"number": numbers, "table": tirx.address_of(first)}
+        return self.call(f"look_up{size}", "float32x64", lines, "%value", **arguments)
 
     def pick(self, row: Any, feature: Any) -> Any:
         """Load features of a row.
@@ -173,20 +172,16 @@ class Vectors:
         base, lanes = str(row.source.dtype), _base_and_lanes(feature)[1]
         width = row.source.shape[-1]
         count = int(width) if isinstance(width, tirx.IntImm) else None
-        element, short = LLVM_TYPE[base]
-        vector, arguments = f"<{lanes} x {element}>", f"ptr %row, <{lanes} x i32> %feature"
-        body = _from_registers(count, lanes, self.abilities) if base == "float32" else None
-        name = f"tvm_forest_pick{count}_{short}x{lanes}"
-        if body is None:
-            fetch = _gather if "fast-gather" in self.abilities else _loads
-            name, body = f"tvm_forest_gather_{short}x{lanes}", fetch(base, lanes)
-        self.define(name, vector, arguments, body)
-        return tirx.call_pure_extern(f"{base}x{lanes}", name, tirx.address_of(row), feature)
-
-    def define(self, name: str, result: str, arguments: str, body: str) -> None:
-        """Write a function, if there is none of that name."""
-        head = f"define linkonce_odr {result} @{name}({arguments}) alwaysinline nounwind"
-        self.functions[name] = f"{head} {{{body}\n}}"
+        lines = _from_registers(count, lanes, self.abilities) if base == "float32" else None
+        name = f"pick{count}_{SHORT[base]}x{lanes}"
+        result = "%x"
+        if lines is None:
+            name = f"gather_{SHORT[base]}x{lanes}"
+            gathers = "fast-gather" in self.abilities
+            lines = _gather(base, lanes) if gathers else _loads(base, lanes)
+            result = "%x" if gathers else f"%x{lanes - 1}"
+        arguments = {"row": tirx.address_of(row), "feature": feature}
+        return self.call(name, f"{base}x{lanes}", lines, result, **arguments)
 
 
 def _base_and_lanes(vector: Any) -> tuple[str, int]:
@@ -194,134 +189,146 @@ def _base_and_lanes(vector: Any) -> tuple[str, int]:
     return base, int(lanes)
 
 
+def _llvm_type(dtype: str) -> str:
+    """Return LLVM's name of a type: "float", "i8", "<64 x i8>"."""
+    base, _, lanes = dtype.partition("x")
+    element = ELEMENTS.get(base) or f"i{tvm.DataType(base).bits}"
+    return f"<{lanes} x {element}>" if lanes else element
+
+
+def _llvm_type_of(value: Any) -> str:
+    return "ptr" if isinstance(value.ty, tvm.ir.PointerType) else _llvm_type(str(value.ty.dtype))
+
+
+def _spread(name: str, one: str, vector: str, value: str) -> list[str]:
+    """Set all 64 lanes of a vector to a value."""
+    return [
+        f"{one} = insertelement {vector} poison, {value}, i32 0",
+        f"{name} = shufflevector {vector} {one}, {vector} poison, <64 x i32> zeroinitializer",
+    ]
+
+
+def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[str]:
+    """Load a register from some bytes behind a pointer."""
+    return [
+        f"%{name}p = getelementptr i8, ptr {first}, i64 {at}",
+        f"%{name} = load {vector}, ptr %{name}p, align 1",
+    ]
+
+
 def _look_up_bytes(name: str, offset: int, size: int) -> list[str]:
     """Set %b<name> to the bytes at %number of a plane of a table."""
-    vector = "<64 x i8>"
-    parts = [f"%t{name}_{k}" for k in range(size // 64)]
-    lines = []
+    parts = [f"t{name}_{k}" for k in range(size // 64)]
+    lines = list[str]()
     for k, part in enumerate(parts):
-        lines += [
-            f"{part}p = getelementptr i8, ptr %table, i64 {offset + 64 * k}",
-            f"{part} = load {vector}, ptr {part}p, align 1",
-        ]
+        lines += load_register(part, "%table", offset + 64 * k)
     if size == 64:
-        permute = "@llvm.x86.avx512.permvar.qi.512"
-        return [
-            *lines,
-            f"%b{name} = call {vector} {permute}({vector} {parts[0]}, {vector} %number)",
-        ]
-    permute = "@llvm.x86.avx512.vpermi2var.qi.512"
-    halves = [f"%b{name}", None] if size == 128 else [f"%l{name}", f"%h{name}"]
-    for half, low, high in zip(halves, parts[::2], parts[1::2], strict=False):
-        arguments = f"{vector} {low}, {vector} %number, {vector} {high}"
-        lines.append(f"{half} = call {vector} {permute}({arguments})")
+        return [*lines, f"%b{name} = {PERMUTE}({BYTES} %{parts[0]}, {BYTES} %number)"]
+    halves = ("b",) if size == 128 else ("l", "h")
+    for half, low, high in zip(halves, parts[::2], parts[1::2], strict=True):
+        both = f"{BYTES} %{low}, {BYTES} %number, {BYTES} %{high}"
+        lines.append(f"%{half}{name} = {PERMUTE_TWO}({both})")
     if size == 256:
         lines += [
-            f"%s{name} = icmp slt {vector} %number, zeroinitializer",
-            f"%b{name} = select <64 x i1> %s{name}, {vector} %h{name}, {vector} %l{name}",
+            f"%s{name} = icmp slt {BYTES} %number, zeroinitializer",
+            f"%b{name} = select <64 x i1> %s{name}, {BYTES} %h{name}, {BYTES} %l{name}",
         ]
     return lines
 
 
 def _unpacked(name: str) -> list[str]:
     """Set %value to 64 floats, given their bytes 0 to 3 in four vectors."""
-    half = "<64 x i8>"
-    low = _unpack_mask(64, 1, 0), _unpack_mask(64, 1, 1)
-    lines = []
-    for pair, (a, b) in enumerate((("0", "1"), ("2", "3"))):
-        for side in (0, 1):
-            lines.append(
-                f"%p{pair}{side} = shufflevector {half} %{name}{a}, {half} %{name}{b}, "
-                f"<64 x i32> <{low[side]}>"
-            )
+
+    def shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
+        mask = [f"i32 {place}" for place in places]
+        count = f"<{len(mask)} x i32>"
+        return f"%{into} = shufflevector {vector} %{a}, {vector} %{b}, {count} <{', '.join(mask)}>"
+
+    lines = [
+        shuffle(f"p{pair}{side}", BYTES, f"{name}{2 * pair}", f"{name}{2 * pair + 1}", places)
+        for pair in (0, 1)
+        for side, places in enumerate((_interleaved(1, 0), _interleaved(1, 1)))
+    ]
     for k in range(4):
         side, upper = divmod(k, 2)
-        mask = _unpack_mask(64, 2, upper)
-        lines += [
-            f"%q{k} = shufflevector {half} %p0{side}, {half} %p1{side}, <64 x i32> <{mask}>",
-            f"%f{k} = bitcast {half} %q{k} to <16 x float>",
-        ]
-    first, rest = (", ".join(f"i32 {i}" for i in range(n)) for n in (32, 64))
+        lines.append(shuffle(f"q{k}", BYTES, f"p0{side}", f"p1{side}", _interleaved(2, upper)))
+        lines.append(f"%f{k} = bitcast {BYTES} %q{k} to <16 x float>")
     return [
         *lines,
-        f"%x0 = shufflevector <16 x float> %f0, <16 x float> %f1, <32 x i32> <{first}>",
-        f"%x1 = shufflevector <16 x float> %f2, <16 x float> %f3, <32 x i32> <{first}>",
-        f"%value = shufflevector <32 x float> %x0, <32 x float> %x1, <64 x i32> <{rest}>",
+        shuffle("x0", "<16 x float>", "f0", "f1", range(32)),
+        shuffle("x1", "<16 x float>", "f2", "f3", range(32)),
+        shuffle("value", "<32 x float>", "x0", "x1", range(64)),
     ]
 
 
-def _unpack_mask(width: int, size: int, upper: int) -> str:
-    """Interleave things of `size` bytes of the lower or upper halves of every 16 bytes."""
-    places = []
-    for lane in range(0, width, 16):
-        for k in range(0, 8, size):
-            at = lane + 8 * upper + k
-            places += [*range(at, at + size), *range(width + at, width + at + size)]
-    return ", ".join(f"i32 {place}" for place in places)
+def _interleaved(size: int, upper: int) -> list[int]:
+    """Places that interleave things of `size` bytes of the lower or upper halves of 16 bytes.
+
+    They are of two registers of 64 bytes, whose bytes are counted on.
+    """
+    starts = [lane + 8 * upper + k for lane in range(0, 64, 16) for k in range(0, 8, size)]
+    return [
+        at
+        for start in starts
+        for at in (*range(start, start + size), *range(64 + start, 64 + start + size))
+    ]
 
 
-def _gather(base: str, lanes: int) -> str:
-    """From memory, whatever the width of a row."""
-    element, short = LLVM_TYPE[base]
+def _gather(base: str, lanes: int) -> list[str]:
+    """Load from memory, whatever the width of a row."""
+    element = ELEMENTS[base]
     vector, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
-    name, size = f"@llvm.masked.gather.v{lanes}{short}.v{lanes}p0", tvm.DataType(base).itemsize
+    name, size = (
+        f"@llvm.masked.gather.v{lanes}{SHORT[base]}.v{lanes}p0",
+        tvm.DataType(base).itemsize,
+    )
     call = f"{name}(<{lanes} x ptr> %at, i32 {size}, {mask} splat (i1 true), {vector} poison)"
-    return f"""
-  %index = zext <{lanes} x i32> %feature to <{lanes} x i64>
-  %at = getelementptr {element}, ptr %row, <{lanes} x i64> %index
-  %x = call {vector} {call}
-  ret {vector} %x"""
+    return [
+        f"%index = zext <{lanes} x i32> %feature to <{lanes} x i64>",
+        f"%at = getelementptr {element}, ptr %row, <{lanes} x i64> %index",
+        f"%x = call {vector} {call}",
+    ]
 
 
-def _loads(base: str, lanes: int) -> str:
-    """From memory, one after the other."""
-    element = LLVM_TYPE[base][0]
-    vector, lines = f"<{lanes} x {element}>", []
+def _loads(base: str, lanes: int) -> list[str]:
+    """Load from memory, one after the other."""
+    element, lines = ELEMENTS[base], list[str]()
     for k in range(lanes):
+        before = f"%x{k - 1}" if k else "poison"
         lines += [
             f"%i{k} = extractelement <{lanes} x i32> %feature, i32 {k}",
             f"%w{k} = zext i32 %i{k} to i64",
             f"%p{k} = getelementptr {element}, ptr %row, i64 %w{k}",
             f"%v{k} = load {element}, ptr %p{k}",
-            f"%x{k} = insertelement {vector} {f'%x{k - 1}' if k else 'poison'}, "
-            f"{element} %v{k}, i32 {k}",
+            f"%x{k} = insertelement <{lanes} x {element}> {before}, {element} %v{k}, i32 {k}",
         ]
-    return "\n  " + "\n  ".join([*lines, f"ret {vector} %x{lanes - 1}"])
+    return lines
 
 
-def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> str | None:
-    """From one register or two that hold the row, if they do; the row's end is not read over."""
-    if count is None or lanes > 8:
+def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
+    """Pick from one register or two that hold the row, if they do; its end is not read over."""
+    if count is None or count > 32 or lanes > 8:
         return None
     if count <= 8 and "avx2" in abilities:
-        permute = "<8 x float> @llvm.x86.avx2.permps(<8 x float> %a, <8 x i32> %wide)"
-        return _permute(count, 8, lanes, permute)
-    if count <= 16 and "avx512f" in abilities:
-        permute = "<16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> %a, <16 x i32> %wide)"
-        return _permute(count, 16, lanes, permute)
-    if count <= 32 and "avx512f" in abilities:
-        arguments = "<16 x float> %a, <16 x i32> %wide, <16 x float> %b"
-        permute = f"<16 x float> @llvm.x86.avx512.vpermi2var.ps.512({arguments})"
-        return _permute(count, 16, lanes, permute)
-    return None
-
-
-def _permute(count: int, width: int, lanes: int, permute: str) -> str:
-    """Load the row into registers of a width, widen the indices, and cut the result."""
+        width, name, second = 8, "avx2.permps", ""
+    elif "avx512f" in abilities:
+        name = "avx512.vpermi2var.ps.512" if count > 16 else "avx512.permvar.sf.512"
+        width, second = 16, ", <16 x float> %b" if count > 16 else ""
+    else:
+        return None
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
-    second = ""
-    if count > width:
-        second = f"""
-  %rest = getelementptr float, ptr %row, i64 {width}
-  %b = call {_masked_load("%rest", count - width, width)}"""
-    return f"""
-  %a = call {_masked_load("%row", min(count, width), width)}{second}
-  %wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>
-  %all = call {permute}
-  %x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>
-  ret <{lanes} x float> %x"""
+    lines = [f"%a = call {_masked_load('%row', min(count, width), width)}"]
+    if second:
+        lines.append(f"%rest = getelementptr float, ptr %row, i64 {width}")
+        lines.append(f"%b = call {_masked_load('%rest', count - width, width)}")
+    return [
+        *lines,
+        f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>",
+        f"%all = call {vector} @llvm.x86.{name}({vector} %a, <{width} x i32> %wide{second})",
+        f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>",
+    ]
 
 
 def _masked_load(pointer: str, count: int, width: int) -> str:

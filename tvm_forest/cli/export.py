@@ -1,0 +1,13 @@
+"""The command `export`: a model as a shared library."""
+
+import argparse
+
+from .. import api
+from ..predictor import exporting
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write a shared library and its C header."""
+    exporting.check_wishes(options.library, options.prefix)  # before the model is compiled
+    api.build(options.model, options.target).export_library(options.library, options.prefix)
+    print(f"{options.library}, {options.library.with_suffix('.h')}")

@@ -1,0 +1,67 @@
+"""The command `info`: what a model file holds, and by what schedules it is predicted."""
+
+import argparse
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from .. import api
+from ..errors import InputError
+from ..forest import Forest
+from ..frontends import SUPPORT
+from ..search import heuristic
+from ..target import Target
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print facts of a model and its default schedules, or what the package accepts."""
+    if options.support:
+        return _print_support()
+    if options.model is None:
+        raise InputError("info: argument 'model': missing; give a model file, or --support")
+    forest = api.load(options.model)
+    _print_table(options.model, describe(forest))
+    for smallest, schedule in api.default_schedules(forest).items():
+        print(f"\nbatches of {smallest} and more:\n{schedule}")
+    if options.why:
+        print("", *heuristic.explain(forest, Target()), sep="\n")
+
+
+def describe(forest: Forest) -> dict[str, str]:
+    """Return what is worth knowing of a model, as text by name."""
+    depths = forest.depths
+    inner = ~forest.is_leaf
+    used = np.unique(forest.feature[inner]).size
+    missing = int(np.count_nonzero(forest.default_left & inner))
+    leaves = int(forest.is_leaf.sum())
+    span = f"{depths.min()} to {depths.max()}, mean {depths.mean():.1f}" if depths.size else "-"
+    return {
+        "model": forest.source,
+        "features": f"{forest.row_width}, of which {used} are tested",
+        "outputs": str(forest.n_outputs),
+        "rounds": str(forest.n_rounds),
+        "trees": str(forest.n_trees),
+        "depth": span,
+        "nodes": f"{forest.n_nodes}, of which {leaves} are leaves",
+        "distinct thresholds": str(len(forest.tests)),
+        "missing to the left": f"{missing} nodes",
+        "comparison": f"{forest.threshold.dtype} {forest.comparison}",
+        "link": forest.link,
+        "base score": ", ".join(f"{x:.9g}" for x in forest.base_score[:4])
+        + (", ..." if forest.n_outputs > 4 else ""),
+    }
+
+
+def _print_table(title: str, entries: dict[str, str]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, text in entries.items():
+        table.add_row(name, text)
+    Console().print(table)
+
+
+def _print_support() -> None:
+    widths = [max(map(len, column)) for column in zip(*(row[:4] for row in SUPPORT), strict=True)]
+    for row in SUPPORT:
+        parts = (text.ljust(width) for text, width in zip(row, widths, strict=False))
+        print("  ".join([*parts, row.note]).rstrip())

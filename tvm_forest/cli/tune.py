@@ -1,0 +1,25 @@
+"""The command `tune`: a search for the fastest schedules."""
+
+import argparse
+
+from .. import api
+from .files import read_rows
+
+
+def run(options: argparse.Namespace) -> None:
+    """Search, and print the schedules that were found and how they are used."""
+    arguments = dict(vars(options))  # but for these three they are called as those of `api.tune`
+    model, rows = arguments.pop("model"), arguments.pop("rows")
+    del arguments["command"]
+    forest = api.load(model)
+    rows = None if rows is None else read_rows(rows, forest, "tune")
+    tuned = api.tune(forest, rows=rows, **arguments)
+    for smallest, schedule in tuned.schedules.items():
+        print(f"batches of {smallest} and more:\n{schedule}\n")
+    print(tuned)
+    if not tuned.finished:
+        print("ended before the search did; run it again to go on")
+    target = "" if options.target == "llvm" else f"{options.target!r}, "
+    order = ", exact=False" if not options.exact else ""
+    records = f"records={options.records!r}{order}"
+    print(f"use it: tvm_forest.build({model!r}, {target}{records})")

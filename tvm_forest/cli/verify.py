@@ -1,0 +1,16 @@
+"""The command `verify`: a comparison with the training library."""
+
+import argparse
+
+from .. import api
+from .files import read_rows
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print how predictions compare; return 1 if something differs, else 0."""
+    rows = None
+    if options.rows is not None:
+        rows = read_rows(options.rows, api.load(options.model), "verify")
+    report = api.verify(options.model, rows, target=options.target, n_rows=options.n_rows)
+    print(report)
+    return 0 if report.ok else 1

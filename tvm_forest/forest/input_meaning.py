@@ -1,0 +1,79 @@
+"""The second part of a Forest: what the numbers in a row mean before the first test.
+
+takes: facts about the source library and the model; gives: InputMeaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from .memberships import Memberships, Question, count_sets, make_tables
+from .metadata import per_model
+from .rules import CategoryRule
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InputMeaning:
+    """Columns of a row, their dtype and names, missing values, categories, and refusals.
+
+    Attributes:
+        n_features: F, columns that walks read, membership columns included.
+        category_rule: how the source library decides whether a value is in a set of categories;
+            needed if a node tests for a set, or if there is a membership column.
+        derived: (feature, set of categories) of each membership column. These are the last columns
+            that walks read: 0 where the rule sends a row to the left, 1 where to the right.
+        known_categories: by feature, the categories that count; all other values are missing.
+        missing: a number that means missing, beside NaN.
+        category_names: by feature, the labels of its categories in the order of their codes, by
+            which columns of categories of a frame are numbered; other features hold numbers.
+        zero_missing: features whose values within 1e-35 of zero are missing.
+        absent: value of an entry that a sparse matrix does not hold: NaN for XGBoost, else 0.
+        sparse_above: entries of a sparse matrix that are not zero must be larger than this, because
+            the source library compares smaller ones otherwise than those of an array.
+        in_place: whether rows are refused that an estimator of XGBoost copies into a DMatrix, from
+            which it predicts a DART model with another rounding.
+        refuses: what rows may not hold, because the source object refuses it: "nan", "inf", or
+            "category", a label in a frame that is not among `category_names`. Without "category"
+            such a label is a missing value.
+        row_dtype: dtype that rows are cast to before they are compared.
+        other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
+            to before that (LightGBM reads integers as float32, but not those of frames); or None.
+        feature_names: names of the columns, or None.
+        pandas_categories: labels of the i-th column of categories of a frame, whose places in this
+            list are the codes that the model takes; empty if it was trained without such a column.
+    """
+
+    n_features: int = field(metadata=per_model(11))
+    category_rule: CategoryRule | None = field(default=None, metadata=per_model(13))
+    derived: tuple[tuple[int, tuple[int, ...]], ...] = field(default=(), metadata=per_model(14))
+    known_categories: dict[int, tuple[int, ...]] = field(
+        default_factory=dict, metadata=per_model(15)
+    )
+    missing: float | None = field(default=None, metadata=per_model(16))
+    category_names: dict[int, tuple[Any, ...]] = field(default_factory=dict, metadata=per_model(17))
+    zero_missing: tuple[int, ...] = field(default=(), metadata=per_model(18))
+    absent: float = field(default=0.0, metadata=per_model(19))
+    sparse_above: float = field(default=0.0, metadata=per_model(20))
+    in_place: bool = field(default=False, metadata=per_model(21, signed_if_set=True))
+    refuses: tuple[str, ...] = field(default=(), metadata=per_model(22))
+    row_dtype: str = field(default="float32", metadata=per_model(24))
+    other_dtype: str | None = field(default=None, metadata=per_model(25))
+    feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
+    pandas_categories: tuple[tuple[Any, ...], ...] = field(default=(), metadata=per_model(38))
+
+    @property
+    def row_width(self) -> int:
+        """Columns of the rows that users pass: F without the membership columns."""
+        return self.n_features - len(self.derived)
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """Counts of the sets of categories that each feature is tested for."""
+        return count_sets(self)
+
+    @cached_property
+    def memberships(self) -> list[Memberships]:
+        """One table for each feature of which membership columns are made."""
+        return make_tables(self)

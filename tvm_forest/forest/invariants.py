@@ -1,0 +1,93 @@
+"""What every Forest must satisfy, checked when it is made.
+
+takes: Forest; gives: the first broken invariant as a sentence, or None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .linear_leaves import find_linear_problem
+from .metadata import Unit
+from .rules import Array
+
+if TYPE_CHECKING:
+    from .model import Forest
+
+
+def find_problem(forest: Forest) -> str | None:
+    """Return the first broken invariant as a sentence, or None."""
+    problems = (_shape_problem, _rule_problem, _node_problem, find_linear_problem)
+    return next(filter(None, (find(forest) for find in problems)), None)
+
+
+def _shape_problem(forest: Forest) -> str | None:
+    counts: dict[Unit, int] = {"node": forest.n_nodes, "tree": forest.n_trees}
+    for unit, count in counts.items():
+        for name, array in forest.arrays_per(unit).items():
+            if len(array) != count:
+                return f"field '{name}' has {len(array)} entries for {count} {unit}s"
+    if np.any(np.diff(forest.tree_offset) < 1) or forest.tree_offset[-1] != forest.n_nodes:
+        return "field 'tree_offset' does not cover the nodes in order"
+    if forest.n_outputs < 1 or np.any(forest.tree_class >= forest.n_outputs):
+        return f"field 'tree_class' names a class beyond the {forest.n_outputs} outputs"
+    if np.any(forest.tree_class < (0 if forest.leaf_value.shape[1] == 1 else -1)):
+        return "field 'tree_class' is negative, but leaves hold one value"
+    return None
+
+
+def _rule_problem(forest: Forest) -> str | None:
+    if (forest.categories or forest.derived) and forest.category_rule is None:
+        return "field 'category_rule' is missing, but a node asks for categories"
+    if any(not 0 <= feature < forest.n_features for feature in forest.category_names):
+        return f"field 'category_names' names a feature beyond the {forest.n_features}"
+    targets = forest.targets
+    if targets and (min(targets) < 1 or sum(targets) != forest.n_outputs):
+        return f"field 'targets' is {targets}, but there are {forest.n_outputs} outputs"
+    if forest.comparison not in ("<", "<="):
+        return f"field 'comparison' is {forest.comparison!r}, expected '<' or '<='"
+    if not {"nan", "inf", "category"}.issuperset(forest.refuses):
+        return f"field 'refuses' is {forest.refuses!r}, expected 'nan', 'inf' or 'category'"
+    return None
+
+
+def _node_problem(forest: Forest) -> str | None:
+    if forest.n_trees == 0:
+        return None
+    size = np.diff(forest.tree_offset)[forest.node_tree]
+    inner = ~forest.is_leaf
+    for name, child in (("left", forest.left), ("right", forest.right)):
+        wrong = inner & ((child < 1) | (child >= size))
+        if wrong.any():
+            return f"{_first(forest, wrong)} has {name} child {child[np.argmax(wrong)]}"
+    wrong = inner & ((forest.feature < 0) | (forest.feature >= forest.n_features))
+    if wrong.any():
+        feature = forest.feature[np.argmax(wrong)]
+        return f"{_first(forest, wrong)} tests feature {feature} of {forest.n_features}"
+    wrong = inner & np.isnan(forest.threshold)
+    if wrong.any():
+        return f"{_first(forest, wrong)} has a threshold that is not a number"
+    parents = _count_parents(forest)
+    if np.any(parents > 1):  # first, for without this a walk could take for ever
+        return f"{_first(forest, parents > 1)} has two parents"
+    wrong = (forest.node_depth < 0) | (parents != (forest.node_depth > 0))
+    if wrong.any():
+        return f"{_first(forest, wrong)} is part of a cycle or no path leads to it"
+    return None
+
+
+def _count_parents(forest: Forest) -> Array:
+    """Return int64 (N,), how many inner nodes name a node as their child."""
+    inner = np.flatnonzero(~forest.is_leaf)
+    base = forest.tree_offset[forest.node_tree[inner]]
+    children = np.concatenate([base + forest.left[inner], base + forest.right[inner]])
+    return np.bincount(children, minlength=forest.n_nodes)
+
+
+def _first(forest: Forest, wrong: Array) -> str:
+    """Name the first node that a mask (N,) marks."""
+    node = int(np.argmax(wrong))
+    tree = int(forest.node_tree[node])
+    return f"tree {tree}, node {node - int(forest.tree_offset[tree])}"

@@ -1,0 +1,58 @@
+"""What the package knows about each field of a Forest besides its type.
+
+takes: the metadata of dataclass fields; gives: which fields belong to nodes or trees, and which
+decide a prediction.
+
+    feature: Array = field(metadata=per_node(1, in_null_tree=LEAF))
+
+says that `feature` has one entry a node, is the second field that enters the signature, and is -1
+at the only node of a null tree. Whatever reorders nodes, takes trees, checks shapes or writes files
+asks this metadata, so a new field is written down in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple
+
+Unit = Literal["node", "tree", "model"]
+
+
+class Role(NamedTuple):
+    """What one field is.
+
+    Attributes:
+        unit: what the field has an entry for; "model" for all that is neither of nodes nor trees.
+        place: position among the fields that enter `Forest.signature`, counted from 0 and never
+            changed, because saved files hold signatures; None for fields that decide no prediction.
+        in_null_tree: entry for the single leaf of a null tree, or for the null tree itself.
+        signed_if_set: whether None and False stay out of the signature, as they must for fields
+            that are younger than the first saved files.
+    """
+
+    unit: Unit
+    place: int | None
+    in_null_tree: float = 0
+    signed_if_set: bool = False
+
+
+def per_node(
+    place: int | None, in_null_tree: float = 0, signed_if_set: bool = False
+) -> dict[str, Role]:
+    """Return the metadata of an array with an entry for each node."""
+    return {"role": Role("node", place, in_null_tree, signed_if_set)}
+
+
+def per_tree(place: int | None, in_null_tree: float = 0) -> dict[str, Role]:
+    """Return the metadata of an array with an entry for each tree."""
+    return {"role": Role("tree", place, in_null_tree)}
+
+
+def per_model(place: int | None, signed_if_set: bool = False) -> dict[str, Role]:
+    """Return the metadata of any other field."""
+    return {"role": Role("model", place, 0, signed_if_set)}
+
+
+def read_roles(cls: Any) -> dict[str, Role]:
+    """Return the role of each field of a dataclass, by the field's name."""
+    return {entry.name: entry.metadata["role"] for entry in fields(cls)}

@@ -1,0 +1,71 @@
+"""The third part of a Forest: how the values of reached leaves become predictions.
+
+takes: facts about the source library and the model; gives: OutputMeaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .metadata import per_model
+from .rules import Aggregate, Array, LabelRule, Link
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OutputMeaning:
+    """Base score, aggregate, link, labels and targets.
+
+    The margin of output c is ``base_score[c]``, to which the leaf values of the trees of class c
+    are added one by one, in tree order, in the dtype of `leaf_value`; with ``base_first`` False the
+    base score is added last.
+
+    Attributes:
+        base_score: (C,), in margin space and in the dtype of the sum; float64 with `base_first`
+            False adds it to float32 sums in float64.
+        base_first: whether the sum starts from the base score.
+        aggregate: what is made of the leaf values of a class; "average" divides their sum by the
+            number of trees of the class.
+        link: what turns margins into values.
+        link_scale: what margins are multiplied with before a sigmoid, or divided by before a
+            "halving", `2 ** -margin`, or an "isolation", `-(2 ** -margin)`.
+        score_offset: what `decision_function` of an isolation forest takes off its values; or None.
+        value_dtype: dtype that margins are rounded to before the link, and that of the values; None
+            is the dtype of the sum.
+        label_rule: how `predict` picks a class: not at all, the largest margin, the largest
+            probability, a probability above one half, or a margin of `label_cut` or more.
+        label_cut: the smallest margin of the second label under the rule "cut".
+        labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
+        targets: how many outputs, and labels, belong to each target, one after the other; a softmax
+            and the choice of a label are of one target each. Empty for a single target.
+        leaf_id_dtype: dtype in which the source library reports leaf numbers.
+    """
+
+    base_score: Array = field(metadata=per_model(10))
+    base_first: bool = field(default=True, metadata=per_model(26))
+    aggregate: Aggregate = field(default="sum", metadata=per_model(27))
+    link: Link = field(default="identity", metadata=per_model(28))
+    link_scale: float = field(default=1.0, metadata=per_model(29))
+    score_offset: float | None = field(default=None, metadata=per_model(30, signed_if_set=True))
+    value_dtype: str | None = field(default=None, metadata=per_model(31))
+    label_rule: LabelRule = field(default="none", metadata=per_model(32))
+    label_cut: float = field(default=0.0, metadata=per_model(33))
+    labels: Array | None = field(default=None, metadata=per_model(34))
+    targets: tuple[int, ...] = field(default=(), metadata=per_model(35))
+    leaf_id_dtype: str = field(default="int32", metadata=per_model(36))
+
+    @property
+    def n_outputs(self) -> int:
+        """C, the margins of one row."""
+        return len(self.base_score)
+
+    @property
+    def gives_labels(self) -> bool:
+        """Whether the source library's `predict` returns labels."""
+        return self.labels is not None and self.label_rule != "none"
+
+    @property
+    def neutral_leaf(self) -> float:
+        """Leaf value that changes no margin: not +0.0, which would turn a sum of -0.0 into +0.0."""
+        return {"min": np.inf, "max": -np.inf}.get(self.aggregate, -0.0)

@@ -1,0 +1,192 @@
+"""The first part of a Forest: its trees, as a structure of arrays.
+
+takes: arrays; gives: Trees, with counts, depths and the distinct tests of their nodes.
+
+Shapes use T trees, N nodes of all trees together, C outputs, W values a leaf, K terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from .leaf_table import LeafTable, collect_leaves
+from .metadata import per_model, per_node, per_tree
+from .rules import LEAF, Array, Comparison
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trees:
+    """Nodes, links, tests and leaves.
+
+    The nodes of tree t are ``tree_offset[t] : tree_offset[t + 1]``; the first one is its root.
+    A row goes to the left child of a node if ``row[feature] <comparison> threshold``; a missing
+    value (NaN) goes left if ``default_left``.
+
+    Attributes:
+        tree_offset: int64 (T + 1,), where the nodes of each tree begin.
+        feature: int32 (N,), feature that a node tests, -1 at leaves.
+        threshold: float32 or float64 (N,), compared in this dtype.
+        left, right: int32 (N,), children as node numbers within the tree, -1 at leaves.
+        default_left: bool (N,), whether a missing value goes left.
+        leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C where leaves hold
+            vectors. A linear leaf gives this value if a feature of its terms is missing.
+        node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
+        tree_class: int32 (T,), output that a tree adds to; -1 for trees with leaf vectors.
+        tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
+        categories: set of categories that a node tests for, by the number of the node among all N;
+            such a node has no threshold.
+        comparison: what sends a value to the left.
+        n_rounds: boosting rounds of the model.
+        tree_round: int32 (T,), the boosting round of each tree, -1 for a tree without one; None if
+            a round is one tree of each class.
+        tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
+            tile of its own. Leaves are alone in their tiles.
+        tile_size: largest number of nodes in a tile.
+        hits: int64 (N,), rows of a profile that ended at each leaf, 0 at inner nodes; or None.
+        leaf_const: float64 (N,), what the sum of a linear leaf's terms starts from; a leaf without
+            terms gives this number. None, like the next three, if leaves hold plain values.
+        leaf_terms: int64 (N, 2), begin and end of the terms of each leaf.
+        term_feature: int32 (K,), feature of each term.
+        term_coefficient: float64 (K,), what the feature's value is multiplied with.
+    """
+
+    tree_offset: Array = field(metadata=per_model(0))
+    feature: Array = field(metadata=per_node(1, in_null_tree=LEAF))
+    threshold: Array = field(metadata=per_node(2))
+    left: Array = field(metadata=per_node(3, in_null_tree=LEAF))
+    right: Array = field(metadata=per_node(4, in_null_tree=LEAF))
+    default_left: Array = field(metadata=per_node(5))
+    leaf_value: Array = field(metadata=per_node(6, in_null_tree=-0.0))
+    node_id: Array = field(metadata=per_node(7))
+    tree_class: Array = field(metadata=per_tree(8))
+    tree_id: Array = field(metadata=per_tree(9, in_null_tree=-1))
+    categories: dict[int, tuple[int, ...]] = field(default_factory=dict, metadata=per_model(12))
+    comparison: Comparison = field(default="<", metadata=per_model(23))
+    n_rounds: int = field(default=0, metadata=per_model(39))
+    tree_round: Array | None = field(default=None, metadata=per_tree(40, in_null_tree=-1))
+    tile: Array | None = field(default=None, metadata=per_node(None))
+    tile_size: int = field(default=1, metadata=per_model(None))
+    hits: Array | None = field(default=None, metadata=per_node(None))
+    leaf_const: Array | None = field(
+        default=None, metadata=per_node(41, in_null_tree=-0.0, signed_if_set=True)
+    )
+    leaf_terms: Array | None = field(default=None, metadata=per_node(42, signed_if_set=True))
+    term_feature: Array | None = field(default=None, metadata=per_model(43, signed_if_set=True))
+    term_coefficient: Array | None = field(default=None, metadata=per_model(44, signed_if_set=True))
+
+    @property
+    def n_trees(self) -> int:
+        """T."""
+        return len(self.tree_offset) - 1
+
+    @property
+    def n_nodes(self) -> int:
+        """N, leaves included."""
+        return len(self.feature)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether leaves hold linear functions of the row."""
+        return self.leaf_terms is not None
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether leaves hold a value for each output."""
+        return self.leaf_value.shape[1] > 1
+
+    @cached_property
+    def sum_dtype(self) -> str:
+        """Dtype in which margins are summed."""
+        return str(self.leaf_value.dtype)
+
+    @cached_property
+    def leaf_table(self) -> LeafTable:
+        """The distinct leaf values or leaf vectors."""
+        return collect_leaves(self)
+
+    @cached_property
+    def is_leaf(self) -> Array:
+        """Bool (N,)."""
+        return self.left == LEAF
+
+    @cached_property
+    def node_tree(self) -> Array:
+        """Int64 (N,), the tree of each node."""
+        return np.repeat(np.arange(self.n_trees), np.diff(self.tree_offset))
+
+    @cached_property
+    def node_depth(self) -> Array:
+        """Int32 (N,), hops from the root; -1 where no path leads."""
+        return node_depths(self.tree_offset, self.left, self.right)
+
+    @cached_property
+    def hop_depth(self) -> Array:
+        """Int32 (N,), hops from the root to the tile of each node; without tiles, its depth."""
+        if self.tile is None:
+            return self.node_depth
+        return node_depths(self.tree_offset, self.left, self.right, self.tile)
+
+    @cached_property
+    def depths(self) -> Array:
+        """Int32 (T,), hops to the deepest leaf of each tree; 0 for a single leaf."""
+        if self.n_trees == 0:
+            return np.zeros(0, np.int32)
+        return np.maximum.reduceat(self.hop_depth, self.tree_offset[:-1])
+
+    @cached_property
+    def shallowest(self) -> Array:
+        """Int32 (T,), hops to the leaf of each tree that is nearest to the root."""
+        if self.n_trees == 0:
+            return np.zeros(0, np.int32)
+        depth = np.where(self.is_leaf, self.hop_depth, np.iinfo(np.int32).max)
+        return np.minimum.reduceat(depth, self.tree_offset[:-1])
+
+    @cached_property
+    def tests(self) -> Array:
+        """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
+        inner = ~self.is_leaf
+        pairs = np.stack([self.feature[inner], self.threshold[inner]], axis=1, dtype=np.float64)
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]  # faster than np.unique by rows
+        return pairs[np.append(True, np.any(pairs[1:] != pairs[:-1], axis=1))[: len(pairs)]]
+
+    @property
+    def cuts_per_column(self) -> Array:
+        """Int64 (columns,), distinct thresholds of each feature and default side."""
+        return self.cut_columns[1]
+
+    @cached_property
+    def cut_columns(self) -> tuple[Array, Array]:
+        """Two int64 arrays (columns,): ``2 * feature + default_left``, and its distinct cuts."""
+        inner = ~self.is_leaf
+        column = 2 * self.feature[inner].astype(np.int64) + self.default_left[inner]
+        cut = self.threshold[inner]
+        order = np.lexsort((cut, column))
+        column, cut = column[order], cut[order]
+        fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
+        return np.unique(column[fresh], return_counts=True)
+
+
+def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
+    """Return the depth of every node, int32 (N,), all trees level by level; -1 for unreached nodes.
+
+    The links need not form trees: this is how a cycle is found. With tile numbers, an edge inside a
+    tile does not count.
+    """
+    depth = np.full(len(left), -1, np.int32)
+    node, base = tree_offset[:-1], tree_offset[:-1]
+    below = np.zeros(len(node), np.int32)
+    levels = 0
+    while node.size and levels <= len(left):
+        fresh = depth[node] < 0
+        node, base, below = node[fresh], base[fresh], below[fresh]
+        depth[node] = below
+        inner = left[node] != LEAF
+        node, base, below = node[inner], base[inner], below[inner]
+        children = np.concatenate([base + left[node], base + right[node]])
+        step = 1 if tile is None else tile[children] != np.concatenate([tile[node], tile[node]])
+        node, base, below = children, np.tile(base, 2), np.tile(below, 2) + step
+        levels += 1
+    return depth

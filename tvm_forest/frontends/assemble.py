@@ -1,0 +1,144 @@
+"""Arrays over the nodes of all trees, put together to a Forest: what all readers share.
+
+takes: sizes of the trees, arrays over their nodes, rules; gives: Forest.
+
+The arrays are those of `Forest` by name, the trees one after the other. Entries without a meaning
+may hold anything: the feature and threshold of a leaf, the leaf value of an inner node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelFormatError
+from ..forest import LEAF, Array, CategoryRule, Comparison, Forest, node_depths
+
+Nodes = dict[str, Array]
+Sets = dict[int, tuple[int, ...]]
+
+
+def build_forest(
+    sizes: Array,
+    nodes: Nodes,
+    tree_class: Array,
+    categories: Sets | None = None,
+    category_rule: CategoryRule | None = None,
+    part: str = "trees",
+    **rules: Any,
+) -> Forest:
+    """Build a Forest.
+
+    Args:
+        sizes: int64 (T,), number of nodes of each tree.
+        nodes: arrays over the nodes; `node_id` counts the nodes of each tree unless it is given.
+        tree_class: (T,), the output that a tree adds to, -1 if its leaves hold vectors.
+        categories: the set of each categorical node.
+        category_rule: what sets of categories mean; left out where there are none.
+        part: what error messages call the trees.
+        **rules: all other fields of the Forest.
+
+    Raises:
+        ModelFormatError: the arrays do not fit together.
+    """
+    is_leaf, value, categories = nodes["left"] == LEAF, nodes["leaf_value"], categories or {}
+    compares = ~is_leaf
+    compares[list(categories)] = False
+    fields: dict[str, Any] = {"node_id": _number_nodes(sizes)} | nodes | rules
+    fields |= {
+        "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
+        "feature": np.where(is_leaf, LEAF, nodes["feature"]).astype(np.int32),
+        "threshold": np.where(compares, nodes["threshold"], 0).astype(nodes["threshold"].dtype),
+        "left": nodes["left"].astype(np.int32),
+        "right": np.where(is_leaf, LEAF, nodes["right"]).astype(np.int32),
+        "default_left": nodes["default_left"].astype(bool) & ~is_leaf,
+        "leaf_value": np.where(is_leaf[:, None], value, 0).astype(value.dtype),
+        "tree_class": tree_class.astype(np.int32),
+        "tree_id": np.arange(len(sizes), dtype=np.int32),
+    }
+    rule = category_rule if categories else None
+    try:
+        return Forest(**fields, categories=categories, category_rule=rule)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"field '{part}': {error}") from None
+
+
+def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
+    """Leave out the nodes that no path reaches, and number the children anew.
+
+    XGBoost keeps such nodes where it has pruned a tree. `node_id` keeps the numbers of the source.
+
+    Args:
+        sizes: int64 (T,), number of nodes of each tree.
+        nodes: arrays over the nodes, all of which lose the same entries.
+
+    Returns:
+        Sizes and arrays without those nodes; with all where a child lies outside of its tree, which
+        is for `Forest` to refuse.
+    """
+    offset = np.append(0, np.cumsum(sizes))
+    inner = nodes["left"] != LEAF
+    left, right = nodes["left"], np.where(inner, nodes["right"], LEAF)
+    nodes = nodes | {"right": right, "node_id": _number_nodes(sizes)}
+    size = np.repeat(sizes, sizes)
+    if np.any(inner & ((left < 1) | (left >= size) | (right < 1) | (right >= size))):
+        return sizes, nodes
+    keep = node_depths(offset, left, right) >= 0
+    if keep.all():
+        return sizes, nodes
+    start, place = np.repeat(offset[:-1], sizes)[keep], np.append(0, np.cumsum(keep))
+    nodes = {name: values[keep] for name, values in nodes.items()}
+    for name in ("left", "right"):
+        child = nodes[name]
+        nodes[name] = np.where(child == LEAF, LEAF, place[start + child] - place[start])
+    return np.diff(place[offset]), nodes
+
+
+def take_sets(nodes: Nodes, codes: Array) -> Sets:
+    """Take the sets of categories out of arrays over nodes.
+
+    Args:
+        nodes: arrays over nodes, of which `begin` and `end` are taken out: where the categories of
+            a node lie in `codes`; `begin` is -1 for nodes without.
+        codes: the categories of all nodes.
+    """
+    begin, end = nodes.pop("begin"), nodes.pop("end")
+    asks = np.flatnonzero(begin >= 0).tolist()
+    return {node: tuple(codes[begin[node] : end[node]].tolist()) for node in asks}
+
+
+def unify_comparisons(
+    strict: Array, reverse: Array, threshold: Array, compares: Array
+) -> tuple[Comparison, Array, Array]:
+    """Write `<`, `<=`, `>` and `>=` as one of `<` and `<=`, for rows in the dtype of thresholds.
+
+    `x >= t` is `x < t` with its children exchanged, `x < t` is `x <= nextafter(t, -inf)`.
+
+    Args:
+        strict: bool (N,), whether a node asks for `<`, or for `>=` with its children exchanged.
+        reverse: bool (N,), whether it asks for `>` or `>=`.
+        threshold: (N,).
+        compares: bool (N,), nodes that compare; others count for nothing.
+
+    Returns:
+        The comparison, the thresholds, and bool (N,), which nodes must exchange their children.
+    """
+    if not np.any(compares & ~strict) and np.any(compares & strict):
+        return "<", threshold, reverse
+    lowest = strict & (threshold == -np.inf)  # nothing is below: `x <= inf`, exchanged
+    top = threshold.dtype.type(np.inf)
+    with np.errstate(all="ignore"):
+        below = np.where(lowest, top, np.nextafter(threshold, -top))
+    return "<=", np.where(strict, below, threshold), reverse ^ lowest
+
+
+def exchange(left: Array, right: Array, swap: Array) -> tuple[Array, Array]:
+    """Return left and right children, exchanged at some nodes."""
+    return np.where(swap, right, left), np.where(swap, left, right)
+
+
+def _number_nodes(sizes: Array) -> Array:
+    """Int32 (N,), the number of each node within its tree."""
+    offset = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    return (np.arange(offset[-1]) - np.repeat(offset[:-1], sizes)).astype(np.int32)

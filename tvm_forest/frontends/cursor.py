@@ -1,0 +1,49 @@
+"""A position in the bytes of a binary format, which never reads behind their end.
+
+takes: bytes; gives: numbers and arrays, or a refusal that names the part that was cut off.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from ..forest import Array
+from .refusals import TRUNCATED, damaged
+
+
+class Cursor:
+    """A position in the bytes of a model.
+
+    Attributes:
+        data: all bytes.
+        at: number of the byte that is read next.
+        part: what error messages put before the name of a field, such as "tree 3, ".
+    """
+
+    def __init__(self, data: bytes, at: int = 0, part: str = "") -> None:
+        self.data, self.at, self.part = data, at, part
+
+    def read_array(self, dtype: Any, count: int, field: str = "") -> Array:
+        """Read an array without copying it, after its size is compared with what is left."""
+        dtype = np.dtype(dtype)
+        size = count * dtype.itemsize
+        if size > len(self.data) - self.at:
+            what = f"needs {size} bytes at byte {self.at}, the file ends at {len(self.data)}"
+            raise damaged(self.part + field, what, TRUNCATED)
+        self.at += size
+        return np.frombuffer(self.data, dtype, count, self.at - size)
+
+    def read_numbers(self, form: str, field: str = "") -> tuple[Any, ...]:
+        """Read numbers in a form of the module `struct`."""
+        return struct.unpack(form, self.read_array("u1", struct.calcsize(form), field).tobytes())
+
+    def read_number(self, form: str, field: str = "") -> Any:
+        """Read one number in a form of the module `struct`."""
+        return self.read_numbers(form, field)[0]
+
+    def read_text(self, field: str = "") -> bytes:
+        """Read a text behind its length."""
+        return self.read_array("u1", self.read_number("<Q", field), field).tobytes()

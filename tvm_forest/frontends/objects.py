@@ -1,0 +1,20 @@
+"""Of which library an object is, told by names, without importing any library.
+
+takes: an object; gives: names of libraries and classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+
+def library_of(cls: type) -> str:
+    """Return the package that defines a class."""
+    return cls.__module__.split(".")[0]
+
+
+def find_class(model: Any, library: str, names: Collection[str]) -> str | None:
+    """Return the first of some classes of a library that an object is of, None if of none."""
+    classes = (cls for cls in type(model).__mro__ if library_of(cls) == library)
+    return next((cls.__name__ for cls in classes if cls.__name__ in names), None)

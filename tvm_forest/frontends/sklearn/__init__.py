@@ -1,0 +1,122 @@
+"""Fitted trees and ensembles of trees of scikit-learn 1.5 and newer.
+
+takes: fitted estimator; gives: Forest.
+
+scikit-learn sums float64 leaves in tree order and compares by `<=`, as its estimators say:
+
+- Trees, random forests and extra trees cast rows to float32 and compare them with float64
+  thresholds. Forests divide the sum by the number of trees; that is scikit-learn with `n_jobs=1`,
+  other numbers of threads add in any order. Leaves of classifiers hold class fractions, for one
+  target after the other, those of regressors a value per target.
+- Gradient boosting compares in the same way, but starts from the prediction of its `init` and adds
+  `learning_rate * leaf`.
+- Histogram gradient boosting compares float64 rows and starts from its baseline. Categorical
+  columns come first in its trees; a category is its place among those seen in training, and all
+  other values are missing.
+- Isolation forests (Liu, Ting and Zhou, 2008) sum path lengths, the margin here. The value is
+  `score_samples`, of which `decision_function` is the distance to `offset_`.
+
+Refused are estimators that are not fitted, classes that derive from these, and what the table
+`SUPPORT` names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ...forest import Forest
+from ..objects import find_class, library_of
+from ..refusals import damaged, naming, unsupported
+from ..support import accepted, linked, refused
+from . import boosting, trees
+
+_OLDEST = (1, 5)
+_LOADERS: dict[str, tuple[str, Callable[[Any], Forest]]] = {
+    "DecisionTreeClassifier": ("tree_", trees.load_trees),
+    "DecisionTreeRegressor": ("tree_", trees.load_trees),
+    "ExtraTreeClassifier": ("tree_", trees.load_trees),
+    "ExtraTreeRegressor": ("tree_", trees.load_trees),
+    "RandomForestClassifier": ("estimators_", trees.load_trees),
+    "RandomForestRegressor": ("estimators_", trees.load_trees),
+    "ExtraTreesClassifier": ("estimators_", trees.load_trees),
+    "ExtraTreesRegressor": ("estimators_", trees.load_trees),
+    "GradientBoostingClassifier": ("estimators_", boosting.load_boosting),
+    "GradientBoostingRegressor": ("estimators_", boosting.load_boosting),
+    "HistGradientBoostingClassifier": ("_predictors", boosting.load_hist_boosting),
+    "HistGradientBoostingRegressor": ("_predictors", boosting.load_hist_boosting),
+    "IsolationForest": ("estimators_", trees.load_isolation_forest),
+}
+"""For each estimator, an attribute that it has once it is fitted, and what loads it."""
+_INSIDE = {
+    "Pipeline": "give its last step, `model[-1]`, and transform rows yourself",
+    "GridSearchCV": "give its `best_estimator_`",
+    "RandomizedSearchCV": "give its `best_estimator_`",
+}
+
+SUPPORT = [
+    *accepted("scikit-learn", "estimator", _LOADERS),
+    *linked(
+        "scikit-learn", "link of a loss", {name: link for name, (link, _) in boosting.LINKS.items()}
+    ),
+    *linked("scikit-learn", "score", {"IsolationForest.score_samples": "isolation"}),
+    *refused(
+        "scikit-learn",
+        __class__="any other estimator, and classes that derive from these",
+        __version__="scikit-learn before 1.5",
+        classes_="a single class",
+        init="gradient boosting that starts from another model",
+        loss="a link that is not known",
+        categorical_features="categories that are no whole numbers from 0 to 2^24 - 1",
+        max_samples="isolation forests of one row for each tree",
+    ),
+]
+
+
+def from_object(model: Any) -> Forest | None:
+    """Load a fitted estimator.
+
+    None for what scikit-learn does not define, and does not derive from its estimators of trees.
+
+    Raises:
+        ModelFormatError: the estimator is not fitted, or its trees are damaged.
+        UnsupportedModel: another kind of estimator, a subclass, scikit-learn before 1.5, or a part
+            that cannot be reproduced exactly.
+    """
+    base = find_class(model, "sklearn", _LOADERS)
+    if base is None and library_of(type(model)) != "sklearn":
+        return None
+    name = type(model).__name__
+    with naming(f"scikit-learn {name}"):
+        version = _check_version()
+        _check_class(model, base)
+        attribute, loader = _LOADERS[name]
+        if attribute not in vars(model):
+            raise damaged(attribute, "the estimator is not fitted", "fit it first")
+        try:
+            return loader(model)
+        except AttributeError as error:
+            what = f"scikit-learn {version} keeps no such attribute"
+            remedy = "fit the estimator again with scikit-learn 1.5 to 1.9"
+            raise unsupported(str(error.name), what, remedy) from error
+
+
+def _check_version() -> str:
+    """Return the version of the scikit-learn of the object, which is imported already."""
+    version = str(getattr(sys.modules.get("sklearn"), "__version__", "0.0"))
+    parts = version.split(".")[:2]
+    if tuple(int(part) if part.isdecimal() else 0 for part in parts) < _OLDEST:
+        what = f"scikit-learn {version} predicts by other rules"
+        raise unsupported("__version__", what, "use scikit-learn 1.5 or newer")
+    return version
+
+
+def _check_class(model: Any, base: str | None) -> None:
+    name, module = type(model).__name__, type(model).__module__
+    if library_of(type(model)) != "sklearn":
+        what = f"{module}.{name} derives from {base} and may predict otherwise"
+        raise unsupported("__class__", what, f"give an object of the class {base} itself")
+    if name not in _LOADERS:
+        remedy = _INSIDE.get(name, f"give one of {', '.join(_LOADERS)}")
+        raise unsupported("__class__", f"{module}.{name} cannot be loaded", remedy)

@@ -1,0 +1,152 @@
+"""Gradient boosting and histogram gradient boosting of scikit-learn.
+
+takes: fitted estimator; gives: Forest.
+
+Refused are other links than those of the table, an `init` that is no constant, and categories that
+are no whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...forest import LEAF, Array, CategoryRule, Forest, Link
+from ..refusals import damaged, unsupported
+from .trees import build_estimator, read_classes, read_nodes
+
+LINKS: dict[str, tuple[Link, float]] = {
+    "IdentityLink": ("identity", 1.0),
+    "LogLink": ("exp", 1.0),
+    "LogitLink": ("sigmoid", 1.0),
+    "HalfLogitLink": ("sigmoid", 2.0),
+    "MultinomialLogit": ("softmax", 1.0),
+}
+"""The link of a loss, and the scale of the margins before it."""
+_CATEGORY_RULE = CategoryRule(members_go="left", fractions_missing=True)
+_CONSTANT = ("prior", "most_frequent", "constant", "uniform")
+_ABOVE_ZERO = float(np.nextafter(0.0, 1.0))
+
+
+def load_boosting(model: Any) -> Forest:
+    """Load gradient boosting. `apply` gives (R, T * C), which scikit-learn shapes as (R, T, C)."""
+    trees = [estimator.tree_ for estimator in model.estimators_.ravel()]
+    rounds, outputs = model.estimators_.shape
+    values = float(model.learning_rate) * np.concatenate([tree.value for tree in trees])[:, 0, :1]
+    _check_init(model.init_)
+    base = model._raw_predict_init(np.zeros((1, model.n_features_in_), np.float32))[0]
+    if len(base) != outputs:
+        raise damaged("estimators_", f"{outputs} trees in a round for {len(base)} outputs")
+    is_classifier = hasattr(model, "classes_")
+    return build_estimator(
+        model,
+        *read_nodes(trees),
+        values,
+        np.arange(len(trees)) % outputs,
+        base_score=base,
+        refuses=("nan", "inf"),
+        leaf_id_dtype="float64",
+        n_rounds=rounds,
+        **(_read_link(model) | _read_labels(model, outputs, 0.0) if is_classifier else {}),
+    )
+
+
+def _check_init(init: Any) -> None:
+    """Refuse what predicts other than one number for all rows."""
+    if isinstance(init, str):
+        return
+    name, module = type(init).__name__, type(init).__module__
+    constant = name == "DummyRegressor" or getattr(init, "strategy", None) in _CONSTANT
+    if module != "sklearn.dummy" or not constant:
+        what = f"{module}.{name} predicts another number for each row"
+        raise unsupported("init", what, "train with init=None or init='zero'")
+
+
+def _read_link(model: Any) -> dict[str, Any]:
+    name = type(model._loss.link).__name__
+    if name not in LINKS:
+        what = f"{name} is not among those known ({', '.join(LINKS)})"
+        raise unsupported("loss", what, "train with another loss")
+    link, scale = LINKS[name]
+    return {"link": link, "link_scale": scale}
+
+
+def _read_labels(model: Any, outputs: int, cut: float) -> dict[str, Any]:
+    rule = "cut" if outputs == 1 else "argmax_margin"
+    return {"labels": read_classes(model), "label_rule": rule, "label_cut": cut}
+
+
+def load_hist_boosting(model: Any) -> Forest:
+    """Load histogram gradient boosting."""
+    predictors = [predictor for stage in model._predictors for predictor in stage]
+    records = np.concatenate([predictor.nodes for predictor in predictors])
+    columns = np.arange(model.n_features_in_)
+    if model._preprocessor is not None:
+        columns = np.argsort(~model.is_categorical_, kind="stable")
+    place = records["feature_idx"]
+    nodes = {
+        "left": np.where(records["is_leaf"] != 0, LEAF, records["left"].astype(np.int64)),
+        "right": records["right"],
+        "feature": np.where(place < 0, place, columns[place]),  # Forest refuses a negative one
+        "threshold": records["num_threshold"],
+        "default_left": records["missing_go_to_left"],
+    }
+    base = np.zeros(model.n_trees_per_iteration_) + model._baseline_prediction.ravel()
+    if any(len(stage) != len(base) for stage in model._predictors):
+        raise damaged("_predictors", f"a round has not one tree for each of {len(base)}")
+    rules = _read_link(model)
+    if hasattr(model, "classes_"):
+        rules |= _read_labels(model, len(base), _ABOVE_ZERO)
+    if np.any(records["is_categorical"]):
+        rules |= _read_sets(model, predictors, records, columns)
+    return build_estimator(
+        model,
+        np.array([len(predictor.nodes) for predictor in predictors]),
+        nodes,
+        records["value"][:, None],
+        np.arange(len(predictors)) % len(base),
+        base_score=base,
+        row_dtype="float64",
+        n_rounds=len(model._predictors),
+        **rules,
+    )
+
+
+def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array) -> dict[str, Any]:
+    """Return sets of raw categories; the bits of a node count the categories of the encoder."""
+    encoded = model._preprocessor.named_transformers_["encoder"].categories_
+    asks = np.flatnonzero((records["is_categorical"] != 0) & (records["is_leaf"] == 0))
+    place = records["feature_idx"][asks]
+    known = {at: _read_categories(encoded[at], columns[at]) for at in np.unique(place)}
+    bitsets = [predictor.raw_left_cat_bitsets for predictor in predictors]
+    sizes, index = np.array([len(bits) for bits in bitsets]), records["bitset_idx"][asks]
+    tree = np.repeat(np.arange(len(predictors)), [len(part.nodes) for part in predictors])[asks]
+    if np.any(index >= sizes[tree]):
+        raise damaged("_predictors", "a node has no set of categories in its tree")
+    words = np.concatenate(bitsets)[(np.cumsum(sizes) - sizes)[tree] + index]
+    bits = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")
+    return {
+        "category_rule": _CATEGORY_RULE,
+        "categories": {
+            int(node): tuple(known[at][row[: len(known[at])] == 1].tolist())
+            for node, at, row in zip(asks, place, bits, strict=True)
+        },
+        "known_categories": {int(columns[at]): tuple(known[at].tolist()) for at in known},
+    }
+
+
+def _read_categories(categories: Array, column: int) -> Array:
+    """Return categories of one column, whole numbers in the order of the encoder, without NaN."""
+    kind = categories.dtype.kind
+    if kind in "iuf":
+        categories = categories[~np.isnan(categories)]
+        odd = (categories < 0) | (categories >= _CATEGORY_RULE.highest) | (categories % 1 != 0)
+        if not odd.any():
+            return categories.astype(np.int64)
+        what = f"column {column} has the category {categories[odd][0]}"
+    else:
+        what = f"column {column} has categories of dtype {categories.dtype}"
+    highest = _CATEGORY_RULE.highest - 1
+    remedy = f"encode categories as whole numbers from 0 to {highest} before training"
+    raise unsupported("categorical_features", what, remedy)

@@ -1,0 +1,130 @@
+"""A value in the document of a model, with its name for error messages.
+
+takes: what a JSON or UBJSON reader returns; gives: checked numbers, texts and lists.
+
+Refused is a value of another kind than XGBoost writes, and a member that it has not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ...forest import Array
+from ..refusals import damaged, unsupported
+
+# XGBoost takes digits alone for an integer of 64 bits, and stops at what belongs to no number.
+_NUMBER = re.compile(
+    r"\s*([Nn]a[Nn]|-?([0-9]{1,18}|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+))\s*"
+)
+_SPLITTER = 2.0**28 + 1
+
+
+def once_rounded(text: str) -> float:
+    """Return a double that becomes the float32 which is nearest to the text.
+
+    That is the double of the text, unless this lies in the middle between two float32 and the text
+    does not: then it is the next double on the side of the text. So 1.000000059604644775390625001,
+    a little more than the middle of 1 and the next float32, does not become 1.
+    """
+    number = float(text)
+    product = number * _SPLITTER
+    if product - (product - number) != number and abs(number) > 2.0**-126:
+        return number  # it has more than 25 bits, the middle of two normal numbers has 25
+    _, exponent = math.frexp(number)
+    if math.ldexp(number, min(25 - exponent, 150)) % 2 == 1:
+        rest = Fraction(text) - Fraction(number)
+        number = math.nextafter(number, math.copysign(math.inf, rest)) if rest else number
+    return number
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value of the document together with its name, for messages.
+
+    Every method raises ModelFormatError if the value is of another kind.
+    """
+
+    value: Any
+    name: str
+
+    def error(self, expected: str) -> Exception:
+        """Return the error for a value that is not what was expected."""
+        return damaged(self.name, f"expected {expected}, got {self.value!r:.80}")
+
+    def member(self, name: str, *default: Any) -> Field:
+        """Return a member of an object, which must be there unless a default is given."""
+        if not isinstance(self.value, dict):
+            raise self.error("an object")
+        if name not in self.value and not default:
+            what = f"missing in '{self.name}'"
+            raise damaged(name, what, "this is no complete XGBoost model")
+        return Field(self.value.get(name, *default), name)
+
+    def as_text(self) -> str:
+        """Return a text."""
+        if not isinstance(self.value, str):
+            raise self.error("text")
+        return self.value
+
+    def as_integer(self, least: int = 0) -> int:
+        """Return an integer, or text that spells one."""
+        try:
+            number = int(self.value)
+        except (TypeError, ValueError, OverflowError):
+            raise self.error("an integer") from None
+        if not least <= number < 2**31 or isinstance(self.value, float):
+            raise self.error(f"an integer of at least {least}")
+        return number
+
+    def as_integers(self) -> list[int]:
+        """Return a list of integers of 64 bits."""
+        values = self.value.tolist() if isinstance(self.value, np.ndarray) else self.value
+        if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+            raise self.error("a list of integers")
+        if values and not -(2**63) <= min(values) <= max(values) < 2**63:
+            raise self.error("a list of integers of 64 bits")
+        return values
+
+    def as_bounds(self, size: int, parts: str) -> list[int]:
+        """Return the bounds of some lists in one of that size, from 0 on in order."""
+        bounds = self.as_integers() or [0]
+        if bounds[0] != 0 or bounds[-1] != size or np.any(np.diff(bounds) < 0):
+            raise self.error(f"bounds of {size} {parts}")
+        return bounds
+
+    def as_texts(self) -> list[str]:
+        """Return a list of texts."""
+        if not isinstance(self.value, list) or not all(isinstance(v, str) for v in self.value):
+            raise self.error("a list of texts")
+        return self.value
+
+    def as_numbers(self) -> Array:
+        """Return float32 of a number, or of text with one number or with a vector in brackets."""
+        values = self.value
+        if isinstance(values, str):
+            texts = values.strip().strip("[]").split(",")
+            if not all(map(_NUMBER.fullmatch, texts)):
+                raise self.error("numbers")
+            values = list(map(once_rounded, texts))
+        if isinstance(values, list) and not set(map(type, values)) <= {float}:
+            raise self.error("numbers with a point or an exponent")
+        try:
+            with np.errstate(over="ignore"):
+                return np.array(values, np.float32).reshape(-1)
+        except (TypeError, ValueError):
+            raise self.error("numbers") from None
+
+    def refuse_others(self, *known: str) -> None:
+        """Refuse an object with members of other names, which may change predictions."""
+        if not isinstance(self.value, dict):
+            raise self.error("an object")
+        unknown = next((name for name in self.value if name not in known), None)
+        if unknown is not None:
+            what = f"'{self.name}' has this field of a later version of XGBoost"
+            raise unsupported(unknown, what, "update tvm_forest; else it is damaged")

@@ -1,0 +1,23 @@
+"""What makes a pass of TVM out of a class of ours.
+
+takes: a frozen dataclass, whose fields are the options of the pass; gives: a pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+
+def function_pass(cls: type) -> Any:
+    """Return a pass "tvm_forest.<class>" that calls `rewrite(func)` for every function."""
+
+    def transform_function(
+        self: Any, func: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tirx.PrimFunc:
+        return self.rewrite(func)
+
+    setattr(cls, "transform_function", transform_function)  # noqa: B010
+    return tirx.transform.prim_func_pass(cls, opt_level=0, name=f"tvm_forest.{cls.__name__}")

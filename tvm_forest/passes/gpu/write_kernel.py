@@ -1,0 +1,316 @@
+"""Write a kernel: threads, barriers and memory.
+
+takes: a nest whose loops are mapped to a GPU; gives: a nest of thread bindings.
+
+Its grid and its blocks are as large as the largest loop of each dimension asks for. A loop marked
+`spread` has independent iterations, which the threads of a block share. What no loop gives to the
+threads of a dimension is done by the first of them. Between two statements of a block stands a
+barrier if one writes what the other touches, unless each thread goes through both by itself.
+
+Barriers and shuffles are never inside a condition on threads: such conditions move inwards, to the
+statements without. A loop whose bounds depend on the thread gets the largest, and conditions.
+
+A buffer that one thread fills is its own ("local": registers). Others live where all threads that
+share them see them: shared memory, or else memory of the device with a part for every block. Where
+threads fill such a buffer by themselves, each has a part of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ...errors import ScheduleError
+from ...schedule import Schedule
+from ...schedule_prims.devices import MOST_SHARED, MOST_THREADS
+from ...tir_gen import ir
+from ...tir_gen.builder import SPREAD
+from ...tir_gen.ir import guarded, i64, mentions, replaced, sequence, stores_of
+from ...tir_gen.ops import calls_of
+from ..nest_facts import NestFacts, name_of
+from . import kernel_code as code
+from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
+
+ROW_BUFFERS = ("near", "codes")
+"""Names of the buffers that hold rows."""
+
+
+@dataclass
+class KernelWriter:
+    """What is known of a kernel while its statements are rewritten.
+
+    Attributes:
+        facts: of the loops.
+        blocks, threads: variable and extent of the dimensions in use, the slowest first.
+        most: extent of a dimension of the grid in the largest launch.
+        shared: buffers of a block.
+        outer: buffers of all blocks.
+        own: buffers of a thread that outlive a barrier.
+        places: where the buffers of the nest are now.
+    """
+
+    facts: NestFacts
+    blocks: dict[str, Dimension]
+    threads: dict[str, tuple[tirx.Var, int]]
+    most: dict[str, Any]
+    shared: list[Any] = field(default_factory=list)
+    outer: list[Any] = field(default_factory=list)
+    own: list[Any] = field(default_factory=list)
+    places: dict[Any, code.Place] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, root: tirx.For, facts: NestFacts, outer: tuple[tirx.Var, ...]) -> KernelWriter:
+        """Measure the grid and the blocks of a nest.
+
+        Args:
+            root: the nest.
+            facts: of its loops.
+            outer: variables of the loops around, which launch the kernel again and again.
+
+        Raises:
+            ScheduleError: a block has too many threads.
+        """
+        loops = facts.on_levels(root)
+        inner = {loop.loop_var: i64(0) for loop in ir.loops_of(root)}
+        blocks, threads = dict[str, Dimension](), dict[str, tuple[tirx.Var, int]]()
+        for dimension in AXES:
+            mine = [loop for loop in loops if facts.dimension(loop) == dimension]
+            var = dimension_var(dimension)
+            if mine and dimension.startswith("block"):
+                counts = [facts.sch[name_of(loop)].count or 1 for loop in mine]
+                threads[dimension] = (var, max(counts))
+            elif mine:  # bounds only shrink when the loops around go on
+                blocks[dimension] = (var, _largest([replaced(x.extent, inner) for x in mine]))
+        _check_threads(facts.sch, [count for _, count in threads.values()])
+        launches = {var: i64(0) for var in outer}
+        sizes = {
+            d: code.simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()
+        }
+        return cls(facts, blocks, threads, sizes)
+
+    def write(self, root: tirx.For) -> tirx.Stmt:
+        """Return the kernel, behind the memory that its blocks share.
+
+        Raises:
+            ScheduleError: too much shared memory.
+        """
+        body = self._visit(root, (), ())
+        mine = code.buffers_of(body, "global")
+        self.places |= {buffer: (code.widen(buffer, [], "local"), []) for buffer in mine}
+        body = code.move_buffers(body, self.places)
+        _check_shared(self.facts.sch, self.shared)
+        memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.own)]
+        body = bind(sequence([*memory, body]), {**self.blocks, **self.threads})
+        return sequence([*map(tirx.AllocBuffer, self.outer), body])
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def _visit(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+        """Rewrite a statement that all threads reach, to be done `when` all of that holds.
+
+        `bound` names the dimensions of the block whose threads have different work in it.
+        """
+        if self._is_alone(s):
+            own = all(store.buffer.scope() == "local" for store in stores_of(s))
+            if own and not code.loads_of(s):
+                return s  # a thread may always set what is its own
+            others = (self.threads[d][0] for d in self.threads if d not in bound)
+            return guarded(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
+        if isinstance(s, tirx.BufferStore):
+            return self._check_lanes(s)
+        if isinstance(s, tirx.SeqStmt):
+            return self._sequence(list(s.seq), when, bound)
+        if isinstance(s, tirx.IfThenElse):
+            return self._visit(s.then_case, (*when, s.condition), bound)
+        assert isinstance(s, tirx.For), "only loops and conditions are around mapped loops"
+        if code.is_spread(s):
+            return self._share(s, when, bound)
+        if self.facts.level(s):
+            return self._map(s, when, bound)
+        extent = self._uniform(s.extent)
+        if not extent.same_as(s.extent):
+            when = (*when, s.loop_var < s.extent)
+        body = self._visit(s.body, when, bound)
+        if calls_of(body, code.SYNC) or code.has_spread(s.body):
+            body = tirx.SeqStmt([body, code.barrier()])
+        return ir.change_loop(s, extent=extent, body=body, annotations={})
+
+    def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+        """Let a thread or a block do one iteration of a loop."""
+        dimension = self.facts.dimension(s)
+        of_block = dimension in self.threads
+        var, extent = (self.threads if of_block else self.blocks)[dimension]
+        limit = i64(extent) if isinstance(extent, int) else extent
+        own = replaced(s.extent, {s.loop_var: var})
+        if not tvm_ffi.structural_equal(own, limit):
+            when = (*when, var < own)
+        body = replaced(s.body, {s.loop_var: var})
+        return self._visit(body, when, (*bound, dimension) if of_block else bound)
+
+    def _sequence(
+        self, parts: list[tirx.Stmt], when: tuple[Any, ...], bound: tuple[str, ...]
+    ) -> tirx.Stmt:
+        """Rewrite statements, with barriers between those that touch the same memory."""
+        written, since = list[tirx.Stmt](), list[_Accesses]()
+        for part in self._flatten(parts):
+            if isinstance(part, tirx.AllocBuffer):
+                self._place(part.buffer, parts, bound)
+                continue
+            accesses = _Accesses.of(part, self._is_alone(part))
+            if any(earlier.meets(accesses) for earlier in since):
+                written.append(code.barrier())
+                since = []
+            since.append(accesses)
+            written.append(self._visit(part, when, bound))
+        return sequence(written)
+
+    def _flatten(self, parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
+        """Return statements, sequences among them taken apart where several threads meet inside."""
+        flat = list[tirx.Stmt]()
+        for s in parts:
+            apart = isinstance(s, tirx.SeqStmt) and not self._is_alone(s)
+            flat += self._flatten(list(s.seq)) if apart else [s]
+        return flat
+
+    def _is_alone(self, s: tirx.Stmt) -> bool:
+        """Whether one thread does a statement by itself."""
+        shares = self.facts.has_level(s) or code.has_spread(s)
+        return not (shares or calls_of(s, code.SHUFFLE))
+
+    def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+        """Let all threads that do the same work share the iterations of a nest."""
+        chain, body = list[tirx.For](), s
+        while code.is_spread(body):
+            chain.append(body)
+            body = body.body
+        own = self._own(s, bound)
+        workers = [self.threads[d] for d in self.threads if d not in own]
+        count, worker = prod(size for _, size in workers), i64(0)
+        for var, size in workers:
+            worker = worker * size + var
+        total = code.simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+        turns = code.simplified(tirx.ceildiv(total, i64(count)))
+        turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
+        number = worker if once else turn * count + worker
+        others = {self.threads[d][0] for d in bound if d not in own}
+        kept = [x for x in when if not mentions(x, others)]
+        exact = isinstance(total, tirx.IntImm) and int(total) % count == 0
+        body = replaced(body, split_number(chain, number))
+        body = guarded(body, kept if exact else [*kept, number < total])
+        return body if once else tirx.For(turn, i64(0), turns, tirx.ForKind.SERIAL, body)
+
+    def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
+        """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
+        width = int(calls_of(store, code.SHUFFLE)[0].args[3])
+        threads = self.threads["block.x"][1]
+        if threads % width:
+            raise ScheduleError(
+                f"build: argument 'schedule': {threads} threads of block.x cannot be dealt out in "
+                f"groups of {width}, as vector_reduce asks; use a multiple of {width}\n"
+                f"{self.facts.sch}"
+            )
+        return store
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def _place(self, buffer: Any, parts: list[tirx.Stmt], bound: tuple[str, ...]) -> None:
+        """Move a buffer out of the nest; threads that fill it with different things have parts."""
+        if buffer.scope() == "local":
+            self.own.append(buffer)
+            return
+        filled = [x for part in parts for x in ir.loops_of(part, SPREAD) if stores_of(x, buffer)]
+        own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
+        threads = [self.threads[d] for d in self.threads if d in own]
+        if buffer.scope() == "shared":
+            wide = code.widen(buffer, [i64(size) for _, size in threads], "shared")
+            self.shared.append(wide)
+            self.places[buffer] = (wide, [var for var, _ in threads])
+            return
+        blocks = list(self.blocks.values())
+        sizes = [*self.most.values(), *(i64(size) for _, size in threads)]
+        wide = code.widen(buffer, sizes, "global")
+        self.outer.append(wide)
+        self.places[buffer] = (wide, [var for var, _ in (*blocks, *threads)])
+
+    def _own(self, s: Any, bound: tuple[str, ...]) -> list[str]:
+        """The dimensions of the block on which a statement depends."""
+        return [d for d in bound if mentions(s, {self.threads[d][0]})]
+
+    def _uniform(self, extent: Any) -> Any:
+        """Return a bound that serves all threads: that of the first one is the largest."""
+        firsts = {var: i64(0) for var, _ in self.threads.values()}
+        return code.simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """The buffers that several threads may see of those that a statement reads and writes.
+
+    Attributes:
+        alone: whether each thread does the code by itself.
+    """
+
+    reads: set[Any]
+    writes: set[Any]
+    alone: bool
+
+    @classmethod
+    def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
+        """Collect them; who has the address of an element may do both."""
+        pointed = {call.args[0].source for call in calls_of(statement, "tirx.address_of")}
+        reads = {load.source for load in code.loads_of(statement)}
+        writes = pointed | {store.buffer for store in stores_of(statement)}
+        reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
+        return cls(reads, writes, alone)
+
+    def meets(self, other: _Accesses) -> bool:
+        """Whether one writes what another thread touches in the other."""
+        if self.alone and other.alone:
+            return False
+        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+
+
+def _largest(extents: list[Any]) -> Any:
+    """The largest of some numbers."""
+    most = extents[0]
+    for extent in extents[1:]:
+        most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
+    return code.simplified(most)
+
+
+def _check_threads(sch: Schedule, counts: list[int]) -> None:
+    if prod(counts) > MOST_THREADS:
+        text = " x ".join(map(str, counts))
+        raise ScheduleError(
+            f"build: argument 'schedule': {text} = {prod(counts)} threads per block, the target "
+            f"allows {MOST_THREADS}; use smaller tiles\n{sch}"
+        )
+
+
+def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
+    """Refuse more shared memory than a block has, and say how many rows would fit."""
+    sizes = {buffer: _bytes_of(buffer) for buffer in buffers}
+    spare = MOST_SHARED - sum(sizes.values())
+    if spare >= 0:
+        return
+    text = " + ".join(
+        f"{size} ({buffer.name} {' x '.join(map(str, map(int, buffer.shape)))})"
+        for buffer, size in sizes.items()
+    )
+    remedy = "use smaller tiles, or leave a cache out"
+    for buffer in (buffer for buffer in buffers if buffer.name in ROW_BUFFERS):
+        fit = (spare + sizes[buffer]) * int(buffer.shape[-2]) // sizes[buffer]
+        remedy = f"use at most {fit} rows" if fit > 0 else "leave the cache of rows out"
+    raise ScheduleError(
+        f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
+        f"allows {MOST_SHARED}; {remedy}\n{sch}"
+    )
+
+
+def _bytes_of(buffer: Any) -> int:
+    return prod(map(int, buffer.shape)) * tvm.DataType(buffer.dtype).itemsize

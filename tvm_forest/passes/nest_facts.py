@@ -1,0 +1,163 @@
+"""What the schedule says of the loops of a function.
+
+takes: the schedule that was replayed; gives: facts of a loop, found by its name.
+
+`replay` leaves nothing on a loop but its name, and `WriteNest` names the loops that it writes in
+the same way. A pass that comes to a loop asks here for its kind, its step and its marks:
+
+    for b0 in range(8):   # tvm_forest.name "b0"      facts.of(loop).kind == "batch"
+
+Loops that passes make themselves, such as those that copy rows, have no name and no facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tvm import tirx
+
+from ..nest import Loop, Share, Stop, paths
+from ..schedule import Schedule
+from ..schedule_prims.replay import NAME
+from ..schedule_prims.walks import WalkForm
+from ..tir_gen.ir import find_all, i64
+
+SUMS_OF = "tvm_forest.sums_of"
+"""Names the loop whose way of adding partial sums a loop follows, if it is not its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class NestFacts:
+    """The facts of all loops.
+
+    Attributes:
+        sch: the schedule with the final nest.
+        forms: how the walks of each leaf loop are done, by its name.
+        origins: loops of the trace that S-TIR still holds, though directives have put copies in
+            their place, by name; `WriteNest` replaces them. A name may also be that of a live loop.
+    """
+
+    sch: Schedule
+    forms: dict[str, WalkForm] = field(default_factory=dict)
+    origins: dict[str, Loop] = field(default_factory=dict)
+
+    @cached_property
+    def _loops(self) -> dict[str, Loop]:
+        return {loop.name: loop for loop in self.sch.loops()}
+
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether loops are mapped to a GPU."""
+        return any(loop.gpu for loop in self.sch.loops())
+
+    def of(self, loop: tirx.Stmt) -> Loop | None:
+        """Return the loop of the schedule that a loop stands for, or None."""
+        return self._loops.get(name_of(loop)) if isinstance(loop, tirx.For) else None
+
+    def kind(self, loop: tirx.Stmt) -> str:
+        """Return what a loop counts: "batch", "class" or "tree"; "" if it is not the schedule's."""
+        fact = self.of(loop)
+        return fact.kind if fact else ""
+
+    def cache(self, loop: tirx.Stmt) -> str:
+        """Return how the rows or trees of an iteration are brought near, "" for not at all."""
+        fact = self.of(loop)
+        return fact.cache or "" if fact else ""
+
+    def form(self, loop: tirx.Stmt) -> WalkForm | None:
+        """Return how the walks of a leaf loop are done, None for any other loop."""
+        fact = self.of(loop)
+        return self.forms.get(fact.name) if fact else None
+
+    def is_parallel(self, loop: tirx.Stmt) -> bool:
+        """Return whether a loop is parallel or is to become so."""
+        fact = self.of(loop)
+        return bool(fact and fact.parallel) or (
+            isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
+        )
+
+    def dimension(self, loop: tirx.Stmt) -> str:
+        """Return the dimension of a GPU that runs the iterations, such as "block.x", or ""."""
+        fact = self.of(loop)
+        return fact.gpu or "" if fact else ""
+
+    def level(self, loop: tirx.Stmt) -> str:
+        """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""
+        return self.dimension(loop).split(".")[0]
+
+    def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
+        """Return the loops inside that a GPU runs on a level, or on any, the outer ones first."""
+        levels = (level,) if level else ("grid", "block")
+        return find_all(statement, tirx.For, lambda x: self.level(x) in levels, "pre")
+
+    def has_level(self, statement: tirx.Stmt, level: str = "") -> bool:
+        """Return whether a GPU runs a loop inside on a level, or on any."""
+        return bool(self.on_levels(statement, level))
+
+    # -- sums -------------------------------------------------------------------------------------
+
+    def reduction(self, loop: tirx.For) -> tuple[str, int]:
+        """Return how the partial sums of a loop are added, and how many at once.
+
+        "plain", "atomic", "shared" or "vector"; all but the last add one at once.
+        """
+        name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
+        reduce = self._loops[name].reduce or "plain"
+        return reduce if isinstance(reduce, tuple) else (reduce, 1)
+
+    def shuffled(self, loop: tirx.For) -> int:
+        """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
+        how, width = self.reduction(loop) if self.of(loop) else ("plain", 1)
+        return width if how == "vector" and self.level(loop) == "block" else 0
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def value(self, loop: tirx.For, n: Any) -> Any:
+        """Return what an iteration of a loop adds to the number of the row, class or tree."""
+        fact = self.of(loop)
+        assert fact is not None, "asked of loops of the schedule only"
+        return loop.loop_var * amount(fact.step, n) + fact.start
+
+    def reach(
+        self, kind: str, around: Iterable[tirx.For], inside: Iterable[Loop], n: Any
+    ) -> tuple[Any, int | None]:
+        """Return the first row, class or tree of some loops, and how many these reach at most.
+
+        Args:
+            kind: which of them.
+            around: loops of which one iteration is meant.
+            inside: loops inside, of which all iterations are meant.
+            n: number of rows.
+
+        Returns:
+            an expression, and a number that is None if it depends on the number of rows.
+        """
+        first = sum((self.value(x, n) for x in around if self.kind(x) == kind), i64(0))
+        last = [[x.last for x in path if x.kind == kind] for loop in inside for path in paths(loop)]
+        if any(value is None for values in last for value in values):
+            return first, None
+        return first, 1 + max((sum(x or 0 for x in values) for values in last), default=0)
+
+    def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
+        """Return the first row of an iteration of loops, how many there are here, and at most."""
+        fact = self.of(around[-1])
+        assert fact is not None, "asked of loops of the schedule only"
+        first, most = self.reach("batch", around, fact.children, n)
+        if most is None:
+            return first, n - first, None
+        return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
+
+
+def name_of(loop: tirx.For) -> str:
+    """Return the name that a loop has in the schedule, or ""."""
+    return str(loop.annotations.get(NAME, ""))
+
+
+def amount(bound: Stop, n: Any) -> Any:
+    """Return a bound or a step of a loop of the schedule as an expression."""
+    if isinstance(bound, Share):
+        return tirx.floordiv(n + (bound.parts - 1), tirx.const(bound.parts, "int64"))
+    return n if bound is None else tirx.const(bound, "int64")

@@ -1,0 +1,186 @@
+"""A forest and the machine that is to evaluate it, with the counts that decide about schedules.
+
+takes: Forest, Target; gives: Workload.
+
+Rules of the default schedules, spaces and prices ask a Workload. A count is made when it is first
+asked for, and once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..forest import Array, Forest
+from ..forest.rewrites.canonical_form import plain
+from ..layouts.complete_trees import count_leaves
+from ..layouts.representation import find
+from ..layouts.row_codes.ranks import code_dtype
+from ..layouts.selections import is_listed
+from ..schedule import Schedule
+from ..target import Target
+from .step_times import StepTimes, step_times_of
+
+MAX_SMALL_TREE_NODES = 4096
+"""Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
+
+SELECTIONS_PER_LEAF = 3.2
+"""Selections of a listed tree for each of its leaves, on trees of 255 leaves."""
+
+
+def new_schedule(forest: Forest) -> Schedule:
+    """Return the schedule without directives for a model: one row at a time, tree by tree."""
+    forest = plain(forest)
+    rounds = forest.depths.reshape(-1, forest.round_size).max(axis=1)
+    depths = tuple(int(depth) for depth in rounds)
+    return Schedule(forest.n_trees, forest.n_outputs, depths=depths, vectors=forest.has_vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What rules, spaces and prices know of a model and a machine.
+
+    Attributes:
+        forest: the model in canonical form.
+        target: the machine.
+    """
+
+    forest: Forest
+    target: Target
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> Workload:
+        """Return the workload of a forest in any form."""
+        return cls(plain(forest), target)
+
+    @cached_property
+    def start(self) -> Schedule:
+        """The schedule without directives."""
+        return new_schedule(self.forest)
+
+    @cached_property
+    def step_times(self) -> StepTimes:
+        """What steps take on the machine."""
+        return step_times_of(self.target.vendor)
+
+    @cached_property
+    def _reasons(self) -> dict[str, str | None]:
+        return {}
+
+    def unfit(self, layout: str) -> str | None:
+        """Say why a layout cannot hold the forest; None if it can."""
+        if layout not in self._reasons:
+            self._reasons[layout] = find(layout).unfit(self.forest)
+        return self._reasons[layout]
+
+    def has(self, ability: str) -> bool:
+        """Whether the CPU, as far as known, has an ability such as "avx512f"."""
+        return ability in (self.target.abilities or ())
+
+    # -- trees
+
+    @cached_property
+    def hops(self) -> int:
+        """Hops of a row through all trees, at most."""
+        return int(self.forest.depths.sum())
+
+    @cached_property
+    def deepest(self) -> int:
+        """Hops to the deepest leaf of any tree."""
+        return int(self.forest.depths.max(initial=0))
+
+    @cached_property
+    def leaf_depths(self) -> Array:
+        """Int (leaves,), hops to each leaf."""
+        return self.forest.hop_depth[self.forest.is_leaf]
+
+    @cached_property
+    def shallowest(self) -> int:
+        """Hops to the nearest leaf of any tree."""
+        return int(self.leaf_depths.min())
+
+    @cached_property
+    def mean_leaf_depth(self) -> float:
+        """Hops to a leaf, on average."""
+        return float(self.leaf_depths.mean())
+
+    @cached_property
+    def mean_tree_depth(self) -> float:
+        """Depth of the tree of a leaf, on average over leaves."""
+        return float(self.forest.depths[self.forest.node_tree[self.forest.is_leaf]].mean())
+
+    @property
+    def mean_nodes(self) -> int:
+        """Nodes of a tree, on average."""
+        return self.forest.n_nodes // self.forest.n_trees
+
+    @property
+    def has_small_trees(self) -> bool:
+        """Whether a tree stays in the first-level cache while a block of rows walks."""
+        return self.forest.n_nodes <= MAX_SMALL_TREE_NODES * self.forest.n_trees
+
+    @cached_property
+    def slots_per_node(self) -> float:
+        """Slots of complete trees for each node."""
+        return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
+
+    # -- rows
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row, membership columns included."""
+        return self.forest.n_features * np.dtype(self.forest.row_dtype).itemsize
+
+    @property
+    def columns(self) -> int:
+        """Columns of a coded row."""
+        return len(self.forest.cuts_per_column)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the codes of a row."""
+        return self.columns * np.dtype(code_dtype(self.forest)).itemsize
+
+    @property
+    def membership_columns(self) -> int:
+        """Columns of memberships in sets of categories."""
+        return sum(question.sets for question in self.forest.questions)
+
+    @property
+    def most_categories(self) -> int:
+        """Categories that any one feature is asked for, at most."""
+        return max((question.categories for question in self.forest.questions), default=0)
+
+    # -- bit planes
+
+    @cached_property
+    def tests(self) -> int:
+        """Distinct tests."""
+        return int(self.forest.cuts_per_column.sum())
+
+    @cached_property
+    def _leaves(self) -> Array:
+        return count_leaves(self.forest)
+
+    @cached_property
+    def _is_listed(self) -> Array:
+        return is_listed(self.forest)
+
+    @cached_property
+    def slots(self) -> int:
+        """Slots of the trees that bit planes take as complete ones."""
+        depths = self.forest.depths[~self._is_listed].astype(np.int64)
+        return int((1 << depths).sum())
+
+    @cached_property
+    def selections(self) -> int:
+        """Selections of the other trees, about."""
+        return int(SELECTIONS_PER_LEAF * self._leaves[self._is_listed].sum())
+
+    @cached_property
+    def has_byte_leaves(self) -> bool:
+        """Whether bit planes look leaves up by bytes in registers."""
+        wide = bool(np.any(self._leaves[self._is_listed] > 256))
+        return self.forest.leaf_value.dtype == np.float32 and not wide

@@ -1,0 +1,74 @@
+; What AMD's GPUs do that TVM's code generator has no right words for; `arithmetic.ll` has the rest.
+
+; Code object version 5, which ROCm reads since 5.7, and TVM's LLVM would not choose.
+!llvm.module.flags = !{!1}
+!0 = !{}
+!1 = !{i32 1, !"amdhsa_code_object_version", i32 500}
+
+declare void @llvm.amdgcn.s.barrier() convergent
+declare i32 @llvm.amdgcn.mbcnt.lo(i32, i32)
+declare i32 @llvm.amdgcn.mbcnt.hi(i32, i32)
+declare i32 @llvm.amdgcn.ds.bpermute(i32, i32) convergent
+
+; -- barriers: TVM writes `s_barrier` alone; newer GPUs do not wait for memory there by themselves ---
+
+define linkonce_odr void @tvmf_barrier() alwaysinline convergent nounwind {
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  ret void
+}
+
+; -- atomic sums: a loop that compares and swaps would do, where the hardware can add -----------------
+
+define linkonce_odr float @tvmf_atomic_add_float32(ptr addrspace(1) %p, float %v) alwaysinline {
+  %old = atomicrmw fadd ptr addrspace(1) %p, float %v syncscope("agent") monotonic,
+         !amdgpu.no.fine.grained.memory !0, !amdgpu.ignore.denormal.mode !0
+  ret float %old
+}
+
+define linkonce_odr double @tvmf_atomic_add_float64(ptr addrspace(1) %p, double %v) alwaysinline {
+  %old = atomicrmw fadd ptr addrspace(1) %p, double %v syncscope("agent") monotonic,
+         !amdgpu.no.fine.grained.memory !0, !amdgpu.ignore.denormal.mode !0
+  ret double %old
+}
+
+; -- shuffles: TVM's take 32-bit numbers of threads only ---------------------------------------------
+; A lane takes the value of the one `by` lanes on in its group of `width`; its own beyond the end.
+
+define linkonce_odr i32 @tvmf_shuffle_down_int32(i32 %x, i32 %by, i32 %width)
+    alwaysinline convergent {
+  %low = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
+  %lane = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %low)
+  %most = sub i32 %width, 1
+  %own = and i32 %lane, %most
+  %first = sub i32 %lane, %own
+  %wanted = add i32 %own, %by
+  %inside = icmp ult i32 %wanted, %width
+  %chosen = select i1 %inside, i32 %wanted, i32 %own
+  %from = add i32 %first, %chosen
+  %byte = shl i32 %from, 2
+  %taken = call i32 @llvm.amdgcn.ds.bpermute(i32 %byte, i32 %x)
+  ret i32 %taken
+}
+
+define linkonce_odr float @tvmf_shuffle_down_float32(float %x, i32 %by, i32 %width)
+    alwaysinline convergent {
+  %bits = bitcast float %x to i32
+  %taken = call i32 @tvmf_shuffle_down_int32(i32 %bits, i32 %by, i32 %width)
+  %value = bitcast i32 %taken to float
+  ret float %value
+}
+
+define linkonce_odr double @tvmf_shuffle_down_float64(double %x, i32 %by, i32 %width)
+    alwaysinline convergent {
+  %halves = bitcast double %x to <2 x i32>
+  %low = extractelement <2 x i32> %halves, i32 0
+  %high = extractelement <2 x i32> %halves, i32 1
+  %low2 = call i32 @tvmf_shuffle_down_int32(i32 %low, i32 %by, i32 %width)
+  %high2 = call i32 @tvmf_shuffle_down_int32(i32 %high, i32 %by, i32 %width)
+  %one = insertelement <2 x i32> poison, i32 %low2, i32 0
+  %both = insertelement <2 x i32> %one, i32 %high2, i32 1
+  %value = bitcast <2 x i32> %both to double
+  ret double %value
+}

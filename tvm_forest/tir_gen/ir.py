@@ -1,0 +1,154 @@
+"""TIR as a value: find things in it, and say it again with something changed.
+
+takes: statements and expressions; gives: answers, statements, expressions.
+
+Every pass and every walker uses these few words, so that each says only what is its own:
+
+    find_all(body, tirx.For)                       all loops inside
+    change_loop(loop, body=..., extent=...)        the same loop with another body and extent
+    replaced(body, {row: first + lane})            the same code with variables replaced
+    rewrite_nest(body, change)                     a nest whose loops and statements are changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+
+Change = Callable[[tirx.Stmt, tuple[tirx.For, ...]], tirx.Stmt | None]
+"""Takes a statement and the loops around it, outermost first; returns what takes its place."""
+
+
+def i64(value: int) -> tirx.IntImm:
+    """Return a constant of the index type."""
+    return tirx.IntImm("int64", value)
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def find_all(
+    node: Any, kind: Any, where: Callable[[Any], bool] = lambda _: True, order: str = "post"
+) -> list[Any]:
+    """Return all nodes of a class inside some code, with order "pre" the outer ones first."""
+    found: list[Any] = []
+
+    def look(x: Any) -> None:
+        if where(x):
+            found.append(x)
+
+    tvm_ffi.structural_walk(node, (kind, look), order=order)
+    return found
+
+
+def loops_of(statement: Any, key: str = "") -> list[tirx.For]:
+    """Return all loops inside that carry an annotation, outermost first."""
+    return find_all(statement, tirx.For, lambda loop: not key or key in loop.annotations, "pre")
+
+
+def stores_of(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
+    """Return the stores to a buffer, or all."""
+    return find_all(
+        statement, tirx.BufferStore, lambda x: buffer is None or x.buffer.same_as(buffer)
+    )
+
+
+def mentions(node: Any, variables: Iterable[Any]) -> bool:
+    """Return whether one of some variables or buffers occurs."""
+    wanted = set(variables)
+    return bool(wanted) and bool(find_all(node, tirx.Var, wanted.__contains__))
+
+
+def step_of(index: Any, var: tirx.Var) -> int | None:
+    """Return how far an index moves from one value of a variable to the next; None if unevenly."""
+    linear = sym.detect_linear_equation(index, [var])
+    return int(linear[0]) if len(linear) == 2 and isinstance(linear[0], tirx.IntImm) else None
+
+
+def conjuncts(condition: Any) -> list[Any]:
+    """Return the conditions that all hold where this one does."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
+# -- the same with something changed --------------------------------------------------------------
+
+
+def change_loop(loop: tirx.For, **fields: Any) -> tirx.For:
+    """Return a loop with some of its fields changed, such as `body` or `extent`."""
+    names = ("loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations")
+    return tirx.For(*(fields[name] if name in fields else getattr(loop, name) for name in names))
+
+
+def with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
+    """Return a loop with another body."""
+    return change_loop(loop, body=body)
+
+
+def replaced(node: Any, swaps: dict[Any, Any]) -> Any:
+    """Return code with variables replaced by expressions."""
+    swap = (tirx.Var, lambda var: swaps.get(var, var))
+    return tvm_ffi.structural_map(node, swap) if swaps else node
+
+
+def at_iteration(loop: tirx.For, value: Any) -> tirx.Stmt:
+    """Return the body of a loop for one value of its variable; loops inside get their own."""
+    inner = [x.loop_var for x in loops_of(loop.body)]
+    fresh = {var: tirx.Var(var.name, var.ty) for var in inner}
+    return replaced(loop.body, {loop.loop_var: value, **fresh})
+
+
+def guarded(statement: tirx.Stmt, conditions: list[Any]) -> tirx.Stmt:
+    """Return a statement that is done when all of that holds."""
+    return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
+
+
+def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    """Return statements as one."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def rewrite_loops(node: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
+    """Return code whose loops, wherever they are, are changed, innermost first."""
+    return tvm_ffi.structural_map(node, (tirx.For, change))
+
+
+def rewrite_nest(
+    statement: tirx.Stmt,
+    change: Change,
+    around: tuple[tirx.For, ...] = (),
+    inside_first: bool = False,
+) -> tirx.Stmt:
+    """Return a nest whose loops and single statements are changed, with the loops around in hand.
+
+    Sequences, conditions and attributes are descended through.
+
+    Args:
+        statement: the nest.
+        change: what to do with each loop and each statement that holds no other; returns what takes
+            its place, or None to leave the statement as it is and go on inside the loop.
+        around: loops around the nest.
+        inside_first: change a loop after what is inside, so that `change` sees the new body.
+    """
+
+    def rewrite(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
+        if isinstance(s, tirx.SeqStmt):
+            return tirx.SeqStmt([rewrite(part, around) for part in s.seq])
+        if isinstance(s, tirx.IfThenElse):
+            other = None if s.else_case is None else rewrite(s.else_case, around)
+            return tirx.IfThenElse(s.condition, rewrite(s.then_case, around), other)
+        if isinstance(s, tirx.AttrStmt):
+            return tirx.AttrStmt(s.node, s.attr_key, s.value, rewrite(s.body, around))
+        if inside_first and isinstance(s, tirx.For):
+            s = with_body(s, rewrite(s.body, (*around, s)))
+            return change(s, around) or s
+        new = change(s, around)
+        if new is None and isinstance(s, tirx.For):
+            return with_body(s, rewrite(s.body, (*around, s)))
+        return s if new is None else new
+
+    return rewrite(statement, around)

@@ -1,0 +1,195 @@
+"""Walks hop by hop: in loops or straight lines, alone or several at a time.
+
+takes: leaf loops; gives: their code. A walk of one row, with the steps of the array layout:
+
+    node = root
+    for hop in range(hops):
+        node = child(node, rows[r, feature[node]] < threshold[node])
+    out[r] += leaf_value(node)
+
+Walks that advance together do so stage by stage: all loads first, then all comparisons, then all
+steps. They are the iterations of a loop with `interleave`, in groups of so many, and smaller ones
+of those that are left.
+
+Where leaves hold vectors, a leaf loop may have loops over classes inside. These follow the walk,
+whose end is the same for all classes:
+
+    leaf = leaf_value(node)
+    for c in range(7):
+        out[r, c] += leaf_vectors[leaf, c]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+
+from ...layouts.representation import Hold, TreeAccess
+from ...nest import Loop
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, change_loop, i64, mentions, stores_of
+from .node_test import Comparer
+from .walker import Walker, is_one_walk, leaf_of
+
+if TYPE_CHECKING:
+    from .lanes import Lanes
+
+
+@dataclass(frozen=True)
+class HopWalker(Walker):
+    """Rows walk one by one, or a few side by side."""
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Lower a leaf loop in groups of as many walks as interleave."""
+        if fact.interleave > 1:
+            return self.lower_groups(loop, fact.interleave, form)
+        return change_loop(loop, body=self.lower_body(loop.body, form))
+
+    def lower_body(self, body: tirx.Stmt, form: WalkForm) -> tirx.Stmt:
+        """Lower one walk, behind what guards it and what was put before it."""
+        if isinstance(body, tirx.IfThenElse):
+            return tirx.IfThenElse(body.condition, self.lower_body(body.then_case, form), None)
+        if isinstance(body, tirx.SeqStmt) and not is_one_walk(body):
+            return tirx.SeqStmt([self.lower_body(part, form) for part in body.seq])
+        if ops.find_walk(body) is None:
+            return body
+        code = Code()
+        self.emit_walks(code, [body], form)
+        return code.finish()
+
+    def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
+        """Groups of `width` iterations, then what is left: in one group if its size is known."""
+        extent = loop.extent.astype("int64")
+        code, first = Code(), loop.min
+        known = isinstance(loop.extent, tirx.IntImm)
+        widths = [width, int(loop.extent) % width] if known else _halves(width)
+        # the sums of a GPU's thread are registers, which are named by constants
+        on_gpu = self.comparer.vectors is None
+        in_registers = known and on_gpu and _stores_by(loop)
+        for size in filter(None, widths):
+            groups = tirx.floordiv(extent, i64(size))
+            if not (known and int(loop.extent) < size):
+                with code.repeat("group", groups, unrolled=in_registers) as group:
+                    begin = first + group * size
+                    each = [at_iteration(loop, begin + lane) for lane in range(size)]
+                    self.emit_walks(code, each, form)
+            first, extent = first + groups * size, extent - groups * size
+        return code.finish()
+
+    def emit_walks(self, code: Code, bodies: Sequence[tirx.Stmt], form: WalkForm) -> None:
+        """Emit walks that advance together, then their stores in order."""
+        calls: list[Any] = [ops.find_walk(body) for body in bodies]
+        trees = self.open_trees(code, calls)
+        nodes = [code.hold("node", tree.root) for tree in trees]
+        rows = [call.args[0] for call in calls]
+        walks = WalkGroup(code, trees, nodes, rows, self.comparer)
+        shared = all(tree is trees[0] for tree in trees)
+        if form.kind == "unroll":
+            for _ in range(form.hops):
+                walks.hop(held=not form.even)
+        elif form.kind == "peel":
+            walks.emit_peeled(code, form)
+        else:
+            hops = trees[0].hops
+            for tree in trees[1:] if not (shared or form.even) else ():
+                hops = tirx.max(hops, tree.hops)
+            with code.repeat("hop", hops):
+                walks.hop(held=not (shared or form.even))
+        for body, call, tree, node in zip(bodies, calls, trees, nodes, strict=True):
+            leaf = leaf_of(tree, call, node)
+            alone = isinstance(body, tirx.BufferStore)
+            self.add_end(code, body, leaf if alone else code.hold("leaf", leaf))
+
+
+@dataclass(frozen=True)
+class WalkGroup:
+    """Walks that advance together.
+
+    Attributes:
+        cells: where values are held; `Lanes` has one of each for all lanes.
+        trees: the tree of each.
+        nodes: the cell with the node that each has reached.
+        rows: a load of each one's row.
+        comparer: how rows are compared with nodes.
+    """
+
+    cells: Code | Lanes
+    trees: list[TreeAccess]
+    nodes: list[Any]
+    rows: list[Any]
+    comparer: Comparer
+
+    def hop(self, held: bool) -> None:
+        """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
+        hold, comparer = self.cells.hold, self.comparer
+        helds = [needs_holding(tree, held) for tree in self.trees]
+        places = [
+            resting_place(tree, node, hold) if held else node
+            for tree, node, held in zip(self.trees, self.nodes, helds, strict=True)
+        ]
+        loaded = [
+            comparer.load(tree, place, row, hold)
+            for tree, place, row in zip(self.trees, places, self.rows, strict=True)
+        ]
+        outcomes = [
+            self.cells.hold_outcome(comparer.outcome(tree, test), is_tile=tree.tile_size > 1)
+            for tree, test in zip(self.trees, loaded, strict=True)
+        ]
+        steps = zip(self.trees, self.nodes, places, outcomes, helds, strict=True)
+        for tree, node, place, outcome, held in steps:
+            child = tree.child(place, outcome)
+            self.cells.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)
+
+    def any_inside(self) -> Any:
+        """Return whether some walk has not reached its leaf."""
+        ends = [tirx.Not(tree.is_leaf(x)) for tree, x in zip(self.trees, self.nodes, strict=True)]
+        return tirx.any(*ends)
+
+    def emit_peeled(self, code: Code, form: WalkForm) -> None:
+        """Some hops, with leaf tests or without, then hops while any walk is inside its tree."""
+        if form.check:
+            self._emit_checked(code, form.hops)
+            return
+        for _ in range(form.hops):
+            self.hop(held=False)
+        self._emit_checked(code, 0)
+
+    def _emit_checked(self, code: Code, hops: int) -> None:
+        """A leaf test before each of some hops, then before each of those that are needed."""
+
+        def wrap(body: tirx.Stmt) -> tirx.Stmt:
+            inside = self.any_inside()
+            return tirx.IfThenElse(inside, body, None) if hops else tirx.While(inside, body)
+
+        with code.block(wrap):
+            self.hop(held=len(self.nodes) > 1)
+            if hops:
+                self._emit_checked(code, hops - 1)
+
+
+def resting_place(tree: TreeAccess, node: Any, hold: Hold) -> Any:
+    """Where a walk looks that may have ended."""
+    if tree.rest is None:
+        return node
+    return hold("place", tirx.Select(tree.is_leaf(node), tree.rest, node))
+
+
+def needs_holding(tree: TreeAccess, uneven: bool) -> bool:
+    """Whether a step could lead away from a leaf; `uneven` walks take more hops than some trees."""
+    return not tree.stays and (uneven or not tree.padded)
+
+
+def _stores_by(loop: tirx.For) -> bool:
+    """Whether the iterations of a loop store to places of their own."""
+    places = [index for store in stores_of(loop.body) for index in store.indices]
+    return mentions(places, {loop.loop_var})
+
+
+def _halves(width: int) -> list[int]:
+    """Return a width, half of it, half of that, down to 1: 8, 4, 2, 1."""
+    return [width >> k for k in range(width.bit_length())]

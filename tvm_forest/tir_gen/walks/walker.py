@@ -1,0 +1,196 @@
+"""What every way of walking has to say.
+
+takes: a leaf loop of the schedule and its TIR; gives: whether it may be walked so, and the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, ClassVar
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ...errors import ScheduleError
+from ...layouts.representation import Representation
+from ...nest import Loop
+from ...schedule import Schedule
+from ...schedule_prims.walks import LANES, WalkForm
+from .. import ops
+from ..builder import Code
+from ..ir import at_iteration, change_loop, find_all, i64, rewrite_loops, step_of
+from .node_test import Comparer
+
+MAX_CLASS_LANES = 32
+"""Classes of one vector; LLVM finds longer loops by itself, and unrolls shorter ones."""
+
+
+@dataclass(frozen=True)
+class Walker:
+    """A way of walking.
+
+    Attributes:
+        rep: layout that emits loads and steps.
+        comparer: how rows are compared with nodes.
+    """
+
+    rep: Representation
+    comparer: Comparer
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse a nest in which leaf loops cannot be walked so.
+
+        Raises:
+            ScheduleError: as said.
+        """
+
+    @classmethod
+    def computed_rows(cls, extent: Any, count: int) -> Any | None:
+        """Return how many rows are computed in a leaf loop of so many here, and `count` at most.
+
+        None unless they are computed in groups, whose sums had better lie side by side.
+        """
+        return None
+
+    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
+        """Lower a leaf loop together with the loop over trees around it, or return None."""
+        return None
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Lower a leaf loop.
+
+        Args:
+            loop: its body is one walk, see `is_one_walk`.
+            fact: what the schedule says of it.
+            form: how its walks are done.
+        """
+        raise NotImplementedError
+
+    # -- for all ways of walking ------------------------------------------------------------------
+
+    def open_trees(self, code: Code, calls: Sequence[Any]) -> list[Any]:
+        """Emit access to the tree of every walk; walks through one tree share it."""
+        opened: list[tuple[Any, Any]] = []
+        for call in calls:
+            tree, buffers = ops.tree_of(call, self.rep)
+            known = next((a for t, a in opened if tvm_ffi.structural_equal(t, tree)), None)
+            opened.append((tree, known or self.rep.tree(buffers, tree, code.hold)))
+        return [access for _, access in opened]
+
+    def add_end(self, code: Code, body: tirx.Stmt, leaf: Any) -> None:
+        """Emit what is done with the end of a walk; loops over classes become vectors."""
+        if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
+            body = rewrite_loops(body, _in_lanes)
+        code.add(ops.replace_call(body, ops.WALKS, leaf))
+
+
+def leaf_of(access: Any, call: Any, node: Any) -> Any:
+    """Return what a walk asks of a leaf: its value, or its number in the source model."""
+    return access.leaf_id(node) if ops.is_call(call, ops.WALK_ID) else access.leaf_value(node)
+
+
+def look_up_leaves(
+    code: Code, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
+) -> Any:
+    """Emit the look-up of what rows ask of leaves, one by one; returns a buffer.
+
+    Args:
+        code: where statements go.
+        tree: access to leaves by number.
+        is_id: whether rows ask for numbers in the source model, not for values.
+        count: number of rows.
+        number: load of a row's leaf number.
+    """
+    leaves = code.buffer("leaf", (count,), "int32" if is_id else tree.rep.dtype)
+    with code.repeat("row", i64(count)) as row:
+        at = number(row).astype("int64")
+        code.store(leaves, tree.leaf_id(at) if is_id else tree.leaf_value(at), [row])
+    return leaves
+
+
+def is_one_walk(body: tirx.Stmt) -> bool:
+    """Whether a body is a walk and its store, or what loops over classes do with its end."""
+    if isinstance(body, tirx.SeqStmt):
+        return all(map(is_one_walk, body.seq))
+    return isinstance(body, (tirx.BufferStore, tirx.For)) and ops.find_walk(body) is not None
+
+
+def _in_lanes(loop: tirx.For) -> tirx.For:
+    """Make a loop over classes a vector if these lie side by side in all that it touches."""
+    var, count, store = loop.loop_var, loop.extent, loop.body
+    small = isinstance(count, tirx.IntImm) and 1 < count.value <= MAX_CLASS_LANES
+    serial = loop.kind == tirx.ForKind.SERIAL and isinstance(store, tirx.BufferStore)
+    if not (small and serial):
+        return loop
+    for place in (store, *find_all(store.value, tvm.ir.expr.TensorLoad)):
+        *outer, last = place.indices
+        if any(step_of(x, var) != 0 for x in outer) or step_of(last, var) not in (0, 1):
+            return loop
+    return change_loop(loop, kind=tirx.ForKind.VECTORIZED)
+
+
+@dataclass(frozen=True)
+class BlockWalker(Walker):
+    """A way of walking that takes rows in groups, out of blocks of a known size."""
+
+    how: ClassVar[str]
+    """The word of `simdize`."""
+
+    def store_rows(
+        self, code: Code, loop: tirx.For, first: Any, count: int, full: bool, leaves: Any
+    ) -> None:
+        """Emit what a leaf loop does with the leaves of a group of rows, `count` or fewer.
+
+        Args:
+            code: where statements go.
+            loop: the leaf loop.
+            first: its iteration that is the first row of the group.
+            count: rows of a group.
+            full: whether no group has fewer.
+            leaves: buffer of the leaves.
+        """
+        some = tirx.min(loop.extent - first, i64(count))
+        with code.lanes("row", count) if full else code.repeat("row", some) as row:
+            each = at_iteration(loop, loop.min + first + row)
+            self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse loops over rows of unknown number, and groups that begin inside others."""
+        endless = next((loop for loop in loops if not _is_in_blocks(sch.path(loop.name))), None)
+        if endless is not None:
+            raise ScheduleError(
+                f"represent_as: argument 'name': {sch.representation!r} codes rows in blocks of a "
+                f"known size, but no loop around the trees of '{endless.name}' has one; tile "
+                f"'batch', and put the loop over blocks outermost\n{sch.render(endless.name)}"
+            )
+        least = LANES[cls.how][0]
+        begins = (begin for loop in loops for begin in _begins_in_block(sch.path(loop.name)))
+        name, rows = next((x for x in begins if x[1] % least), ("", 0))
+        if rows:
+            raise ScheduleError(
+                f"simdize: argument 'how': {cls.how!r} takes groups of {least} rows, but '{name}' "
+                f"begins at multiples of {rows} in a block; tile by multiples of {least}\n"
+                f"{sch.render(name)}"
+            )
+
+
+def _is_in_blocks(path: tuple[Loop, ...]) -> bool:
+    """Whether a loop over rows stands around all others and reaches a known number of rows."""
+    outer = list(takewhile(lambda loop: loop.kind == "batch", path))
+    inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
+    return bool(outer) and all(loop.count is not None for loop in inside)
+
+
+def _begins_in_block(path: tuple[Loop, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the starts and steps, in rows, of the loops inside a block of a known size."""
+    rows = [loop for loop in path if loop.kind == "batch"]
+    block = next(k for k in range(len(rows)) if all(x.count is not None for x in rows[k + 1 :]))
+    for loop in rows[block + 1 :]:
+        yield loop.name, loop.start
+        if loop is not rows[-1] and isinstance(loop.step, int):
+            yield loop.name, loop.step

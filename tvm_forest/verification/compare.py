@@ -1,0 +1,163 @@
+"""Compare a compiled model with the reference walk and with its training library.
+
+takes: model, Forest, Predictor, rows; gives: Report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..forest import Array, Forest, labelled
+from ..forest.rules import LINK_ULPS
+from ..frontends.oracle import Answers, ask
+from ..inputs import to_rows
+from ..inputs.checks import UNWANTED
+from ..probe_rows import hard_rows, typical_rows
+from .distances import row_ulps, ulps
+from .report import Agreement, Report
+
+if TYPE_CHECKING:
+    from ..predictor.predictor import Predictor
+
+_REFERENCE = "reference walk"
+_MAX_LEAVES = 1 << 23
+"""Leaf values that the reference walk holds at a time."""
+
+
+class _Compiled(NamedTuple):
+    """A compiled model on the rows that it takes.
+
+    Attributes:
+        forest: the model.
+        predictor: compiled from it.
+        rows: (R, row_width), given rows first.
+        number: int64 (R,), the number of each row among all, refused ones included.
+        margin, value: (R, C).
+        labels: (R,), a column for each target, or None if the model has none.
+    """
+
+    forest: Forest
+    predictor: Predictor
+    rows: Array
+    number: Array
+    margin: Array
+    value: Array
+    labels: Array | None
+
+
+def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: int) -> Report:
+    """Compare a compiled model with the reference walk and the training library; see `api.verify`.
+
+    Args:
+        model: what the forest was loaded from.
+        forest: the model.
+        predictor: compiled from it.
+        rows: (R, F) as `predict` takes them, or None.
+        n_rows: rows to make of the model's own thresholds.
+    """
+    kinds = _make_rows(forest, n_rows)
+    if rows is not None:  # first, so that their numbers are those of the caller
+        lenient = replace(forest, refuses=tuple({"category"}.intersection(forest.refuses)))
+        kinds = {"given": to_rows(rows, lenient), **kinds}
+    every = np.concatenate(list(kinds.values()))
+    accepted = np.ones(len(every), bool)
+    for word in UNWANTED.keys() & set(forest.refuses):
+        accepted &= ~UNWANTED[word](every).any(axis=1)
+    chosen = every[accepted]
+    margin, value = predictor._sums(chosen, None)  # labels hide the values of public methods
+    labels = predictor.predict(chosen) if forest.gives_labels else None
+    number = np.flatnonzero(accepted)
+    compiled = _Compiled(forest, predictor, chosen, number, margin, value, labels)
+    library = ask(model, forest, chosen)
+    return Report(
+        model=forest.source,
+        rows={kind: len(part) for kind, part in kinds.items()},
+        refused=len(every) - len(chosen),
+        reference=_compare(compiled, _ask_reference(forest, chosen)),
+        library=library if isinstance(library, str) else _compare(compiled, library),
+    )
+
+
+def _make_rows(forest: Forest, n_rows: int) -> dict[str, Array]:
+    """Return rows by kind; infinities and NaN are in "hard" only."""
+    quarter, largest = n_rows // 4, float(np.finfo(np.float32).max)
+    finite = hard_rows(forest, quarter, seed=1)
+    return {
+        "typical": typical_rows(forest, quarter),
+        "hard": hard_rows(forest, n_rows - 2 * quarter),
+        "hard, finite": np.nan_to_num(finite, nan=0.5, posinf=largest, neginf=-largest),
+    }
+
+
+def _ask_reference(forest: Forest, rows: Array) -> Answers:
+    """Return the answers of the reference walk."""
+    step = max(16, _MAX_LEAVES // max(1, forest.n_trees * forest.leaf_value.shape[1]))
+    parts = [forest.predict_reference(rows[at : at + step]) for at in range(0, len(rows), step)]
+    margin = np.concatenate([np.zeros((0, forest.n_outputs), forest.sum_dtype), *parts])
+    value = forest.values_of(margin)
+    labels = labelled(forest, margin, value) if forest.gives_labels else None
+
+    def leaves(row: Array) -> Array:
+        return forest.predict_reference(row[None, :], "apply")[0]
+
+    return Answers(_REFERENCE, np.ones(len(rows), bool), margin, value, labels, leaves)
+
+
+def _compare(ours: _Compiled, theirs: Answers) -> Agreement:
+    """Compare a compiled model with the answers of another."""
+    compared, bound = theirs.asked, LINK_ULPS[ours.forest.link]
+    if theirs.library == _REFERENCE:
+        bound *= 2  # numpy's `exp` is less exact than that of the C library
+    margin = row_ulps(ours.margin, theirs.margin, compared)
+    value = row_ulps(ours.value, theirs.value, compared, ours.forest.link)
+    faults: list[Any] = [np.zeros(int(compared.sum()), bool)]
+    labels_equal = None
+    if ours.labels is not None and theirs.labels is not None:
+        same = _with_columns(ours.labels[compared] == theirs.labels).all(axis=1)
+        faults, labels_equal = [~same], int(np.count_nonzero(same))
+    if margin is not None:
+        faults.append(np.greater(margin, 0))
+    if value is not None:
+        faults.append(np.greater(value, bound))
+    wrong = np.any(faults, axis=0)
+    first = int(np.flatnonzero(compared)[np.argmax(wrong)]) if wrong.any() else None
+    return Agreement(
+        against=theirs.library,
+        n_rows=len(wrong),
+        rows_equal=None if margin is None else int(np.count_nonzero(margin == 0)),
+        margin_ulp=None if margin is None else int(margin.max(initial=0)),
+        value_ulp=None if value is None else int(value.max(initial=0)),
+        value_bound=bound,
+        labels_equal=labels_equal,
+        first_row=None if first is None else int(ours.number[first]),
+        first_tree=None if first is None else _find_tree(ours, theirs.leaves, ours.rows[first]),
+        left_out=(int(np.count_nonzero(~compared)), theirs.note),
+    )
+
+
+def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Array) -> int | None:
+    """Return the first tree in which a row reaches another leaf, or else a leaf of other value."""
+    row = row[None, :]
+    try:
+        expected = leaves(row[0])
+    except Exception:  # a library that refuses the row here; it is only to explain a difference
+        expected = None
+    found = ours.predictor.apply(row)[0]
+    other: Any = np.zeros(len(found), bool)
+    if expected is not None and expected.shape == found.shape:
+        other = found != expected
+    if not other.any():
+        values = (
+            ours.predictor.predict_per_tree(row),
+            ours.forest.predict_reference(row, "per_tree"),
+        )
+        other = _with_columns(ulps(*values)[0] > 0).any(axis=1)
+    return int(np.argmax(other)) if other.any() else None
+
+
+def _with_columns(array: Array) -> Array:
+    return array.reshape(len(array), -1)

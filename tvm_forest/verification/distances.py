@@ -1,0 +1,53 @@
+"""Distances between floats in units of the last place.
+
+takes: arrays of floats; gives: how many floats lie between them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..forest import Array, Link
+
+
+def ulps(found: Array, expected: Array) -> Array:
+    """Return how many floats lie between two, uint64; -0.0 and 0.0 are neighbours, NaN is NaN.
+
+    Args:
+        found, expected: of the same shape and dtype, float32 or float64.
+    """
+    one, other = _number_floats(found), _number_floats(expected)
+    distance = np.maximum(one, other) - np.minimum(one, other)
+    return np.where(np.isnan(found) & np.isnan(expected), np.uint64(0), distance)
+
+
+def _number_floats(values: Array) -> Array:
+    """Return numbers, uint64, in the order of floats: the bits, turned round below zero."""
+    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    top = bits.dtype.type(1 << (8 * values.dtype.itemsize - 1))
+    return np.where(bits & top, ~bits, bits | top).astype(np.uint64)
+
+
+def row_ulps(
+    found: Array | None, expected: Array | None, compared: Array, link: Link = "identity"
+) -> Array | None:
+    """Return the largest distance in each row, uint64 (N,), in the units of `LINK_ULPS`.
+
+    Args:
+        found: (R, C) of the compiled model, or None.
+        expected: (N, C) of the other, for the rows that are compared, or None.
+        compared: bool (R,), rows that are compared.
+        link: what the numbers are values of; margins have none.
+
+    Returns:
+        None if one of the two is None.
+    """
+    if found is None or expected is None:
+        return None
+    found, expected = found[compared], np.asarray(expected, found.dtype)
+    if link == "rounded_softmax":
+        found, expected = found.astype(np.float32), expected.astype(np.float32)
+    if link == "logistic":
+        one = found.dtype.type(1)
+        found, expected = found + one, expected + one
+    return ulps(found, expected).max(axis=1, initial=0)
