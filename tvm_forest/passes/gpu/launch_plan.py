@@ -25,14 +25,7 @@ from ...errors import BuildError
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
 from ...tir_gen.ops import is_call
-from .kernel_code import (
-    TensorLoad,
-    axis_tag,
-    buffers_of,
-    change_scope,
-    change_variable,
-    thread_axis,
-)
+from . import kernel_code
 
 CALL_KERNEL = "tirx.call_ffi_kernel"
 BUFFER_DATA = "tirx.buffer_data"
@@ -114,21 +107,21 @@ def _for_device(statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
-    for buffer in buffers_of(kernel, "global"):
+    for buffer in kernel_code.buffers_of(kernel, "global"):
         _check_constant(buffer)
-    kernel = rewrite_loops(change_scope(kernel, "global", "local"), _rename)
+    kernel = rewrite_loops(kernel_code.change_scope(kernel, "global", "local"), _rename)
     return rewrite_loops(kernel, _write_extent)
 
 
 def _rename(loop: tirx.For) -> tirx.For:
     """Name a loop as no word of C++ is named: a schedule may call one "class" or "for"."""
-    return change_variable(loop, tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty))
+    return kernel_code.change_variable(loop, tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty))
 
 
 def _write_extent(loop: tirx.For) -> tirx.Stmt:
     if loop.thread_binding is None:
         return loop
-    axis = thread_axis(loop.loop_var, axis_tag(loop))
+    axis = kernel_code.thread_axis(loop.loop_var, kernel_code.axis_tag(loop))
     return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body)
 
 
@@ -220,7 +213,7 @@ def _size_expr(expr: Any, names: BufferNames) -> SizeExpr:
     """Return an expression of the plan for one of TVM."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
-    if isinstance(expr, TensorLoad) and len(expr.indices) == 1:
+    if isinstance(expr, kernel_code.TensorLoad) and len(expr.indices) == 1:
         name = expr.source.name  # TVM may have made a variable of its own for the array
         assert any(name == known for _, known in names), f"no array '{name}'"
         return ("[]", name, _size_expr(expr.indices[0], names))

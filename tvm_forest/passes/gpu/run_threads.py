@@ -31,16 +31,7 @@ from tvm import tirx
 from ...errors import BuildError
 from ...tir_gen.ir import find_all, i64, replaced, sequence, with_body
 from ...tir_gen.ops import calls_of
-from .kernel_code import (
-    SHUFFLE,
-    Place,
-    axis_tag,
-    change_scope,
-    has_meeting,
-    map_kernels,
-    move_buffers,
-    widen,
-)
+from . import kernel_code
 
 
 def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
@@ -53,17 +44,17 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
     Raises:
         BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread.
     """
-    body = map_kernels(func.body, lambda kernel: _run_kernel(kernel, backwards))
-    return func.with_body(change_scope(body, "local", "global"))
+    body = kernel_code.map_kernels(func.body, lambda kernel: _run_kernel(kernel, backwards))
+    return func.with_body(kernel_code.change_scope(body, "local", "global"))
 
 
 def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
     """Return the blocks of a kernel one after the other."""
     blocks, threads, body = list[tirx.For](), list[tirx.For](), root
-    while isinstance(body, tirx.For) and axis_tag(body):
-        (threads if axis_tag(body).startswith("threadIdx") else blocks).append(body)
+    while isinstance(body, tirx.For) and kernel_code.axis_tag(body):
+        (threads if kernel_code.axis_tag(body).startswith("threadIdx") else blocks).append(body)
         body = body.body
-    threads.sort(key=lambda loop: axis_tag(loop)[::-1], reverse=True)  # z, y, x
+    threads.sort(key=lambda loop: kernel_code.axis_tag(loop)[::-1], reverse=True)  # z, y, x
     code: tirx.Stmt = _BlockWriter(threads, backwards).write(body)
     return _repeat(code, blocks, backwards)
 
@@ -83,7 +74,7 @@ class _BlockWriter:
     threads: list[tirx.For]
     backwards: bool
     memory: list[Any] = field(default_factory=list)
-    places: dict[Any, Place] = field(default_factory=dict)
+    places: dict[Any, kernel_code.Place] = field(default_factory=dict)
     values: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -106,7 +97,7 @@ class _BlockWriter:
     def _phases(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
         """Return statements without barriers, each over all threads, in order."""
         parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
-        if not any(map(has_meeting, parts)):
+        if not any(map(kernel_code.has_meeting, parts)):
             return [self._each(parts)]
         done, waiting = list[tirx.Stmt](), list[tirx.Stmt]()
 
@@ -115,12 +106,12 @@ class _BlockWriter:
             waiting.clear()
 
         for old in parts:
-            part = replaced(move_buffers(old, self.places), self.values)
+            part = replaced(kernel_code.move_buffers(old, self.places), self.values)
             if isinstance(part, tirx.AllocBuffer):
                 self._keep_buffer(part.buffer)
             elif isinstance(part, tirx.Bind):
                 waiting.append(self._keep_value(part))
-            elif not has_meeting(part):
+            elif not kernel_code.has_meeting(part):
                 waiting.append(part)
             elif _first_shuffle(part) is not None:
                 for step in self._split_shuffles(part):
@@ -135,7 +126,7 @@ class _BlockWriter:
     def _keep_buffer(self, buffer: Any) -> None:
         """Declare a buffer that outlives a barrier."""
         own = [] if _is_shared(buffer) else [(i64(self._count), self._number)]
-        wide = widen(buffer, [count for count, _ in own], "global")
+        wide = kernel_code.widen(buffer, [count for count, _ in own], "global")
         self.memory.append(wide)
         self.places[buffer] = (wide, [number for _, number in own])
 
@@ -233,4 +224,4 @@ def _first_shuffle(statement: tirx.Stmt) -> Any | None:
     """Return the first shuffle of a statement that holds no other statements, or None."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
-    return next(iter(calls_of(statement, SHUFFLE)), None)
+    return next(iter(calls_of(statement, kernel_code.SHUFFLE)), None)

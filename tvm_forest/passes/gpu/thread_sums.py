@@ -34,23 +34,11 @@ import tvm_ffi
 from tvm import tirx
 
 from ...schedule_prims.replay import NAME
-from ...tir_gen import ops
+from ...tir_gen import ir, ops
 from ...tir_gen.builder import Code
-from ...tir_gen.ir import (
-    change_loop,
-    conjuncts,
-    find_all,
-    guarded,
-    i64,
-    loops_of,
-    mentions,
-    replaced,
-    rewrite_nest,
-    stores_of,
-)
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, name_of
-from .kernel_code import SHUFFLE, TensorLoad, loads_of
+from . import kernel_code
 
 MAX_THREAD_SUMS = 32
 """Sums of one thread: more would not stay in registers."""
@@ -72,7 +60,7 @@ class ThreadSums:
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
-        return func.with_body(rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
+        return func.with_body(ir.rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         """Return a statement whose sums are in registers, or None where they cannot be."""
@@ -117,7 +105,7 @@ class _RegisterSums:
     sums: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = [i64(count) for count in self._serial.values()] or [i64(1)]
+        shape = [ir.i64(count) for count in self._serial.values()] or [ir.i64(1)]
         self.sums = tirx.decl_buffer(shape, self.store.buffer.dtype, "sums", scope="local")
 
     @classmethod
@@ -125,18 +113,18 @@ class _RegisterSums:
         cls, statement: tirx.Stmt, facts: NestFacts, lanes: tuple[tirx.For, int] | None
     ) -> _RegisterSums | None:
         """Return the sums of a statement, or None where they cannot be kept."""
-        stores = [store for store in stores_of(statement) if _adds_walk(store)]
-        loops = loops_of(statement)
+        stores = [store for store in ir.stores_of(statement) if _adds_walk(store)]
+        loops = ir.loops_of(statement)
         marks = [fact for fact in map(facts.of, loops) if fact is not None]
         if len(stores) != 1 or facts.has_level(statement, "grid") or any(x.simdize for x in marks):
             return None
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
             return None  # it is set to zero, or added up, inside
-        path = [loop for loop in loops if stores_of(loop, stores[0].buffer)]
+        path = [loop for loop in loops if ir.stores_of(loop, stores[0].buffer)]
         place, lanes = stores[0].indices, lanes or _shuffled_loop(facts, path)
-        index = [x for x in path if facts.level(x) or mentions(place, {x.loop_var})]
+        index = [x for x in path if facts.level(x) or ir.mentions(place, {x.loop_var})]
         others = {loop.loop_var for loop in path if loop not in index}
-        if statement in index or mentions([loop.extent for loop in index], others):
+        if statement in index or ir.mentions([loop.extent for loop in index], others):
             return None
         known = [facts.sch[name_of(loop)].count for loop in index]
         counts = [count for count in known if count is not None]
@@ -144,7 +132,7 @@ class _RegisterSums:
             return None
         pairs = list(zip(index, counts, strict=True))
         ends = [x.loop_var < x.extent for x, count in pairs if not _is_constant(x.extent, count)]
-        asked = [x for x in _conditions_of(statement, stores[0]) if not mentions(x, others)]
+        asked = [x for x in _conditions_of(statement, stores[0]) if not ir.mentions(x, others)]
         sums = cls(facts, statement, stores[0], index, counts, [*ends, *asked], lanes)
         return sums if prod(sums._serial.values()) <= MAX_THREAD_SUMS else None
 
@@ -157,7 +145,7 @@ class _RegisterSums:
     @property
     def _place(self) -> list[Any]:
         """The register of an iteration."""
-        return list(self._serial) or [i64(0)]
+        return list(self._serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
         """Return what comes before the statement, the statement, and what comes behind."""
@@ -184,7 +172,9 @@ class _RegisterSums:
         done: tirx.Stmt = tirx.BufferStore(store.buffer, total, list(store.indices))
         if self.lanes is not None:
             loop, width = self.lanes
-            done = guarded(done, [tirx.EQ(tirx.floormod(loop.loop_var, i64(width)), i64(0))])
+            done = ir.guarded(
+                done, [tirx.EQ(tirx.floormod(loop.loop_var, ir.i64(width)), ir.i64(0))]
+            )
         self._repeat(code, done)
         return code.finish()
 
@@ -195,8 +185,8 @@ class _RegisterSums:
         with ExitStack() as stack:
             for loop in loops:
                 stack.enter_context(code.block(self._loop(loop, fresh[loop.loop_var])))
-            body = body if free else guarded(body, self.conditions)
-            code.add(replaced(body, fresh))
+            body = body if free else ir.guarded(body, self.conditions)
+            code.add(ir.replaced(body, fresh))
 
     def _loop(self, loop: tirx.For, var: tirx.Var) -> Any:
         """A loop with another variable; registers are named by constants, so it is unrolled."""
@@ -204,8 +194,8 @@ class _RegisterSums:
         kind, notes = tirx.ForKind.SERIAL, {NAME: loop.annotations[NAME]}
         if count is not None:
             kind, notes = tirx.ForKind.UNROLLED, {}
-        extent = loop.extent if count is None else i64(count)
-        return lambda body: tirx.For(var, i64(0), extent, kind, body, None, notes)
+        extent = loop.extent if count is None else ir.i64(count)
+        return lambda body: tirx.For(var, ir.i64(0), extent, kind, body, None, notes)
 
     def _inside(self) -> tirx.Stmt:
         """The statement, with registers in the place of the buffer, and loops of full length."""
@@ -225,7 +215,7 @@ class _RegisterSums:
             if count is None or fact is None:
                 return x
             kind = x.kind if fact.interleave > 1 else tirx.ForKind.UNROLLED
-            return change_loop(x, extent=i64(count), kind=kind, thread_binding=None)
+            return ir.change_loop(x, extent=ir.i64(count), kind=kind, thread_binding=None)
 
         kinds = [(tirx.BufferStore, store), (tirx.For, loop)]
         return tvm_ffi.structural_map(self.statement, kinds)
@@ -234,16 +224,16 @@ class _RegisterSums:
         """Add the sum of the lane that is so far behind."""
         load, mask = tirx.BufferLoad(self.sums, self._place), tirx.IntImm("uint32", 2**32 - 1)
         numbers = (tirx.const(x, "int32") for x in (distance, width, WARP_THREADS))
-        theirs = tirx.call_intrin(self.sums.dtype, SHUFFLE, mask, load, *numbers)
+        theirs = tirx.call_intrin(self.sums.dtype, kernel_code.SHUFFLE, mask, load, *numbers)
         return tirx.BufferStore(self.sums, load + theirs, self._place)
 
 
 def _conditions_of(statement: tirx.Stmt, store: tirx.BufferStore) -> list[Any]:
     """Return the conditions between a statement and a store inside."""
-    around = find_all(
-        statement, tirx.IfThenElse, lambda x: bool(stores_of(x.then_case, store.buffer))
+    around = ir.find_all(
+        statement, tirx.IfThenElse, lambda x: bool(ir.stores_of(x.then_case, store.buffer))
     )
-    return [part for x in around for part in conjuncts(x.condition)]
+    return [part for x in around for part in ir.conjuncts(x.condition)]
 
 
 def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[Any, int]) -> Any:
@@ -254,21 +244,21 @@ def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[
             return sums
         first, *rest = x.indices
         end = x.source.shape[0]
-        if isinstance(end, tirx.IntImm) or not mentions(first, clipped):
+        if isinstance(end, tirx.IntImm) or not ir.mentions(first, clipped):
             return x
         return tirx.BufferLoad(x.source, [tirx.min(first, end - 1), *rest])
 
-    return tvm_ffi.structural_map(value, (TensorLoad, load))
+    return tvm_ffi.structural_map(value, (kernel_code.TensorLoad, load))
 
 
 def _adds_walk(store: tirx.BufferStore) -> bool:
     """Whether a store adds a walk to the place that it writes."""
-    return ops.find_walk(store.value) is not None and mentions(store.value, {store.buffer})
+    return ops.find_walk(store.value) is not None and ir.mentions(store.value, {store.buffer})
 
 
 def _count_uses(statement: tirx.Stmt, buffer: Any) -> int:
     """Count the loads and stores of a buffer."""
-    return len(stores_of(statement, buffer)) + len(loads_of(statement, buffer))
+    return len(ir.stores_of(statement, buffer)) + len(kernel_code.loads_of(statement, buffer))
 
 
 def _is_constant(extent: Any, count: int) -> bool:

@@ -33,7 +33,8 @@ from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import guarded, i64, mentions, replaced, sequence, stores_of
 from ...tir_gen.ops import calls_of
 from ..nest_facts import NestFacts, name_of
-from . import kernel_code as code
+from . import kernel_code
+from .kernel_code import simplified
 from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
 
 ROW_BUFFERS = ("near", "codes")
@@ -61,7 +62,7 @@ class KernelWriter:
     shared: list[Any] = field(default_factory=list)
     outer: list[Any] = field(default_factory=list)
     own: list[Any] = field(default_factory=list)
-    places: dict[Any, code.Place] = field(default_factory=dict)
+    places: dict[Any, kernel_code.Place] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: tirx.For, facts: NestFacts, outer: tuple[tirx.Var, ...]) -> KernelWriter:
@@ -88,9 +89,7 @@ class KernelWriter:
                 blocks[dimension] = (var, _largest([replaced(x.extent, inner) for x in mine]))
         _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
-        sizes = {
-            d: code.simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()
-        }
+        sizes = {d: simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()}
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For) -> tirx.Stmt:
@@ -100,9 +99,9 @@ class KernelWriter:
             ScheduleError: too much shared memory.
         """
         body = self._visit(root, (), ())
-        mine = code.buffers_of(body, "global")
-        self.places |= {buffer: (code.widen(buffer, [], "local"), []) for buffer in mine}
-        body = code.move_buffers(body, self.places)
+        mine = kernel_code.buffers_of(body, "global")
+        self.places |= {buffer: (kernel_code.widen(buffer, [], "local"), []) for buffer in mine}
+        body = kernel_code.move_buffers(body, self.places)
         _check_shared(self.facts.sch, self.shared)
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.own)]
         body = bind(sequence([*memory, body]), {**self.blocks, **self.threads})
@@ -117,7 +116,7 @@ class KernelWriter:
         """
         if self._is_alone(s):
             own = all(store.buffer.scope() == "local" for store in stores_of(s))
-            if own and not code.loads_of(s):
+            if own and not kernel_code.loads_of(s):
                 return s  # a thread may always set what is its own
             others = (self.threads[d][0] for d in self.threads if d not in bound)
             return guarded(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
@@ -128,7 +127,7 @@ class KernelWriter:
         if isinstance(s, tirx.IfThenElse):
             return self._visit(s.then_case, (*when, s.condition), bound)
         assert isinstance(s, tirx.For), "only loops and conditions are around mapped loops"
-        if code.is_spread(s):
+        if kernel_code.is_spread(s):
             return self._share(s, when, bound)
         if self.facts.level(s):
             return self._map(s, when, bound)
@@ -136,8 +135,8 @@ class KernelWriter:
         if not extent.same_as(s.extent):
             when = (*when, s.loop_var < s.extent)
         body = self._visit(s.body, when, bound)
-        if calls_of(body, code.SYNC) or code.has_spread(s.body):
-            body = tirx.SeqStmt([body, code.barrier()])
+        if calls_of(body, kernel_code.SYNC) or kernel_code.has_spread(s.body):
+            body = tirx.SeqStmt([body, kernel_code.barrier()])
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
@@ -163,7 +162,7 @@ class KernelWriter:
                 continue
             accesses = _Accesses.of(part, self._is_alone(part))
             if any(earlier.meets(accesses) for earlier in since):
-                written.append(code.barrier())
+                written.append(kernel_code.barrier())
                 since = []
             since.append(accesses)
             written.append(self._visit(part, when, bound))
@@ -179,13 +178,13 @@ class KernelWriter:
 
     def _is_alone(self, s: tirx.Stmt) -> bool:
         """Whether one thread does a statement by itself."""
-        shares = self.facts.has_level(s) or code.has_spread(s)
-        return not (shares or calls_of(s, code.SHUFFLE))
+        shares = self.facts.has_level(s) or kernel_code.has_spread(s)
+        return not (shares or calls_of(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let all threads that do the same work share the iterations of a nest."""
         chain, body = list[tirx.For](), s
-        while code.is_spread(body):
+        while kernel_code.is_spread(body):
             chain.append(body)
             body = body.body
         own = self._own(s, bound)
@@ -193,8 +192,8 @@ class KernelWriter:
         count, worker = prod(size for _, size in workers), i64(0)
         for var, size in workers:
             worker = worker * size + var
-        total = code.simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
-        turns = code.simplified(tirx.ceildiv(total, i64(count)))
+        total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+        turns = simplified(tirx.ceildiv(total, i64(count)))
         turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
         number = worker if once else turn * count + worker
         others = {self.threads[d][0] for d in bound if d not in own}
@@ -206,7 +205,7 @@ class KernelWriter:
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
         """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
-        width = int(calls_of(store, code.SHUFFLE)[0].args[3])
+        width = int(calls_of(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
             raise ScheduleError(
@@ -227,13 +226,13 @@ class KernelWriter:
         own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
         threads = [self.threads[d] for d in self.threads if d in own]
         if buffer.scope() == "shared":
-            wide = code.widen(buffer, [i64(size) for _, size in threads], "shared")
+            wide = kernel_code.widen(buffer, [i64(size) for _, size in threads], "shared")
             self.shared.append(wide)
             self.places[buffer] = (wide, [var for var, _ in threads])
             return
         blocks = list(self.blocks.values())
         sizes = [*self.most.values(), *(i64(size) for _, size in threads)]
-        wide = code.widen(buffer, sizes, "global")
+        wide = kernel_code.widen(buffer, sizes, "global")
         self.outer.append(wide)
         self.places[buffer] = (wide, [var for var, _ in (*blocks, *threads)])
 
@@ -244,7 +243,7 @@ class KernelWriter:
     def _uniform(self, extent: Any) -> Any:
         """Return a bound that serves all threads: that of the first one is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
-        return code.simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
+        return simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ class _Accesses:
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
         """Collect them; who has the address of an element may do both."""
         pointed = {call.args[0].source for call in calls_of(statement, "tirx.address_of")}
-        reads = {load.source for load in code.loads_of(statement)}
+        reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in stores_of(statement)}
         reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
         return cls(reads, writes, alone)
@@ -280,7 +279,7 @@ def _largest(extents: list[Any]) -> Any:
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
-    return code.simplified(most)
+    return simplified(most)
 
 
 def _check_threads(sch: Schedule, counts: list[int]) -> None:
