@@ -14,9 +14,10 @@ from recipe_cases import CASES
 from schedules import rounding_bound
 from test_linear_trees import by_hand
 from test_rocm import atomic_schedule, forest
-from tvm_forest.errors import DeviceError, InputError
+from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import recipes
 
 
 def built(name: str, layout: str = "packed", classes: int = 1) -> Any:
@@ -41,6 +42,12 @@ def test_atomic_sums_compare_and_swap() -> None:
 
 def test_linear_leaves_need_nothing_of_another_compiler() -> None:
     assert "llvm" not in tvm_forest.build(by_hand(1.0, [2.0]), "opencl").source("opencl")
+
+
+def test_shuffles_are_refused_by_name() -> None:
+    sch = recipes.gpu_template(tvm_forest.new_schedule(forest()), shared="shuffle")
+    with pytest.raises(BuildError, match="OpenCL has no shuffles; use shared_reduce"):
+        tvm_forest.build(forest(), "opencl", sch, exact=False)
 
 
 def test_text_is_not_run_here() -> None:

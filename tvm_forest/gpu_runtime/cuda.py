@@ -77,7 +77,7 @@ class CudaDriver(Driver):
         options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
         size = ctypes.c_void_p(len(log))
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), size)
-        with self._selected():
+        with self._select():
             code = self._library.cuModuleLoadDataEx(
                 ctypes.byref(module), image + b"\0", 2, options, values
             )
@@ -94,7 +94,7 @@ class CudaDriver(Driver):
             self._do("FuncSetAttribute", kernel.handle, DYNAMIC_SHARED, shared)
 
     @contextmanager
-    def _selected(self) -> Iterator[None]:
+    def _select(self) -> Iterator[None]:
         self._call("CtxPushCurrent", self._context)
         try:
             yield

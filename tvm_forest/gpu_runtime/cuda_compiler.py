@@ -64,10 +64,10 @@ def has_compiler() -> bool:
 @functools.cache
 def find_nvrtc() -> Any | None:
     """Return the library of NVRTC, or None."""
-    return find_library((*_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"))
+    return find_library((*_find_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"))
 
 
-def _installed() -> Iterator[str]:
+def _find_installed() -> Iterator[str]:
     """Yield the paths of NVRTC in CUDA_HOME and in Python packages of NVIDIA, the newest first."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     patterns = [f"{home}/lib64/libnvrtc.so.*"]

@@ -137,7 +137,7 @@ def give(tensor: Tensor, kind: int) -> Any:
     managed.deleter = _delete
     address = ctypes.addressof(managed)
     _exported[address] = (managed, sizes, tensor.keeps)
-    return _python.PyCapsule_New(address, FRESH, _unused)
+    return _python.PyCapsule_New(address, FRESH, _release_untaken)
 
 
 @_Deleter  # type: ignore[untyped-decorator]
@@ -146,7 +146,7 @@ def _delete(managed: Any) -> None:
 
 
 @_Destructor  # type: ignore[untyped-decorator]
-def _unused(capsule: int) -> None:
+def _release_untaken(capsule: int) -> None:
     """Let go of an array that nobody took; the capsule has no owner any more."""
     if _is_valid(capsule, FRESH):
         _delete(_Managed.from_address(_address(capsule, FRESH)))

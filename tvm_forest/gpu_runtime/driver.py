@@ -151,7 +151,7 @@ class Driver(ABC):
         """Refuse a launch that cannot be, and allow what it needs."""
 
     @abstractmethod
-    def _selected(self) -> AbstractContextManager[None]:
+    def _select(self) -> AbstractContextManager[None]:
         """Use the GPU on the calling thread, and the caller's own afterwards."""
 
     @abstractmethod
@@ -230,7 +230,7 @@ class Driver(ABC):
     def is_done(self, event: ctypes.c_void_p) -> bool:
         """Return whether the GPU has come to an event."""
         symbol = self.symbol("EventQuery")
-        with self._selected():
+        with self._select():
             code = int(getattr(self._library, symbol)(event))
         if code != NOT_READY:
             self._check(symbol, code)
@@ -275,7 +275,7 @@ class Driver(ABC):
 
     def _do(self, function: str, *arguments: Any, about: str = "") -> None:
         """Call a function of the library on this GPU."""
-        with self._selected():
+        with self._select():
             self._call(function, *arguments, about=about)
 
     def _call(self, function: str, *arguments: Any, about: str = "") -> None:

@@ -100,7 +100,7 @@ class HipDriver(Driver):
             )
 
     @contextmanager
-    def _selected(self) -> Iterator[None]:
+    def _select(self) -> Iterator[None]:
         before = self._ask("GetDevice")
         self._call("SetDevice", self.device)
         try:

@@ -31,13 +31,12 @@ TUNING = (
 
 NO_SLP = "-vectorize-slp:bool=0"
 """Interleaved walks look alike, and LLVM's SLP vectoriser packs them into vectors whose lanes it
-then takes apart again for every address: 1.6 times slower on `airline` (Zen 4, batch 4096)."""
+then takes apart again for every address, which is slower (`benchmarks/cpu.py`)."""
 
 NO_LOOPS = "-vectorize-loops:bool=0"
-"""LLVM's loop vectoriser makes gathers of the look-ups of leaves, where it takes gathers for fast:
-1.6 to 2.2 times slower on `airline` and `higgs` (code for cascadelake on Zen 4, 64 rows and more).
-Intel's gathers are slow since the microcode of 2023. What a schedule wants as vectors is written as
-vectors, and stays so."""
+"""LLVM's loop vectoriser makes gathers of the look-ups of leaves, where it takes gathers for fast.
+Intel's are slow since the microcode of 2023 (`benchmarks/cpu.py`). What a schedule wants as vectors
+is written as vectors, and stays so."""
 
 
 def tvm_target(target: Target) -> tvm.target.Target:

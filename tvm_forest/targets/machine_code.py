@@ -28,7 +28,7 @@ INTERFACE = 2
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 
-OF_KERNELS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
+KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
 """The modules that compile kernels, by kind of target."""
 
 
@@ -46,7 +46,7 @@ class MachineCode(NamedTuple):
     made_for: dict[str, Any]
 
 
-_known: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
+_stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
 """Code of the libraries that were stored or loaded: a shared library cannot be written again."""
 
 _writing = threading.Lock()
@@ -60,8 +60,8 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
         InputError: an option of the target is unknown.
         BuildError: the compiler refuses them.
     """
-    if target.kind in OF_KERNELS:
-        return OF_KERNELS[target.kind].compile_module(mod, target)
+    if target.kind in KERNEL_TARGETS:
+        return KERNEL_TARGETS[target.kind].compile_module(mod, target)
     return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
@@ -75,12 +75,12 @@ def of(library: Library, target: Target) -> MachineCode:
     if isinstance(library, KernelLibrary):
         return MachineCode("kernels", library.to_bytes(), {})
     with _writing:
-        if library not in _known:
+        if library not in _stored_code:
             needs = {**_machine(), "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))}
             with tempfile.TemporaryDirectory() as folder:
-                code = _linked(library, Path(folder)) or _bitcode(library, Path(folder))
-            _known[library] = MachineCode(*code, needs)
-        return _known[library]
+                code = _link(library, Path(folder)) or _write_bitcode(library, Path(folder))
+            _stored_code[library] = MachineCode(*code, needs)
+        return _stored_code[library]
 
 
 def runs_here(made_for: dict[str, Any]) -> bool:
@@ -95,7 +95,7 @@ def runs_here(made_for: dict[str, Any]) -> bool:
 def load(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == "kernels":
-        return KernelLibrary.from_bytes(code.data, OF_KERNELS[target.kind].backend(target))
+        return KernelLibrary.from_bytes(code.data, KERNEL_TARGETS[target.kind].backend(target))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"code.{code.form}")
         try:
@@ -103,11 +103,12 @@ def load(code: MachineCode, target: Target) -> Library | None:
             library = tvm.runtime.Executable(tvm.runtime.load_module(str(file)))
         except (OSError, RuntimeError, ValueError):
             return None
-    _known[library] = code
+    _stored_code[library] = code
     return library
 
 
-def _linked(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
+def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
+    """Return form and bytes of a shared library, or None where no compiler can link one."""
     file = folder / "code.so"
     try:
         if cc.get_cc() is None:
@@ -120,7 +121,8 @@ def _linked(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] 
     return "so", file.read_bytes()
 
 
-def _bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:
+def _write_bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:
+    """Return form and bytes of LLVM bitcode."""
     file = folder / "code.bc"
     library.mod.write_to_file(str(file))
     return "ll", file.read_bytes()  # TVM loads it under this name only

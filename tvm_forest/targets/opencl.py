@@ -69,7 +69,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 
 def backend(target: Target) -> Backend:
-    """Return a way onto a GPU that refuses to be gone."""
+    """Return a backend that refuses to open a GPU."""
     return Backend(_refuse, lambda source, architecture: source.encode())
 
 

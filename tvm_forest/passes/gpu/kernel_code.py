@@ -54,7 +54,7 @@ def has_meeting(statement: tirx.Stmt) -> bool:
     return bool(calls_of(statement, SYNC, SHUFFLE))
 
 
-def simplified(expr: Any) -> Any:
+def simplify(expr: Any) -> Any:
     """Return a shorter expression of the same value."""
     return sym.Analyzer().simplify(expr)
 

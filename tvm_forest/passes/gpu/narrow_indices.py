@@ -52,10 +52,15 @@ def _is_counted(array: Array | None) -> bool:
 
 
 def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
-    kernel = _with_short_loops(kernel)
+    """Return a kernel with 32 bits where these are enough.
+
+    A cell is short if all that is stored in it is short, which may depend on other cells: all are
+    taken for short at first, and those that cannot be are taken out until all others can.
+    """
+    kernel = _narrow_loops(kernel)
     cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
     while True:
-        narrow = _Narrowing(model, {x: _short_cell(x) for x in cells})
+        narrow = _Narrowing(model, {x: _narrow_cell(x) for x in cells})
         stores = [store for store in stores_of(kernel) if store.buffer in cells]
         wide = {store.buffer for store in stores if narrow.short(store.value) is None}
         if not wide:
@@ -63,11 +68,11 @@ def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
         cells -= wide
 
 
-def _short_cell(cell: Any) -> Any:
+def _narrow_cell(cell: Any) -> Any:
     return tirx.decl_buffer(list(cell.shape), "int32", cell.name, scope="local")
 
 
-def _with_short_loops(kernel: tirx.For) -> tirx.For:
+def _narrow_loops(kernel: tirx.For) -> tirx.For:
     """Count loops of a known length, threads among them, with 32 bits."""
     analyzer, short = sym.Analyzer(), dict[Any, tirx.Var]()
     for loop in loops_of(kernel):
@@ -88,7 +93,7 @@ def _with_short_loops(kernel: tirx.For) -> tirx.For:
 
 @dataclass(frozen=True)
 class _Narrowing:
-    """What is known while expressions are narrowed.
+    """Narrows the expressions of one kernel, by what is known of its memory.
 
     Attributes:
         model: arrays of 64 bits whose numbers take 32.
@@ -112,19 +117,19 @@ class _Narrowing:
             return x.astype("int32") if x.source in self.model else None
         by_little = isinstance(x, SHIFTS) and not (isinstance(x.b, tirx.IntImm) and int(x.b) > 30)
         if isinstance(x, JOINING) or by_little:
-            return self._joined(type(x), x.a, x.b)
+            return self._join(type(x), x.a, x.b)
         if isinstance(x, tirx.Select):
             then, other = self.short(x.true_value), self.short(x.false_value)
             fits = then is not None and other is not None
             return tirx.Select(x.condition, then, other) if fits else None
-        return self._masked(x) if isinstance(x, tirx.BitwiseAnd) else None
+        return self._mask(x) if isinstance(x, tirx.BitwiseAnd) else None
 
-    def _joined(self, make: Any, *parts: Any) -> Any | None:
+    def _join(self, make: Any, *parts: Any) -> Any | None:
         """Return a node with operands of 32 bits, or None if one may not fit."""
         short = [self.short(x) for x in parts]
         return None if any(x is None for x in short) else make(*short)
 
-    def _masked(self, x: Any) -> Any | None:
+    def _mask(self, x: Any) -> Any | None:
         """What is above a mask goes away, so it need not fit."""
         mask = int(x.b) if isinstance(x.b, tirx.IntImm) else -1
         short = x.a.astype("int32") & tirx.IntImm("int32", mask)
@@ -162,7 +167,7 @@ class _Narrowing:
     def _compare(self, x: Any) -> Any:
         if str(x.a.ty.dtype) != "int64":
             return x
-        short = self._joined(type(x), x.a, x.b)
+        short = self._join(type(x), x.a, x.b)
         return x if short is None else short
 
 

@@ -13,7 +13,7 @@ from tvm import tirx
 from ...schedule_prims.replay import FINISH
 from ...tir_gen.ir import change_loop, guarded, i64, mentions, replaced
 from ..nest_facts import NestFacts
-from .kernel_code import change_scope, is_spread, max_value, simplified, thread_axis
+from .kernel_code import change_scope, is_spread, max_value, simplify, thread_axis
 
 AXES = {
     f"{level}.{axis}": f"{tag}Idx.{axis}"
@@ -78,13 +78,13 @@ def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
             extent = most
         chain.append(change_loop(body, extent=extent))
         body = body.body
-    total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+    total = simplify(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
     blocks, threads = dimension_var("grid.x"), dimension_var("block.x")
     number = blocks * FLAT_THREADS + threads
     swaps = split_number(chain, number)
     body = guarded(replaced(body, swaps), [replaced(x, swaps) for x in conditions])
     body = change_scope(guarded(body, [number < total]), "global", "local")
-    size = simplified(tirx.ceildiv(total, i64(FLAT_THREADS)))
+    size = simplify(tirx.ceildiv(total, i64(FLAT_THREADS)))
     return bind(body, {"grid.x": (blocks, size), "block.x": (threads, FLAT_THREADS)})
 
 

@@ -34,7 +34,7 @@ from ...tir_gen.ir import guarded, i64, mentions, replaced, sequence, stores_of
 from ...tir_gen.ops import calls_of
 from ..nest_facts import NestFacts, name_of
 from . import kernel_code
-from .kernel_code import simplified
+from .kernel_code import simplify
 from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
 
 ROW_BUFFERS = ("near", "codes")
@@ -89,7 +89,7 @@ class KernelWriter:
                 blocks[dimension] = (var, _largest([replaced(x.extent, inner) for x in mine]))
         _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
-        sizes = {d: simplified(replaced(extent, launches)) for d, (_, extent) in blocks.items()}
+        sizes = {d: simplify(replaced(extent, launches)) for d, (_, extent) in blocks.items()}
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For) -> tirx.Stmt:
@@ -192,8 +192,8 @@ class KernelWriter:
         count, worker = prod(size for _, size in workers), i64(0)
         for var, size in workers:
             worker = worker * size + var
-        total = simplified(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
-        turns = simplified(tirx.ceildiv(total, i64(count)))
+        total = simplify(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+        turns = simplify(tirx.ceildiv(total, i64(count)))
         turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
         number = worker if once else turn * count + worker
         others = {self.threads[d][0] for d in bound if d not in own}
@@ -243,7 +243,7 @@ class KernelWriter:
     def _uniform(self, extent: Any) -> Any:
         """Return a bound that serves all threads: that of the first one is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
-        return simplified(replaced(extent, firsts)) if mentions(extent, firsts) else extent
+        return simplify(replaced(extent, firsts)) if mentions(extent, firsts) else extent
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _largest(extents: list[Any]) -> Any:
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
-    return simplified(most)
+    return simplify(most)
 
 
 def _check_threads(sch: Schedule, counts: list[int]) -> None:
