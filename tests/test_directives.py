@@ -410,6 +410,12 @@ REFUSALS = [
         "for tree in",
     ),
     Refusal(
+        Schedule(0).reorder("tree", "batch"),
+        lambda s: s.specialize("tree"),
+        "specialize: argument 'index': 'tree' has no iterations; leave this step out",
+        "for tree in",
+    ),
+    Refusal(
         SPECIAL,
         lambda s: s.specialize("t0"),
         "specialize: argument 'index': 't0' is already specialized",

@@ -144,6 +144,8 @@ def specialize(sch: Schedule, index: str) -> Schedule:
         raise Refusal(loop, "is already specialized")
     if not loop.children:
         raise Refusal(loop, "contains no loop to specialise")
+    if loop.count == 0:
+        raise Refusal(loop, "has no iterations; leave this step out")
     if loop.count > MAX_COPIES:
         raise Refusal("index", f"{loop.count} copies exceed the limit {MAX_COPIES}; tile first")
     if len(loop.children) > 1:
