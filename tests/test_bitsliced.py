@@ -113,7 +113,7 @@ def test_a_depth_that_hardly_any_tree_has_gets_no_code_of_its_own() -> None:
 
 def test_leaves_are_numbered_from_right_to_left() -> None:
     forest = forest_of([Split(0, 0.0, Split(1, 0.0, 1.0, 2.0), Split(1, 1.0, 3.0, 4.0))])
-    first, count = selections.leaf_numbers(forest)
+    first, count = selections.number_leaves(forest)
     assert count.tolist() == [4, 2, 2, 1, 1, 1, 1]
     assert first.tolist() == [0, 2, 0, 3, 2, 1, 0]
 

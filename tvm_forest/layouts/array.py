@@ -26,7 +26,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import complete_trees as complete
 from . import tir
-from .linked_nodes import INTEGER_OF, place_columns
+from .linked_nodes import INTEGER_OF, show_places
 from .representation import Buffers, Columns, Expr, Hold, Layout, register
 from .sparse import SparseLayout
 from .tile_records import TILE_SIZES
@@ -48,7 +48,7 @@ class ArrayLayout(complete.CompleteLayout):
         """Return why not: a tree is so deep that its complete form does not fit."""
         if forest.tile_size > 1:
             return TiledArrayLayout.unfit(forest)
-        return complete.slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
+        return complete.find_slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -81,8 +81,8 @@ class ArrayLayout(complete.CompleteLayout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show nodes by tree and slot."""
         number, code = np.ascontiguousarray(arrays["nodes"].T)
-        place = place_columns(arrays["offset"], len(number))
-        columns = complete.slot_columns(number.view(self.dtype), code, place, arrays["depth"])
+        place = show_places(arrays["offset"], len(number))
+        columns = complete.show_slots(number.view(self.dtype), code, place, arrays["depth"])
         return {"nodes": columns}
 
 

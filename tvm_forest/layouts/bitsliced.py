@@ -33,12 +33,12 @@ import numpy as np
 from ..errors import BuildError
 from ..forest import Array, Forest
 from . import tir
-from .complete_trees import count_leaves, occupants, slot_excess
+from .complete_trees import count_leaves, find_occupants, find_slot_excess
 from .packed import PackedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
+from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
-from .selections import MAX_DEPTH, MAX_PLANES, is_listed, select
+from .selections import MAX_DEPTH, MAX_PLANES, is_listed, write_selections
 from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16
@@ -86,7 +86,7 @@ class BitslicedLayout(Layout):
             leaves = count_leaves(forest)
             most = f"the limit is {1 << MAX_LEAF_BITS}"
             return f"tree {np.argmax(leaves)} has {leaves.max()} leaves, {most}"
-        return ranks.unfit(forest) or slot_excess(forest, places.tests + places.leaves)
+        return ranks.unfit(forest) or find_slot_excess(forest, places.tests + places.leaves)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -98,7 +98,7 @@ class BitslicedLayout(Layout):
         cls.check(forest)
         numbered, places = number_tests(forest), _Places.of(forest)
         listed, table, tests = places.listed, places.table, numbered.code.tests
-        chosen = select(forest, numbered.plane, tests, listed, places.bits)
+        chosen = write_selections(forest, numbered.plane, tests, listed, places.bits)
         if tests + chosen.spare > MAX_PLANES:
             raise BuildError(
                 f"represent_as: layout '{cls.name}': {tests} distinct tests and {chosen.spare} "
@@ -119,11 +119,11 @@ class BitslicedLayout(Layout):
             "leaf_id": np.where(leaf >= 0, forest.node_id[leaf], -1).astype(np.int32),
         }
         if table:
-            arrays["leaf_bytes"] = _planes_of_bytes(arrays["leaf_value"].reshape(-1, table))
+            arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, table))
         depths = tuple(int(x) for x in np.unique(forest.depths[~listed])[::-1])
         code, dtype = replace(numbered.code, spare=chosen.spare), str(arrays["leaf_value"].dtype)
         lists = len(chosen.words) > 0
-        return cls(specs_of(arrays), dtype, code, depths, lists, places.bits, table), arrays
+        return cls(read_specs(arrays), dtype, code, depths, lists, places.bits, table), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins, its depth and the rest; returns a BitTree."""
@@ -204,7 +204,7 @@ class _Places(NamedTuple):
             return np.where(slot < self.size[tree], first[tree] + slot, tests + entry)
 
         complete = np.flatnonzero(~self.listed)
-        node = occupants(forest, tests + self.leaves, place, complete).node
+        node = find_occupants(forest, tests + self.leaves, place, complete).node
         leaf = np.flatnonzero(forest.is_leaf & self.listed[forest.node_tree])
         node[tests + self.leaf_at[forest.node_tree[leaf]] + number[leaf]] = leaf
         return node[:tests], node[tests:]
@@ -253,7 +253,7 @@ class BitTree:
         return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * 4])
 
 
-def _planes_of_bytes(values: Array) -> Array:
+def _split_bytes(values: Array) -> Array:
     """Return (T, 4, table) as one row: byte k of every value of a tree, for k = 0, ..., 3."""
     parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, 4)
     return np.ascontiguousarray(parts.transpose(0, 2, 1)).ravel()

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import tir
-from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, node_columns
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, specs_of
+from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
+from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
 
 MAX_SLOTS = 1 << 25
 """Of all trees of a model."""
@@ -48,7 +48,7 @@ def count_leaves(forest: Forest) -> Array:
     return np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
 
 
-def slot_excess(forest: Forest, slots: int) -> str | None:
+def find_slot_excess(forest: Forest, slots: int) -> str | None:
     """Return how much too many so many slots are, with the deepest tree; None if they are not."""
     if slots <= MAX_SLOTS:
         return None
@@ -59,14 +59,14 @@ def slot_excess(forest: Forest, slots: int) -> str | None:
     )
 
 
-def slot_columns(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
+def show_slots(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
     """Show slots: numbers and feature fields, (E,); tree and slot, (E,); depths of trees, (T,)."""
     slot = place["slot"]
     level = np.frexp(slot + 1)[1] - 1
     inner, leaf = level < depth[place["tree"]], level == depth[place["tree"]]
     children = np.ma.array(np.stack([2 * slot + 1, 2 * slot + 2], axis=1))
     children[~inner] = np.ma.masked
-    columns = node_columns(number, code, inner, leaf)
+    columns = show_nodes(number, code, inner, leaf)
     return {**place, "level": level, **columns, "children": children}
 
 
@@ -82,7 +82,7 @@ class Occupants(NamedTuple):
     ends: Array
 
 
-def occupants(
+def find_occupants(
     forest: Forest,
     size: int,
     place: Callable[[Array, Array], Array],
@@ -114,8 +114,8 @@ def occupants(
 
 
 def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:
-    """Write the fields of all slots; see `occupants`."""
-    found, ends = occupants(forest, size, place)
+    """Write the fields of all slots; see `find_occupants`."""
+    found, ends = find_occupants(forest, size, place)
     number = np.zeros(size, forest.threshold.dtype)
     code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
     inner = np.flatnonzero((found >= 0) & ~ends)
@@ -127,7 +127,7 @@ def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]
     return Slots(number, code, leaf_id)
 
 
-def uniform_depth(forest: Forest) -> int | None:
+def find_uniform_depth(forest: Forest) -> int | None:
     """Return the depth of all trees if it is the same."""
     depth = forest.depths
     return int(depth[0]) if np.all(depth == depth[0]) else None
@@ -211,6 +211,6 @@ class CompleteLayout(Layout):
     @classmethod
     def of(cls, forest: Forest, arrays: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
         """Return the layout of a forest that was laid out, and its arrays."""
-        depth, any_left = uniform_depth(forest), any_default_left(forest)
+        depth, any_left = find_uniform_depth(forest), any_default_left(forest)
         dtype = str(forest.threshold.dtype)
-        return cls(specs_of(arrays), forest.n_trees, dtype, depth, any_left), arrays
+        return cls(read_specs(arrays), forest.n_trees, dtype, depth, any_left), arrays

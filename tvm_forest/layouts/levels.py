@@ -31,7 +31,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
+from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
 
 REGISTER = 64
@@ -105,7 +105,7 @@ class LevelsLayout(Layout):
         ranked = rank_tests(forest)
         depth = np.maximum(forest.depths.astype(np.int64), 1)
         leaves = count_leaves(forest)
-        numbered = _number(forest, np.cumsum(depth) - depth, int(depth.sum()))
+        numbered = _number_nodes(forest, np.cumsum(depth) - depth, int(depth.sum()))
         inner, base = numbered.inner, forest.tree_offset[forest.node_tree[numbered.inner]]
         children = [numbered.place[base + side[inner]] for side in (forest.left, forest.right)]
         sides = np.where(forest.is_leaf[inner], 0, np.array(children))
@@ -123,7 +123,7 @@ class LevelsLayout(Layout):
             "leaf_id": forest.node_id[numbered.leaf],
         }
         code, dtype = replace(ranked.code, lanes=ROWS), str(forest.leaf_value.dtype)
-        return cls(specs_of(arrays), dtype, code, numbered.wide, table), arrays
+        return cls(read_specs(arrays), dtype, code, numbered.wide, table), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins and how deep it is; returns a LevelTree."""
@@ -145,7 +145,7 @@ class LevelsLayout(Layout):
         return {"levels": levels, "nodes": nodes}
 
 
-class _Numbered(NamedTuple):
+class _NodeNumbers(NamedTuple):
     """The nodes of a forest, numbered.
 
     Attributes:
@@ -163,13 +163,13 @@ class _Numbered(NamedTuple):
     wide: bool
 
 
-def _number(forest: Forest, first: Array, levels: int) -> _Numbered:
+def _number_nodes(forest: Forest, first: Array, levels: int) -> _NodeNumbers:
     """Number nodes; `first` is the number of each tree's first level, of so many in all."""
     root = forest.hop_depth == 0
     level = first[forest.node_tree] + forest.hop_depth
     above = np.where(root, level, level - 1)
-    inner, begin = _grouped(np.flatnonzero(~forest.is_leaf | root), level, levels)
-    leaf, end = _grouped(np.flatnonzero(forest.is_leaf), above, levels)
+    inner, begin = _group_nodes(np.flatnonzero(~forest.is_leaf | root), level, levels)
+    leaf, end = _group_nodes(np.flatnonzero(forest.is_leaf), above, levels)
     count = np.bincount(level[~forest.is_leaf], minlength=levels)
     following = np.append(count[1:], 0)
     following[np.append(first[1:], levels) - 1] = 0
@@ -179,10 +179,10 @@ def _number(forest: Forest, first: Array, levels: int) -> _Numbered:
     number = end - np.repeat(end[first], np.diff(first, append=levels))
     wide = count > REGISTER
     words = begin | following << 32 | (number - following & 255) << 40 | wide << 48
-    return _Numbered(inner, leaf, place, words.astype(np.uint64), bool(wide.any()))
+    return _NodeNumbers(inner, leaf, place, words.astype(np.uint64), bool(wide.any()))
 
 
-def _grouped(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
+def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
     """Sort nodes by their group; returns them, and where each group begins."""
     order = nodes[np.argsort(group[nodes], kind="stable")]
     count = np.bincount(group[nodes], minlength=groups)

@@ -49,7 +49,7 @@ def count_link_bits(forest: Forest) -> int:
     return (2 * int(np.diff(forest.tree_offset).max()) - 2).bit_length()
 
 
-def link_excess(
+def find_link_excess(
     forest: Forest, number_nodes: Callable[[Forest], tuple[Array, Array]], bits: int, rest: str
 ) -> str | None:
     """Return which node is the first whose link does not fit, None if all do.
@@ -78,13 +78,13 @@ def follow(link: Expr, goes_left: Expr) -> Expr:
     return tir.shift_right(link + tir.Not(goes_left).astype("int64"), tir.i64(1))
 
 
-def place_columns(offset: Array, elements: int) -> Columns:
+def show_places(offset: Array, elements: int) -> Columns:
     """Show where each element stands, given the first one of each tree."""
     tree = np.repeat(np.arange(len(offset)), np.diff(offset, append=elements))
     return {"tree": tree, "slot": np.arange(elements) - offset[tree]}
 
 
-def bit_columns(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
+def show_bits(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
     """Show fields of words under their names, each with the place of its last and its first bit."""
     columns = Columns()
     for name, (last, first) in fields.items():
@@ -93,7 +93,7 @@ def bit_columns(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
     return columns
 
 
-def node_columns(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
+def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
     """Show nodes: numbers, feature fields, and which slots are inner nodes or leaves, (E,) each."""
     left = np.where(code & DEFAULT_LEFT, "left", "right")
     return {
@@ -156,13 +156,13 @@ class LinkedLayout(Layout):
         return self.access(self, buffers, first, hops, tree)
 
 
-def linked_arrays(forest: Forest, nodes: Array) -> dict[str, Array]:
+def make_linked_arrays(forest: Forest, nodes: Array) -> dict[str, Array]:
     """Return what all layouts of linked nodes begin with: offsets, depths and nodes."""
     offset = forest.tree_offset[:-1].astype(np.int64)
     return {"offset": offset, "depth": forest.depths.astype(np.int32), "nodes": nodes}
 
 
-def links_in_level_order(forest: Forest) -> tuple[Array, Array]:
+def link_in_level_order(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes of each tree level by level, and link them.
 
     Returns:

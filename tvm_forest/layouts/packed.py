@@ -35,7 +35,7 @@ from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.ordering import depth_first, level_order
 from . import linked_nodes as linked
 from . import tir
-from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
 from .sparse import SparseLayout
 
 NUMBER_AT = 32
@@ -75,13 +75,13 @@ class PackedTree(linked.LinkedTree):
         """Load the node; a leaf tests feature 0."""
         word, bits = hold("word", self._word(node)), self.layout.feature_bits
         left = (word & tir.i64(1 << bits)) > 0 if self.layout.any_default_left else None
-        return NodeTest(_number(word), word & _ones(bits), left)
+        return NodeTest(_decode_number(word), word & _make_mask(bits), left)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
         """The left child, or the slot behind it; a leaf itself."""
         below = self.layout.inner_bit
         link = tir.shift_right(self._word(node), tir.i64(below))
-        return linked.follow(link & _ones(NUMBER_AT - below), goes_left)
+        return linked.follow(link & _make_mask(NUMBER_AT - below), goes_left)
 
     def is_leaf(self, node: Expr) -> Expr:
         """Ask for the flag."""
@@ -90,7 +90,7 @@ class PackedTree(linked.LinkedTree):
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values lie in the number field, or in the table at that place."""
         if not self.layout.has_table:
-            return _number(self._word(node))
+            return _decode_number(self._word(node))
         place = tir.shift_right(self._word(node), tir.i64(NUMBER_AT))
         return tir.BufferLoad(self.buffers["leaf_value"], [place])
 
@@ -157,7 +157,7 @@ class PackedLayout(linked.LinkedLayout):
             )
         bits = cls.node_bits(forest)
         left, rest = NUMBER_AT - bits.feature - bits.default_left, f"{forest.n_features} features"
-        return linked.link_excess(forest, _number_nodes, left, rest)
+        return linked.find_link_excess(forest, _number_nodes, left, rest)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -177,23 +177,23 @@ class PackedLayout(linked.LinkedLayout):
         nodes |= linked.link_nodes(forest, place) << bits.feature + bits.default_left
         nodes |= np.where(inner, forest.feature, 0)
         nodes |= (forest.default_left & inner).astype(np.int64) << bits.feature
-        arrays = linked.linked_arrays(forest, nodes[order])
+        arrays = linked.make_linked_arrays(forest, nodes[order])
         if is_wide:
             arrays["leaf_value"] = forest.leaf_value[order][~inner[order], 0]
         arrays["leaf_id"] = forest.node_id[order]
         largest = int(np.diff(forest.tree_offset).max())
         facts = (bits.feature, bool(bits.default_left), is_wide, largest)
-        return cls(specs_of(arrays), *facts), arrays
+        return cls(read_specs(arrays), *facts), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
         word, at, flag = arrays["nodes"], self.feature_bits, self.inner_bit
-        columns = linked.place_columns(arrays["offset"], len(word))
+        columns = linked.show_places(arrays["offset"], len(word))
         columns["number 63-32"] = (word >> NUMBER_AT).astype(np.int32).view(np.float32)
         fields = {"left child": (NUMBER_AT - 1, flag + 1), "inner": (flag, flag)}
         if self.any_default_left:
             fields["default left"] = (at, at)
-        return {"nodes": columns | linked.bit_columns(word, {**fields, "feature": (at - 1, 0)})}
+        return {"nodes": columns | linked.show_bits(word, {**fields, "feature": (at - 1, 0)})}
 
 
 def _is_wide(forest: Forest) -> bool:
@@ -207,10 +207,10 @@ def _number_nodes(forest: Forest) -> tuple[Array, Array]:
     return level_order(forest) if is_near else depth_first(forest)
 
 
-def _number(word: Expr) -> Expr:
+def _decode_number(word: Expr) -> Expr:
     high = tir.shift_right(word, tir.i64(NUMBER_AT))
     return tir.reinterpret("float32", high.astype("int32"))
 
 
-def _ones(count: int) -> Expr:
+def _make_mask(count: int) -> Expr:
     return tir.i64((1 << count) - 1)

@@ -27,7 +27,7 @@ from ..forest.rewrites.ordering import level_order
 from . import linked_nodes as linked
 from . import tir
 from .packed import PackedLayout
-from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
 from .row_codes import ranks
 from .sparse import SparseLayout
 
@@ -138,7 +138,7 @@ class RankedLayout(linked.LinkedLayout):
             return reason
         bits = cls.node_bits(forest)
         left = bits.word - bits.rank - bits.column
-        return linked.link_excess(forest, level_order, left, "ranks and columns")
+        return linked.find_link_excess(forest, level_order, left, "ranks and columns")
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -149,23 +149,23 @@ class RankedLayout(linked.LinkedLayout):
         """
         cls.check(forest)
         bits, ranked = cls.node_bits(forest), ranks.rank_tests(forest)
-        order, links = linked.links_in_level_order(forest)
+        order, links = linked.link_in_level_order(forest)
         column, word = max(BYTE_BITS, bits.column), WORD_BITS
         if bits.rank + column + bits.link > word:
             column = bits.column  # not a whole byte, which x86 takes out at once
         if bits.rank + column + bits.link > word:
             word = bits.word
         words = links << bits.rank + column | ranked.column << bits.rank | ranked.rank
-        arrays = linked.linked_arrays(forest, words[order].astype(f"uint{word}"))
+        arrays = linked.make_linked_arrays(forest, words[order].astype(f"uint{word}"))
         arrays |= ranked.arrays | ranked.answer_arrays()
         arrays["leaf_value"] = forest.leaf_value[order, 0]
         arrays["leaf_id"] = forest.node_id[order]
-        return cls(specs_of(arrays), ranked.code, column, word), arrays
+        return cls(read_specs(arrays), ranked.code, column, word), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of a word under the places of their bits."""
         word, at, flag = arrays["nodes"].astype(np.int64), self.rank_bits, self.link_bit
-        columns = linked.place_columns(arrays["offset"], len(word))
+        columns = linked.show_places(arrays["offset"], len(word))
         link = {"left child": (self.word - 1, flag + 1), "inner": (flag, flag)}
         fields = {**link, "column": (flag - 1, at), "rank": (at - 1, 0)}
-        return {"nodes": columns | linked.bit_columns(word, fields)}
+        return {"nodes": columns | linked.show_bits(word, fields)}

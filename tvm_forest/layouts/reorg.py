@@ -39,7 +39,7 @@ class ReorgLayout(complete.CompleteLayout):
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
         """Return why not: too many slots when all trees are as long as the deepest."""
-        return complete.slot_excess(forest, _slots(forest) * forest.n_trees)
+        return complete.find_slot_excess(forest, _count_tree_slots(forest) * forest.n_trees)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -50,7 +50,7 @@ class ReorgLayout(complete.CompleteLayout):
         """
         cls.check(forest)
         trees = forest.n_trees
-        elements = _slots(forest) * trees
+        elements = _count_tree_slots(forest) * trees
         filled = complete.fill_slots(forest, elements, lambda tree, slot: slot * trees + tree)
         arrays: dict[str, Array] = {
             "depth": forest.depths,
@@ -70,7 +70,7 @@ class ReorgLayout(complete.CompleteLayout):
         number, code = arrays["threshold"], arrays["feature"]
         slot, tree = np.divmod(np.arange(len(number)), self.trees)
         place = {"tree": tree, "slot": slot}
-        columns = complete.slot_columns(number, code, place, arrays["depth"])
+        columns = complete.show_slots(number, code, place, arrays["depth"])
         features = ("feature", "missing")
         return {
             "threshold": {x: y for x, y in columns.items() if x not in features},
@@ -103,6 +103,6 @@ class ReorgTree(complete.CompleteTree):
         return [self.number(tir.i64(slot)) for slot in (1, 2, 3)]
 
 
-def _slots(forest: Forest) -> int:
+def _count_tree_slots(forest: Forest) -> int:
     """Slots of the deepest tree."""
     return int(complete.count_slots(forest.depths.max()))

@@ -248,7 +248,7 @@ class Layout(Representation):
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
 
 
-def specs_of(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
+def read_specs(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
     """Return the specs of the buffers that hold these arrays."""
     return tuple(BufferSpec(name, str(x.dtype), x.shape) for name, x in arrays.items())
 

@@ -66,7 +66,7 @@ def is_listed(forest: Forest) -> Array:
     return listed | (MIN_SHARE * alike[depth] < forest.n_trees)
 
 
-def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
+def number_leaves(forest: Forest) -> tuple[Array, Array]:
     """Return (first, count): the leaves below each node, numbered from right to left.
 
     Returns:
@@ -75,7 +75,7 @@ def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
     count = forest.is_leaf.astype(np.int64)
     base = forest.tree_offset[forest.node_tree]
     left, right = base + forest.left, base + forest.right
-    levels = _inner_by_level(forest)
+    levels = _group_by_level(forest)
     for node in levels[::-1]:
         count[node] = count[left[node]] + count[right[node]]
     first = np.zeros(forest.n_nodes, np.int64)
@@ -85,7 +85,9 @@ def leaf_numbers(forest: Forest) -> tuple[Array, Array]:
     return first, count
 
 
-def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) -> Selections:
+def write_selections(
+    forest: Forest, plane: Array, tests: int, trees: Array, bits: int
+) -> Selections:
     """Write the selections of some trees.
 
     Args:
@@ -95,7 +97,7 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
         trees: bool (T,), which trees.
         bits: bits of a leaf's number.
     """
-    first, count = leaf_numbers(forest)
+    first, count = number_leaves(forest)
     last = first + count - 1
     base, root = forest.tree_offset[forest.node_tree], forest.tree_offset[:-1]
     left, right = base + forest.left, base + forest.right
@@ -129,7 +131,7 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
     return Selections(words, counts, first, 2 + bits + longest)
 
 
-def _inner_by_level(forest: Forest) -> list[Array]:
+def _group_by_level(forest: Forest) -> list[Array]:
     inner = np.flatnonzero(~forest.is_leaf)
     depth = forest.hop_depth[inner]
     order = np.argsort(depth, kind="stable")

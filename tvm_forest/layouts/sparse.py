@@ -22,7 +22,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import linked_nodes as linked
 from . import tir
-from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
+from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
 from .tile_records import TILE_SIZES
 from .tiled_sparse import TiledSparseLayout
 
@@ -80,20 +80,20 @@ class SparseLayout(linked.LinkedLayout):
         """Lay the forest out, see the module, or `tiled_sparse` for a forest with tiles."""
         if forest.tile_size > 1:
             return TiledSparseLayout.pack(forest)
-        order, links = linked.links_in_level_order(forest)
+        order, links = linked.link_in_level_order(forest)
         inner, dtype = ~forest.is_leaf, str(forest.threshold.dtype)
         integer = linked.INTEGER_OF[dtype]
         number = np.where(inner, forest.threshold, forest.leaf_value[:, 0])
         code = np.where(inner, forest.feature + linked.DEFAULT_LEFT * forest.default_left, 0)
         fields = [number.view(integer), code, links]
         nodes = np.stack([field[order].astype(integer) for field in fields], axis=1)
-        arrays = linked.linked_arrays(forest, nodes) | {"leaf_id": forest.node_id[order]}
-        return cls(specs_of(arrays), dtype, linked.any_default_left(forest)), arrays
+        arrays = linked.make_linked_arrays(forest, nodes) | {"leaf_id": forest.node_id[order]}
+        return cls(read_specs(arrays), dtype, linked.any_default_left(forest)), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show nodes with their links taken apart."""
         number, code, link = np.ascontiguousarray(arrays["nodes"].T)
         inner = link & 1 > 0
-        columns = linked.place_columns(arrays["offset"], len(link))
-        columns |= linked.node_columns(number.view(self.dtype), code, inner, ~inner)
+        columns = linked.show_places(arrays["offset"], len(link))
+        columns |= linked.show_nodes(number.view(self.dtype), code, inner, ~inner)
         return {"nodes": {**columns, "left child": link >> 1, "inner": link & 1}}

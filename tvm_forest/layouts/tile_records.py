@@ -65,7 +65,7 @@ class TileRecord:
     @classmethod
     def of(cls, forest: Forest, links: int) -> TileRecord:
         """Choose the narrowest record that holds the tiles of a forest."""
-        dtype, lanes = str(forest.threshold.dtype), _lanes(forest.tile_size)
+        dtype, lanes = str(forest.threshold.dtype), _count_lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
         word = np.dtype(dtype).itemsize * 8
         widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
@@ -75,7 +75,7 @@ class TileRecord:
     @property
     def lanes(self) -> int:
         """Nodes that a vector holds."""
-        return _lanes(self.size)
+        return _count_lanes(self.size)
 
     @property
     def word(self) -> str:
@@ -140,16 +140,16 @@ class TileRecord:
         return self.shape_at + 1 + link
 
 
-def _lanes(size: int) -> int:
+def _count_lanes(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def lut_array(table: TileTable) -> Array:
+def flatten_lut(table: TileTable) -> Array:
     """Return the look-up table as one row of bytes."""
     return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
 
 
-def byte_excess(forest: Forest, bytes_of_tree: Array) -> str | None:
+def find_byte_excess(forest: Forest, bytes_of_tree: Array) -> str | None:
     """Return how much too many bytes trees take, with the largest one; None if they do not."""
     total = float(bytes_of_tree.sum())
     if total <= MAX_BYTES:
@@ -214,8 +214,8 @@ class TileTree(TreeAccess):
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load all nodes of a tile."""
         record = self.record
-        thresholds = self.word(node, _places(0, record.lanes))
-        features = self.word(node, _places(record.lanes, record.shape_at - record.lanes))
+        thresholds = self.word(node, _index_words(0, record.lanes))
+        features = self.word(node, _index_words(record.lanes, record.shape_at - record.lanes))
         narrow = f"uint{record.feature_bits}x{record.lanes}"
         return NodeTest(
             tir.reinterpret(f"{record.dtype}x{record.lanes}", thresholds),
@@ -251,7 +251,7 @@ class TileTree(TreeAccess):
         return self.word(node, self.record.link_at(link)).astype("int64")
 
 
-def _places(begin: int, count: int) -> Expr:
+def _index_words(begin: int, count: int) -> Expr:
     """Index of some words in a row; TIR has no vector of one."""
     first = tir.i64(begin)
     return first if count == 1 else tir.Ramp(first, tir.i64(1), count)

@@ -27,8 +27,8 @@ from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, tile_table
 from . import tile_records as records
 from . import tir
-from .complete_trees import load_hops, uniform_depth
-from .representation import Buffers, Expr, Hold, Layout, specs_of
+from .complete_trees import find_uniform_depth, load_hops
+from .representation import Buffers, Expr, Hold, Layout, read_specs
 from .tiled_sparse import TiledSparseLayout
 
 
@@ -51,7 +51,9 @@ class TiledArrayLayout(records.TiledLayout):
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
         ends = np.where(depth < 16, float(ways) ** np.minimum(depth, 16), np.inf)
         leaf, word = (np.dtype(x).itemsize for x in (record.leaf_dtype, record.word))
-        return records.byte_excess(forest, ends * (leaf + word * record.width / forest.tile_size))
+        return records.find_byte_excess(
+            forest, ends * (leaf + word * record.width / forest.tile_size)
+        )
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
@@ -62,18 +64,18 @@ class TiledArrayLayout(records.TiledLayout):
         """
         cls.check(forest)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
-        uniform, forest = uniform_depth(forest), fill_tiles(narrow_thresholds(forest))
+        uniform, forest = find_uniform_depth(forest), fill_tiles(narrow_thresholds(forest))
         record, table = records.TileRecord.of(forest, links=0), tile_table(forest)
         leaves = ways**depth
         inner = (leaves - 1) // forest.tile_size
         tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves
-        slot, leaf_order, copies = _places(forest, table, depth)
+        slot, leaf_order, copies = _place_tiles(forest, table, depth)
         tiles = np.zeros((int(inner.sum()) + 1, record.width), record.word)  # one to rest at
         tiles[tile_first[table.tree] + slot] = record.write(forest, table)
         ends = np.repeat(leaf_order, copies)
         arrays: dict[str, Array] = {
             "tiles": tiles,
-            "lut": records.lut_array(table),
+            "lut": records.flatten_lut(table),
             "tile_first": tile_first,
             "leaf_first": leaf_first - inner,
             "inner": inner,
@@ -81,7 +83,7 @@ class TiledArrayLayout(records.TiledLayout):
             "leaves": forest.leaf_value[ends, 0],
             "leaf_id": forest.node_id[ends],
         }
-        return cls(specs_of(arrays), record, uniform), arrays
+        return cls(read_specs(arrays), record, uniform), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledArrayTree:
         """Load where the tree begins and how deep it is."""
@@ -127,7 +129,7 @@ class TiledArrayTree(records.TileTree):
         return [self.word(tir.i64(node), 0) for node in range(4)]
 
 
-def _places(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array, Array]:
+def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array, Array]:
     """Find the slot of every tile in its tree, and the leaves from left to right.
 
     Returns:

@@ -32,7 +32,7 @@ from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, tile_table
 from . import tile_records as records
 from . import tir
-from .representation import Buffers, Columns, Expr, Hold, Layout, register, specs_of
+from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .tile_records import TileRecord
 
 MAX_NODES = (1 << 31) - 1
@@ -84,17 +84,17 @@ class TiledSparseLayout(records.TiledLayout):
         forest = fill_tiles(forest if cls.peels_leaves else narrow_thresholds(forest))
         table = tile_table(forest)
         record = TileRecord.of(forest, links=2 if cls.peels_leaves else 1)
-        plan = _plan(forest, table, peel)
+        plan = _plan_records(forest, table, peel)
         arrays: dict[str, Array] = {
-            "tiles": _records(forest, table, record, plan),
-            "lut": records.lut_array(table),
+            "tiles": _write_records(forest, table, record, plan),
+            "lut": records.flatten_lut(table),
             "root": plan.root,
             "depth": depth,
             "leaves": forest.leaf_value[plan.leaf, 0],
             "leaf_id": forest.node_id[plan.leaf],
             "tile_id": forest.node_id[plan.node] if plan.node.size else np.zeros(1, np.int32),
         }
-        return cls(specs_of(arrays), record, len(arrays["tiles"])), arrays
+        return cls(read_specs(arrays), record, len(arrays["tiles"])), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
         """Load the number of the root and how deep the tree is."""
@@ -179,7 +179,7 @@ class _Plan:
     root: Array
 
 
-def _plan(forest: Forest, table: TileTable, peel: Array) -> _Plan:
+def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     """Number records and leaves of each tree, level by level, children side by side."""
     ways = forest.tile_size + 1
     inner = table.root >= 0
@@ -196,27 +196,29 @@ def _plan(forest: Forest, table: TileTable, peel: Array) -> _Plan:
         is_end = np.all(table.tile_of[children] < 0, axis=1) & ~stays
         deeper = ~is_end & ~stays
         first = np.where(stays, rank, 0)
-        first[is_end], ends = _next(tree[is_end], ends, ways)
-        first[deeper], tiles = _next(tree[deeper], tiles, ways)
+        first[is_end], ends = _take_numbers(tree[is_end], ends, ways)
+        first[deeper], tiles = _take_numbers(tree[deeper], tiles, ways)
         records.append((tree, rank, node, first, is_end, stays))
         each = np.arange(ways)
-        leaves.append(_spread(tree[is_end], first[is_end], children[is_end], each))
-        tree, rank, node = _spread(tree[deeper], first[deeper], children[deeper], each)
-    return _collect(records, leaves, tiles, ends, inner)
+        leaves.append(_spread_children(tree[is_end], first[is_end], children[is_end], each))
+        tree, rank, node = _spread_children(tree[deeper], first[deeper], children[deeper], each)
+    return _renumber(records, leaves, tiles, ends, inner)
 
 
-def _next(tree: Array, filled: Array, ways: int) -> tuple[Array, Array]:
+def _take_numbers(tree: Array, filled: Array, ways: int) -> tuple[Array, Array]:
     """Take `ways` numbers for each entry of a tree; entries are in the order of their trees."""
     turn = np.arange(len(tree)) - np.searchsorted(tree, tree)
     return filled[tree] + ways * turn, filled + ways * np.bincount(tree, minlength=len(filled))
 
 
-def _spread(tree: Array, first: Array, children: Array, each: Array) -> tuple[Array, Array, Array]:
+def _spread_children(
+    tree: Array, first: Array, children: Array, each: Array
+) -> tuple[Array, Array, Array]:
     """One entry for each child: tree, number in the tree, node."""
     return np.repeat(tree, len(each)), (first[:, None] + each).ravel(), children.ravel()
 
 
-def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Array) -> _Plan:
+def _renumber(records: list, leaves: list, tiles: Array, ends: Array, inner: Array) -> _Plan:
     """Turn numbers within trees into numbers of all."""
     tile_first, end_first = np.cumsum(tiles) - tiles, np.cumsum(ends) - ends
     end_first = end_first + max(1, int(tiles.sum()))
@@ -236,7 +238,7 @@ def _collect(records: list, leaves: list, tiles: Array, ends: Array, inner: Arra
     )
 
 
-def _records(forest: Forest, table: TileTable, record: TileRecord, plan: _Plan) -> Array:
+def _write_records(forest: Forest, table: TileTable, record: TileRecord, plan: _Plan) -> Array:
     """Write the records; a leaf beside a tile tests nothing, for all its children are equal."""
     records = np.zeros((max(1, len(plan.node)), record.width), record.word)
     tile = table.tile_of[plan.node]

@@ -89,7 +89,7 @@ def unfit(forest: Forest) -> str | None:
     for question in forest.questions:
         feature = question.feature
         listed = question.categories + len(forest.known_categories.get(feature, ()))
-        if 3 * listed + 4 <= MAX_NUMBERS:  # see `_places`
+        if 3 * listed + 4 <= MAX_NUMBERS:  # see `_list_places`
             continue
         sets = (members for tested, members in forest.derived if tested == feature)
         known = np.unique(np.fromiter(chain.from_iterable(sets), np.int64))
@@ -136,14 +136,14 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
         feature: column of a row.
         known: the categories of all sets, ascending.
     """
-    places = _places(forest, feature, known)
+    places = _list_places(forest, feature, known)
     found = np.append(memberships.MISSING, memberships.labels(forest, feature, places))
     found[(found >= 0) & ~np.isin(found, known)] = NO_CATEGORY
     changes = found[1:] != found[:-1]
     return places[changes], found[np.append(True, changes)]
 
 
-def _places(forest: Forest, feature: int, known: Array) -> Array:
+def _list_places(forest: Forest, feature: int, known: Array) -> Array:
     """Return all numbers at which a category may begin or end, ascending: 3 for each, and 3."""
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)

@@ -208,14 +208,16 @@ def _plan_searches(
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
-    order = np.lexsort((keys, keys % 2, _steps(counts)))
+    order = np.lexsort((keys, keys % 2, _count_steps(counts)))
     is_searched = tests.column < searched
     column = np.argsort(order)[tests.column[is_searched]]
     features = tuple(x for x, _ in found)
     own = [x.cuts for x in features]
     sizes = np.array([len(x) for x in own], np.int64)
-    steps = np.append(_steps(counts[order]), np.full(len(own), _steps(sizes).max(initial=1)))
-    at, cuts = _tables(
+    steps = np.append(
+        _count_steps(counts[order]), np.full(len(own), _count_steps(sizes).max(initial=1))
+    )
+    at, cuts = _write_cut_tables(
         np.append(counts[order], sizes),
         steps,
         np.append(column, np.repeat(searched + np.arange(len(own)), sizes)),
@@ -234,12 +236,12 @@ def _plan_searches(
         widths = np.array([x.codes.shape[1] for x in features])
         codes = np.array([x.codes.size for x in features])
         table = categories.feature_table(features, widths, np.cumsum(codes) - codes)
-        arrays |= {"asked": table, "numbers": np.concatenate([x.number for x in features])}
+        arrays |= {"set_features": table, "numbers": np.concatenate([x.number for x in features])}
     code = RankCode(code_dtype(forest), groups, len(tests.keys) - searched)
     return code, arrays, np.concatenate([order, *(places for _, places in found)])
 
 
-def _steps(counts: Any) -> Any:
+def _count_steps(counts: Any) -> Any:
     """Steps of a search; no step counts all 16."""
     return sum(counts >= WIDTH**step for step in range(1, 4)) + 1
 
@@ -249,7 +251,7 @@ def step_offset(step: int) -> int:
     return sum(WIDTH**k for k in range(1, step + 1))
 
 
-def _tables(
+def _write_cut_tables(
     counts: Array, steps: Array, column: Array, place: Array, cut: Array
 ) -> tuple[Array, Array]:
     """Return where the cuts of each search begin, and those of all, filled up with NaN."""

@@ -51,19 +51,19 @@ def write_unions(
         return UnionSizes(), {}
     ends = np.cumsum([x.codes.shape[1] for x in features])
     parts = np.split(counts, ends[:-1])
-    lists = [_lists(x.codes, own) for x, own in zip(features, parts, strict=True)]
+    lists = [_list_numbers(x.codes, own) for x, own in zip(features, parts, strict=True)]
     sizes, words, flips = (np.concatenate(fields) for fields in zip(*lists, strict=True))
     at = np.append(0, np.cumsum(sizes))
     numbers = np.array([len(x.codes) for x in features])
     arrays = {
-        "asked": feature_table(features, np.array([own.sum() for own in parts]), numbers),
+        "set_features": feature_table(features, np.array([own.sum() for own in parts]), numbers),
         "union_at": 2 * at + np.append(flips, False),
         "unions": np.append(words, np.uint64(0)),  # no list at all is no buffer
     }
     return UnionSizes(len(sizes), int(numbers.max())), arrays
 
 
-def _lists(codes: Array, counts: Array) -> tuple[Array, Array, Array]:
+def _list_numbers(codes: Array, counts: Array) -> tuple[Array, Array, Array]:
     """Return the words of each plane, int64 (P,), those of all, and what is flipped, bool (P,).
 
     Args:

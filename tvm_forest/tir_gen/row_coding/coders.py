@@ -265,7 +265,7 @@ class _ColumnSearch:
     def _emit_number(self, xs: list[Any], row: Any) -> None:
         """Find the number of a row's category, and copy the codes of its memberships."""
         feature = self.column - self.coder.ranks.searched
-        at = self.code.hold("at", tirx.BufferLoad(self.buffers["asked"], [feature, i64(0)]))
+        at = self.code.hold("at", tirx.BufferLoad(self.buffers["set_features"], [feature, i64(0)]))
         place = self._rank(xs)[0]
         number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
         if isinstance(self.coder, PlaneCoder):

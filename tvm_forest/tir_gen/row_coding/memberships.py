@@ -30,8 +30,8 @@ def copy_answers(
         is_llvm: whether the compiler is LLVM, for which a call of `memcpy` is faster to compile
             than a loop.
     """
-    asked, answers = buffers["asked"], buffers["answers"]
-    first, count, at = (tirx.BufferLoad(asked, [feature, i64(k)]) for k in (1, 2, 3))
+    table, answers = buffers["set_features"], buffers["answers"]
+    first, count, at = (tirx.BufferLoad(table, [feature, i64(k)]) for k in (1, 2, 3))
     count = code.hold("count", count)
     begin = code.hold("begin", at + number * count)
     head, place = row.indices
@@ -110,7 +110,7 @@ class SetWriter:
         self.code.store(total, value, [self._lanes()])
 
     def _of(self, feature: Any, field: int) -> Any:
-        return tirx.BufferLoad(self.buffers["asked"], [feature, i64(field)])
+        return tirx.BufferLoad(self.buffers["set_features"], [feature, i64(field)])
 
     def _load(self, name: str, at: Any) -> Any:
         return tirx.BufferLoad(self.buffers[name], [at])
