@@ -331,7 +331,7 @@ for r in T.serial(T.int64(20), {note("batch")}):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_loops_with_copies_are_written(name: str) -> None:
     sch, former, before, expected = WRITTEN[name]
-    origins = {loop.name: loop for loop in former.walk()}
+    origins = {loop.name: loop for loop in former.traverse()}
     simple = s_tir.transform.StmtSimplify()
     after = WriteNest(NestFacts(sch, origins=origins))(nest_module(before))
     tvm.ir.assert_structural_equal(simple(after), simple(nest_module(expected)))

@@ -5,7 +5,7 @@ IRModules that they are made of (`lower`).
 
     Forest --plain, rewrite--> Forest --pack--> Representation + arrays
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
-    TIR + Schedule --replay--> scheduled TIR             the nest that was asked for
+    TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
     plain TIR + Target --compile--> machine code
 """
@@ -143,10 +143,10 @@ def _pack_each(
     for sch in schedules.values():
         check_order(forest, sch, exact)
         check_walks(sch)
-        asked = (sch.representation, *(str(step) for step in sch.rewrites))
-        if asked not in shared:
-            shared[asked] = pack(forest, sch, exact)
-        packed[sch] = shared[asked]
+        key = (sch.representation, *(str(step) for step in sch.rewrites))
+        if key not in shared:
+            shared[key] = pack(forest, sch, exact)
+        packed[sch] = shared[key]
     return packed
 
 
@@ -196,7 +196,7 @@ def _lower_function(
     name: str, output: canonical.Output, packed: Packed, sch: Schedule, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc], list[Array]]:
     """Return a function before and after lowering, with its twin for threads, and its arrays."""
-    # 1. what the schedule asked of the model, and how that lies in memory: see `pack`
+    # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
     forest, rep, _ = packed
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)

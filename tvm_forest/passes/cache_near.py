@@ -50,7 +50,7 @@ class CacheNear:
     """Act on every loop with a cache, innermost first.
 
     Attributes:
-        rep: layout, asked for what a walk reads first.
+        rep: layout, which names what a walk of a tree reads first.
         facts: of the loops of the nest.
     """
 

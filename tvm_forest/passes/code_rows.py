@@ -9,7 +9,7 @@ takes: IRModule without blocks; gives: IRModule whose walks read codes.
                                                       S(codes[b1])
 
 Rows are coded in the outermost loop over rows that has no other kind of loop around it and reaches
-a number of rows that is known, or in one further inside that is marked `cache pack`. So a row is
+a number of rows that is known, or in one further inside with the directive `cache`. So a row is
 coded once, whatever the number of trees. Where a nest has no such loop, because a loop over trees
 comes first, all rows of the call are coded ahead of it.
 
@@ -42,7 +42,7 @@ class CodeRows:
     """Code the rows of all walks of a function.
 
     Attributes:
-        rep: layout, asked for its row code.
+        rep: layout, which has the row code.
         comparison: "<" or "<=".
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
         facts: of the loops of the nest.

@@ -118,7 +118,7 @@ class NestFacts:
     def value(self, loop: tirx.For, n: Any) -> Any:
         """Return what an iteration of a loop adds to the number of the row, class or tree."""
         fact = self.of(loop)
-        assert fact is not None, "asked of loops of the schedule only"
+        assert fact is not None, "only loops of the schedule have values"
         return loop.loop_var * amount(fact.step, n) + fact.start
 
     def reach(
@@ -144,7 +144,7 @@ class NestFacts:
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
         """Return the first row of an iteration of loops, how many there are here, and at most."""
         fact = self.of(around[-1])
-        assert fact is not None, "asked of loops of the schedule only"
+        assert fact is not None, "only loops of the schedule have values"
         first, most = self.reach("batch", around, fact.children, n)
         if most is None:
             return first, n - first, None

@@ -1,6 +1,6 @@
 """Give parallel iterations over trees sums of their own, and add these up behind the loop.
 
-takes: IRModule without blocks, its loops marked parallel but not yet so; gives: IRModule.
+takes: IRModule without blocks, whose parallel loops are still serial; gives: IRModule.
 
     for t0 in range(4):    # parallel              part[:, :, :] = 0
         for r in range(n):                         for t0 in range(4):    # parallel
@@ -13,8 +13,8 @@ takes: IRModule without blocks, its loops marked parallel but not yet so; gives:
 The base score is in `margin` already, so it enters once. The sums live in a buffer of the call, so
 calls do not meet. `part` covers the rows and classes that the loop can reach: all values below it,
 from the sum of the loops around it on. Nested loops over trees have one dimension each and are
-added up level by level, innermost first. A loop marked `reduce atomic` has no dimension; its
-additions are atomic. On a GPU, the threads of a loop marked `reduce vector` share a part for each
+added up level by level, innermost first. A loop with `atomic_reduce` has no dimension; its
+additions are atomic. On a GPU, the threads of a loop with `vector_reduce` share a part for each
 group of so many, see `thread_sums`, and need none if they are one group.
 
 From the SilvanForge drafts on reductions: one private copy per conflicting loop.
@@ -168,12 +168,12 @@ class _Region:
     around: tuple[tirx.For, ...]
 
     @property
-    def _levels(self) -> list[tirx.For]:
+    def levels(self) -> list[tirx.For]:
         """The loops that get a dimension."""
         plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
-        return [x for x in plain if not (self.facts.shuffled(x) and int(self._count(x)) == 1)]
+        return [x for x in plain if not (self.facts.shuffled(x) and int(self.count(x)) == 1)]
 
-    def _is_shared(self, loop: tirx.For) -> bool:
+    def is_shared(self, loop: tirx.For) -> bool:
         """Whether the partial sums of a loop lie in shared memory."""
         return self.facts.reduction(loop)[0] == "shared" or self.facts.shuffled(loop) > 0
 
@@ -181,29 +181,29 @@ class _Region:
         """Return the statements in the place of the loop."""
         row0, rows, most_rows = self._range("batch", self.n)
         class0, classes, most_classes = self._range("class", self.margin.shape[1])
-        counts = [self._count(loop) for loop in self._levels]
+        counts = [self.count(loop) for loop in self.levels]
         if not counts:
             return self._redirected(lambda indices: (self.margin, list(indices)))
         code, dtype = Code(), self.margin.dtype
-        scope = "shared" if all(map(self._is_shared, self._levels)) else "global"
+        scope = "shared" if all(map(self.is_shared, self.levels)) else "global"
         part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
-        own = [tirx.floordiv(x.loop_var, i64(self.facts.shuffled(x) or 1)) for x in self._levels]
+        own = [tirx.floordiv(x.loop_var, i64(self.facts.shuffled(x) or 1)) for x in self.levels]
         spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
             rows, classes = _known(rows, most_rows), _known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.store(part, tirx.const(0.0, dtype), list(indices))
         work = self._redirected(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
-        code.add(_closed(work, [x.loop_var for x in self._levels]))
+        code.add(_closed(work, [x.loop_var for x in self.levels]))
         for level in reversed(range(len(counts))):
             dimension = _Dimension(self, part, level, (row0, rows), (class0, classes))
-            if self.facts.level(self._levels[level]):
+            if self.facts.level(self.levels[level]):
                 dimension.add_by_threads(code)
             else:
                 dimension.add(code)
         return code.finish()
 
-    def _count(self, loop: tirx.For) -> Any:
+    def count(self, loop: tirx.For) -> Any:
         """Iterations of a loop over trees, also where fewer are left inside other loops.
 
         Groups of them where they are added up by shuffles.
@@ -257,12 +257,12 @@ class _Dimension:
 
     @property
     def _loop(self) -> tirx.For:
-        return self.region._levels[self.level]
+        return self.region.levels[self.level]
 
     @property
     def _outer(self) -> list[Any]:
         """Iterations of the dimensions outside."""
-        return [self.region._count(loop) for loop in self.region._levels[: self.level]]
+        return [self.region.count(loop) for loop in self.region.levels[: self.level]]
 
     @property
     def _first(self) -> int:
@@ -271,7 +271,7 @@ class _Dimension:
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
         """Indices of an element; those of the dimensions inside are 0, for they are added up."""
-        inner = [i64(0)] * (len(self.region._levels) - self.level - 1)
+        inner = [i64(0)] * (len(self.region.levels) - self.level - 1)
         return [*places, element, *inner, c, r]
 
     def _add(self, code: Code, places: list[Any], element: Any, c: Any, r: Any) -> None:
@@ -289,7 +289,7 @@ class _Dimension:
     def add(self, code: Code) -> None:
         """Emit loops that add up, some rows at once with `vector_reduce`."""
         _, width = self.region.facts.reduction(self._loop)
-        count = self.region._count(self._loop) - self._first
+        count = self.region.count(self._loop) - self._first
         with code.nest("add", [*self._outer, count, self.classes[1]]) as (*places, i, c):
             for lanes, begin, groups in code.groups(self.rows[1], width):
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
@@ -300,8 +300,8 @@ class _Dimension:
 
         In shared memory the upper half is added to the lower one until one sum is left.
         """
-        count, spans = self.region._count(self._loop), [self.classes[1], self.rows[1]]
-        if self.region._is_shared(self._loop) and isinstance(count, tirx.IntImm):
+        count, spans = self.region.count(self._loop), [self.classes[1], self.rows[1]]
+        if self.region.is_shared(self._loop) and isinstance(count, tirx.IntImm):
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2

@@ -1,4 +1,4 @@
-"""Make parallel loops out of those that are marked, one of nested ones.
+"""Make loops parallel as the schedule says, and one loop of nested parallel ones.
 
 takes: IRModule without blocks; gives: IRModule.
 
