@@ -41,11 +41,6 @@ class Share:
     def __str__(self) -> str:
         return f"ceil(n/{self.parts})"
 
-    @classmethod
-    def parse(cls, text: str) -> Share:
-        """Read what `str` gives."""
-        return cls(int(text.removeprefix("ceil(n/").removesuffix(")")))
-
 
 Stride = Any
 """int or Share; code that computes with a stride has made sure of a constant `count` before."""

@@ -218,7 +218,7 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
 
 @dataclass(frozen=True)
 class WalkForm:
-    """How the walks of one leaf loop are done; travels through TVM as text.
+    """How the walks of one leaf loop are done.
 
     Attributes:
         kind: "loop", "unroll" for a straight line, or "peel".
@@ -231,16 +231,6 @@ class WalkForm:
     hops: int = 0
     check: bool = True
     even: bool = True
-
-    def __str__(self) -> str:
-        tests = "checked" if self.check else "unchecked"
-        return f"{self.kind} {self.hops} {tests} {'even' if self.even else 'uneven'}"
-
-    @classmethod
-    def parse(cls, text: str) -> WalkForm:
-        """Read what `str` gives."""
-        kind, hops, tests, even = text.split()
-        return cls(kind, int(hops), tests == "checked", even == "even")
 
 
 def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
