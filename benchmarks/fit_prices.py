@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from searches import RECORDS, Cell, cells
-from tvm_forest.search import prices as price_model
-from tvm_forest.search import strategies
+from tvm_forest.search import cost, strategies
 from tvm_forest.target import cpu_vendor
 
 RIDGE = 0.3
@@ -37,9 +36,7 @@ def fitted(known: list[Cell], ridge: float = RIDGE) -> dict[str, float]:
     rows, times, weights = [], [], []
     for cell in known:
         own = cell.times
-        rows += [
-            price_model.words_of(p, cell.space.workload, cell.space.batch) for p in cell.seconds
-        ]
+        rows += [cost.words_of(p, cell.space.facts, cell.space.batch) for p in cell.seconds]
         times.append(own)
         weights.append(np.exp(own.min() - own) / np.exp(own.min() - own).sum() * 100)
     words = sorted({word for row in rows for word in row})
@@ -64,9 +61,9 @@ def found_by(cell: Cell, prices: Mapping[str, float]) -> tuple[float, int]:
         asked.append(seconds.get(schedule, math.inf))
         return asked[-1]
 
-    shipped, price_model.known_prices = price_model.known_prices, lambda vendor: dict(prices)
+    shipped, cost.known_prices = cost.known_prices, lambda vendor: dict(prices)
     strategies.search_guided(cell.space, measure, random.Random(0))
-    price_model.known_prices = shipped
+    cost.known_prices = shipped
     return min(asked) / min(seconds.values()), len(asked)
 
 
@@ -93,8 +90,8 @@ def main() -> None:
     prices = fitted(known)
     replayed(known, prices)
     if options.write:
-        path = Path(price_model.__file__).with_name("prices.json")
-        every = price_model.shipped_prices() | {cpu_vendor(): prices}
+        path = Path(cost.__file__).with_name("prices.json")
+        every = cost.shipped_prices() | {cpu_vendor(): prices}
         path.write_text(json.dumps(every, indent=0) + "\n", encoding="utf-8")
         print(f"{len(prices)} prices of {cpu_vendor()!r} in {path.name}")
 

@@ -7,6 +7,8 @@ import pytest
 
 from tvm_forest.errors import ModelFormatError
 from tvm_forest.forest import Forest, apply_link
+from tvm_forest.forest.metadata import read_roles
+from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
 
@@ -181,3 +183,19 @@ def test_typical_rows_take_every_branch():
     rows = typical_rows(forest, 200)
     assert set(forest.predict_reference(rows, "apply")[:, 0]) == {2, 5, 6}
     assert np.isnan(typical_rows(forest, 200, missing=0.5)).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_every_field_has_a_role_and_no_two_share_a_place_in_the_signature() -> None:
+    roles = read_roles(Forest)
+    places = sorted(role.place for role in roles.values() if role.place is not None)
+    assert places == list(range(len(places)))
+    unsigned = {name for name, role in roles.items() if role.place is None}
+    assert unsigned == {"tile", "tile_size", "hits"}
+
+
+def test_a_null_tree_has_an_entry_in_every_array_of_nodes_and_trees() -> None:
+    forest = take_trees(two_trees(), np.array([NULL_TREE]))
+    assert (forest.n_trees, forest.n_nodes) == (1, 1)
+    assert np.array_equal(np.signbit(forest.leaf_value), [[True]]) and forest.leaf_value == 0
+    arrays = {**forest.arrays_per("node"), **forest.arrays_per("tree")}
+    assert all(len(array) == 1 for array in arrays.values())

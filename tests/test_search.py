@@ -15,9 +15,8 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import cpu_rules, layout_fit, silvanforge, strategies, workload
-from tvm_forest.search import prices as prices_module
-from tvm_forest.search.prices import Surrogate, estimate, known_prices, words_of
+from tvm_forest.search import cost, cpu_rules, layout_fit, silvanforge, strategies, workload
+from tvm_forest.search.cost import Surrogate, estimate, known_prices, words_of
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.space import BLOCKS, SMALL_BLOCK_BATCH, Point, Space
 from tvm_forest.search.strategies import (
@@ -182,13 +181,13 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
 
 def test_most_words_of_a_space_have_a_shipped_price() -> None:
     where = space(64)
-    said = {word for p in where.points() for word in words_of(p, where.workload, 64)}
+    said = {word for p in where.points() for word in words_of(p, where.facts, 64)}
     assert len(said & set(known_prices())) > 0.8 * len(said)
 
 
 def test_vendors_have_prices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     every = {"AuthenticAMD": {"loop": 1.0, "packed": 2.0}, "GenuineIntel": {"loop": 3.0}}
-    monkeypatch.setattr(prices_module, "shipped_prices", lambda: every)
+    monkeypatch.setattr(cost, "shipped_prices", lambda: every)
     known_prices.cache_clear()
     try:
         assert known_prices("GenuineIntel") == {"loop": 3.0}
@@ -200,7 +199,7 @@ def test_vendors_have_prices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> No
 def test_prices_add_up() -> None:
     prices = {"packed": 1.0, "rows 8": 0.5, "packed, rows 8": -0.25, "loop": 0.125}
     point = Point(1, "packed", 64, "rows", 8, "loop")
-    found = estimate([point, point._replace(hops="depth")], space().workload, 64, prices)
+    found = estimate([point, point._replace(hops="depth")], space().facts, 64, prices)
     assert found.tolist() == [1.375, 1.25]
 
 
@@ -233,12 +232,12 @@ def test_prices_that_are_far_off_are_trusted_less() -> None:
 def planted(where: Space, seed: int) -> tuple[dict[str, float], dict[Schedule, float]]:
     """Prices, and times that they foresee but for an error of each layout and of each point."""
     rng, points = np.random.default_rng(seed), list(where.points())
-    words = sorted({w for p in points for w in words_of(p, where.workload, where.batch)})
+    words = sorted({w for p in points for w in words_of(p, where.facts, where.batch)})
     prices = dict(zip(words, rng.normal(scale=0.3, size=len(words)).tolist(), strict=True))
     layouts = sorted({p.layout for p in points})
     off = dict(zip(layouts, rng.normal(scale=0.15, size=len(layouts)), strict=True))
     error = np.array([off[p.layout] for p in points]) + rng.normal(scale=0.02, size=len(points))
-    hop = np.exp(estimate(points, where.workload, where.batch, prices) + error)
+    hop = np.exp(estimate(points, where.facts, where.batch, prices) + error)
     return prices, dict(zip(where.points().values(), hop.tolist(), strict=True))
 
 
@@ -249,7 +248,7 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
 ) -> None:
     where = Space.of(MODEL, Target(cores=1, abilities=VBMI.abilities), batch)
     prices, times = planted(where, seed)
-    monkeypatch.setattr(prices_module, "known_prices", lambda vendor: prices)
+    monkeypatch.setattr(cost, "known_prices", lambda vendor: prices)
     hop = 1e-9 * where.hops
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default

@@ -20,8 +20,9 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     """Return rows whose values lie on thresholds, right beside them, or are special numbers.
 
     One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats, the
-    bound of what LightGBM takes for zero, the model's own number for a missing value. Features of
-    categories get those in the model's sets, others, and numbers that are no category.
+    bound below which LightGBM reads a number as zero, the model's own number for a missing value.
+    Features of categories get categories of the model's sets, other categories, and numbers that
+    are none.
 
     Args:
         forest: model whose thresholds are used.
@@ -77,27 +78,26 @@ def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) ->
 
 
 def _thresholds(forest: Forest) -> list[Array]:
-    """Sorted distinct thresholds of each feature."""
+    """Return the sorted distinct thresholds of each feature."""
     tests = forest.tests
     bounds = np.searchsorted(tests[:, 0], np.arange(forest.n_features + 1))
     return [tests[bounds[f] : bounds[f + 1], 1] for f in range(forest.n_features)]
 
 
 def _categories(forest: Forest) -> dict[int, Array]:
-    """Numbers to try for each feature of categories: known ones, unknown ones, and others."""
+    """Return numbers to try for features of categories: known and unknown ones, and others.
+
+    Features of categories are those that a node tests for a set, or with known categories.
+    """
+    tested = [(int(forest.feature[node]), codes) for node, codes in forest.categories.items()]
     pools: dict[int, set[float]] = {}
-    for feature, codes in _sets(forest):
+    for feature, codes in (*tested, *forest.derived, *forest.known_categories.items()):
         pools.setdefault(feature, set()).update(map(float, codes))
     odd = {-1.0, -0.5, 0.0, 0.5, 2.0**24 - 1, 2.0**24, 1e9}
     return {
         feature: np.array(sorted(pool | {max(pool, default=0.0) + 1} | odd))
         for feature, pool in pools.items()
     }
-
-
-def _sets(forest: Forest) -> list[tuple[int, tuple[int, ...]]]:
-    asked = [(int(forest.feature[node]), codes) for node, codes in forest.categories.items()]
-    return [*asked, *forest.derived, *forest.known_categories.items()]
 
 
 def _with_neighbours(values: Array) -> Array:

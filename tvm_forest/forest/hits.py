@@ -1,9 +1,9 @@
-"""What a leaf profile says about the trees of a forest.
+"""What the hits of a forest, rows at each leaf, tell about its trees.
 
 takes: Forest with `hits`; gives: rows of every node, skewed trees, peel depths, expected hops.
 
 Trees are skewed if few of their leaves receive most of the rows (Treebeard's draft on probability
-tiling). All numbers of rows are integers, so nothing here depends on rounding but the shares.
+tiling). All numbers of rows are integers, so only shares of them depend on rounding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Arr
 
     Args:
         leaves: share of a tree's leaves, rounded down to a number of leaves, which may be 0.
-        rows: share of the rows that must be exceeded.
+        rows: share of the rows that those leaves must exceed.
 
     Raises:
         ScheduleError: the forest carries no leaf profile.
@@ -54,7 +54,7 @@ def skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Arr
 
 
 def skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
-    """Do what `skewed_trees` does for bare lists.
+    """Do what `skewed_trees` does for the leaves of all trees in one list.
 
     Args:
         hits: int64 (L,), rows of each leaf, tree by tree.
@@ -71,7 +71,8 @@ def skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) 
 def peel_depths(forest: Forest, rows: float = 0.9) -> Array:
     """Return int32 (T,), how many hops bring at least a share of the rows to their leaves.
 
-    Hops are tiles where the forest has tiles. A tree that no row came to has its own depth.
+    A hop leads to the next tile if the forest has tiles. For a tree that no row came to, the result
+    is its depth.
 
     Raises:
         ScheduleError: the forest carries no leaf profile.

@@ -75,16 +75,16 @@ class Profile:
                 f"of_leaves: argument 'ids': expected numbers of shape (R, {forest.n_trees}), got "
                 f"{ids.dtype} of shape {ids.shape}; give what predictor.apply returns"
             )
-        leaf = _leaves(forest)
+        leaf, offset = _list_leaves(forest)
         width = int(forest.node_id.max(initial=0)) + 2  # width - 1 and -1 are no node's number
-        known = forest.node_tree[leaf] * width + forest.node_id[leaf]
-        by_key = np.argsort(known, kind="stable")
+        leaf_key = forest.node_tree[leaf] * width + forest.node_id[leaf]
+        by_key = np.argsort(leaf_key, kind="stable")
         near = np.clip(ids, -1, width - 1)
         near = np.where(near == np.floor(near), near, -1).astype(np.int64)
         key = np.arange(forest.n_trees) * width + near
-        found = np.searchsorted(known[by_key], key)
-        place = by_key[np.minimum(found, len(leaf) - 1)] if ids.size else np.zeros(0, np.int64)
-        wrong = np.argwhere(known[place].reshape(ids.shape) != key)
+        at = np.searchsorted(leaf_key[by_key], key)
+        place = by_key[np.minimum(at, len(leaf) - 1)] if ids.size else np.zeros(0, np.int64)
+        wrong = np.argwhere(leaf_key[place].reshape(ids.shape) != key)
         if len(wrong):
             row, tree = wrong[0]
             raise InputError(
@@ -92,8 +92,7 @@ class Profile:
                 f"tree {tree}; give what predictor.apply of this model returns"
             )
         hits = np.bincount(place.ravel(), minlength=len(leaf))
-        depths, offset = forest.node_depth[leaf], _leaf_offset(forest)
-        return cls(hits, depths, offset, len(ids), forest.signature)
+        return cls(hits, forest.node_depth[leaf], offset, len(ids), forest.signature)
 
     def __add__(self, other: Profile) -> Profile:
         """Return the profile of the rows of both.
@@ -132,7 +131,7 @@ class Profile:
         """
         if self.n_trees != forest.n_trees:
             raise _misfit(f"it has {self.n_trees} trees, the model has {forest.n_trees}")
-        leaf, offset = _leaves(forest), _leaf_offset(forest)
+        leaf, offset = _list_leaves(forest)
         wrong = self.leaf_counts != np.diff(offset)
         if wrong.any():
             tree = int(np.argmax(wrong))
@@ -186,15 +185,11 @@ class Profile:
         )
 
 
-def _leaves(forest: Forest) -> Array:
-    """Return int64 (L,), the leaves tree by tree in level order."""
+def _list_leaves(forest: Forest) -> tuple[Array, Array]:
+    """Return the leaves tree by tree in level order, int64 (L,), and where each tree's begin."""
     order, _ = level_order(forest)
-    return order[forest.is_leaf[order]]
-
-
-def _leaf_offset(forest: Forest) -> Array:
-    counts = np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
-    return np.concatenate([[0], np.cumsum(counts)])
+    leaf = order[forest.is_leaf[order]]
+    return leaf, np.searchsorted(forest.node_tree[leaf], np.arange(forest.n_trees + 1))
 
 
 def _misfit(what: str) -> InputError:

@@ -132,25 +132,18 @@ class Trees:
     @cached_property
     def depths(self) -> Array:
         """Int32 (T,), hops to the deepest leaf of each tree; 0 for a single leaf."""
-        if self.n_trees == 0:
-            return np.zeros(0, np.int32)
         return np.maximum.reduceat(self.hop_depth, self.tree_offset[:-1])
 
     @cached_property
     def shallowest(self) -> Array:
         """Int32 (T,), hops to the leaf of each tree that is nearest to the root."""
-        if self.n_trees == 0:
-            return np.zeros(0, np.int32)
         depth = np.where(self.is_leaf, self.hop_depth, np.iinfo(np.int32).max)
         return np.minimum.reduceat(depth, self.tree_offset[:-1])
 
     @cached_property
     def tests(self) -> Array:
         """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
-        inner = ~self.is_leaf
-        pairs = np.stack([self.feature[inner], self.threshold[inner]], axis=1, dtype=np.float64)
-        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]  # faster than np.unique by rows
-        return pairs[np.append(True, np.any(pairs[1:] != pairs[:-1], axis=1))[: len(pairs)]]
+        return np.stack(self._distinct_cuts(self.feature), axis=1, dtype=np.float64)
 
     @property
     def cuts_per_column(self) -> Array:
@@ -160,13 +153,17 @@ class Trees:
     @cached_property
     def cut_columns(self) -> tuple[Array, Array]:
         """Two int64 arrays (columns,): ``2 * feature + default_left``, and its distinct cuts."""
+        columns, _ = self._distinct_cuts(2 * self.feature.astype(np.int64) + self.default_left)
+        return np.unique(columns, return_counts=True)
+
+    def _distinct_cuts(self, column: Array) -> tuple[Array, Array]:
+        """Return the distinct pairs of a number (N,) and the threshold of inner nodes, sorted."""
         inner = ~self.is_leaf
-        column = 2 * self.feature[inner].astype(np.int64) + self.default_left[inner]
-        cut = self.threshold[inner]
-        order = np.lexsort((cut, column))
+        column, cut = column[inner], self.threshold[inner]
+        order = np.lexsort((cut, column))  # faster than np.unique of pairs
         column, cut = column[order], cut[order]
         fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
-        return np.unique(column[fresh], return_counts=True)
+        return column[fresh], cut[fresh]
 
 
 def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:

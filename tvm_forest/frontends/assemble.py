@@ -117,7 +117,7 @@ def unify_comparisons(
 
     Args:
         strict: bool (N,), whether a node asks for `<`, or for `>=` with its children exchanged.
-        reverse: bool (N,), whether it asks for `>` or `>=`.
+        reverse: bool (N,), whether it asks for `>` or `>=`, or exchanges its children anyhow.
         threshold: (N,).
         compares: bool (N,), nodes that compare; others count for nothing.
 

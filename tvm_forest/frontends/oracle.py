@@ -1,4 +1,4 @@
-"""What the training library itself says about rows.
+"""What the training library itself predicts for rows.
 
 takes: model as it was loaded, its Forest, rows; gives: Answers, or why there are none.
 """
@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,34 +56,34 @@ def ask(model: Any, forest: Forest, rows: Array) -> Answers | str:
         has no library, the library is not installed, or it fails.
     """
     library = forest.source.partition(" ")[0]
-    if isinstance(model, Forest) or library not in _ASK:
+    if isinstance(model, Forest) or library not in _PREDICT:
         return "the model is a Forest, which no library knows"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _ASK[library](model, forest, rows)
+            return _PREDICT[library](model, forest, rows)
     except ImportError as error:
         return f"the package '{error.name}' is not installed"
     except Exception as error:  # libraries raise what they like
         return f"{library} fails: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
 
 
-def _xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
     import xgboost
 
     if isinstance(model, str | os.PathLike):
         model = xgboost.Booster({"nthread": 1}, model_file=os.fspath(model))
-    library, asked, note = f"xgboost {xgboost.__version__}", _every(rows), ""
+    library, asked, note = f"xgboost {xgboost.__version__}", np.ones(len(rows), bool), ""
     by_classes = forest.source == "xgboost multi:softmax"  # gives labels, where others give values
     if not isinstance(model, xgboost.Booster):
-        margin = _columns(model.predict(rows, output_margin=True))
+        margin = _as_columns(model.predict(rows, output_margin=True))
         if forest.labels is None:
-            return Answers(library, asked, margin, _columns(model.predict(rows)))
-        value = None if by_classes else _likely(model.predict_proba(rows), forest)
+            return Answers(library, asked, margin, _as_columns(model.predict(rows)))
+        value = None if by_classes else _as_probability(model.predict_proba(rows), forest)
         return Answers(library, asked, margin, value, model.predict(rows))
     if '"name":"dart"' in model.save_config():  # rounds otherwise in place
         asked, note = asked & ~np.isinf(rows).any(axis=1), "a DMatrix refuses infinities"
-        matrix = _matrix(model, rows[asked])
+        matrix = _make_matrix(model, rows[asked])
         margin, value = (model.predict(matrix, output_margin=raw) for raw in (True, False))
     else:
         margin, value = (
@@ -91,42 +92,42 @@ def _xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
         )
 
     def leaves(row: Array) -> Array:
-        return model.predict(_matrix(model, row[None, :]), pred_leaf=True).ravel()
+        return model.predict(_make_matrix(model, row[None, :]), pred_leaf=True).ravel()
 
-    values, labels = (None, value) if by_classes else (_columns(value), None)
-    return Answers(library, asked, _columns(margin), values, labels, leaves, note)
+    values, labels = (None, value) if by_classes else (_as_columns(value), None)
+    return Answers(library, asked, _as_columns(margin), values, labels, leaves, note)
 
 
-def _matrix(model: Any, rows: Array) -> Any:
+def _make_matrix(model: Any, rows: Array) -> Any:
     import xgboost
 
     names, types = model.feature_names, model.feature_types
     return xgboost.DMatrix(rows, feature_names=names, feature_types=types, enable_categorical=True)
 
 
-def _lightgbm(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> Answers:
     import lightgbm
 
     if isinstance(model, str | os.PathLike):
         model = lightgbm.Booster(model_file=os.fspath(model))
     booster = model if isinstance(model, lightgbm.Booster) else model.booster_
-    margin = _columns(booster.predict(rows, raw_score=True))
+    margin = _as_columns(booster.predict(rows, raw_score=True))
     return Answers(
         f"lightgbm {lightgbm.__version__}",
-        _every(rows),
+        np.ones(len(rows), bool),
         margin / forest.n_rounds if forest.aggregate == "average" else margin,
-        _columns(booster.predict(rows)),
+        _as_columns(booster.predict(rows)),
         None if forest.labels is None else model.predict(rows),
         lambda row: np.ravel(booster.predict(row[None, :], pred_leaf=True)),
     )
 
 
-def _sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
     import sklearn
 
     if "n_jobs" in model.get_params():  # more threads add in any order
         model = copy.copy(model).set_params(n_jobs=1)
-    asked, note = _every(rows), ""
+    asked, note = np.ones(len(rows), bool), ""
     if getattr(model, "is_categorical_", None) is not None:
         asked &= ~np.isinf(rows[:, model.is_categorical_]).any(axis=1)
         note = "the encoder of categories refuses infinities"
@@ -142,23 +143,25 @@ def _sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
     return Answers(
         f"scikit-learn {sklearn.__version__}",
         asked,
-        None if margin is None else _columns(margin),
-        _likely(value, forest),
+        None if margin is None else _as_columns(margin),
+        _as_probability(value, forest),
         labels,
         lambda row: model.apply(row[None, :]).ravel() if hasattr(model, "apply") else None,
         note,
     )
 
 
-def _onnx(model: Any, forest: Forest, rows: Array) -> Answers:
-    """Onnxruntime, which cuts off fractions in sets and sends NaN at NEQ to the true branch."""
+def _ask_onnx(model: Any, forest: Forest, rows: Array) -> Answers:
+    """Ask onnxruntime, which is wrong where sets meet fractions and where NaN meets NEQ.
+
+    It cuts off the fractions, and sends NaN to the true branch.
+    """
     import onnxruntime
 
     data: Any = model.SerializeToString() if onnx.is_model(model) else model
     if not isinstance(data, bytes):
-        with open(data, "rb") as file:
-            data = file.read()
-    op, asked, note = read_tree_op(data), _every(rows), ""
+        data = Path(data).read_bytes()
+    op, asked, note = read_tree_op(data), np.ones(len(rows), bool), ""
     modes = [f"BRANCH_{mode}".encode() for mode in MODES]
     if op.kind == "TreeEnsemble":
         used = {modes[code] for code in op.tensor("nodes_modes", dtype="uint8")}
@@ -176,7 +179,7 @@ def _onnx(model: Any, forest: Forest, rows: Array) -> Answers:
     *labels, scores = session.run(names, {session.get_inputs()[0].name: rows[asked]})
     if not isinstance(scores, np.ndarray):  # a ZipMap
         scores = np.array([list(row.values()) for row in scores], np.float32)
-    value = _likely(scores, forest)
+    value = _as_probability(scores, forest)
     same = forest.link == "identity" and str(scores.dtype) == forest.sum_dtype
     return Answers(
         f"onnxruntime {onnxruntime.__version__}",
@@ -188,23 +191,19 @@ def _onnx(model: Any, forest: Forest, rows: Array) -> Answers:
     )
 
 
-def _every(rows: Array) -> Array:
-    return np.ones(len(rows), bool)
-
-
-def _columns(array: Any) -> Array:
-    """Columns of all targets side by side, (R, C)."""
+def _as_columns(array: Any) -> Array:
+    """Return the columns of all targets side by side, (R, C)."""
     array = np.concatenate(array, axis=1) if isinstance(array, list) else np.asarray(array)
     return array.reshape(len(array), -1)
 
 
-def _likely(value: Any, forest: Forest) -> Array:
-    """The last of two probabilities, where the forest has one output."""
-    value = _columns(value)
+def _as_probability(value: Any, forest: Forest) -> Array:
+    """Return probabilities (R, C); the second of two where the forest has one output."""
+    value = _as_columns(value)
     return value[:, -1:] if forest.n_outputs == 1 else value
 
 
-def _treelite(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_treelite(model: Any, forest: Forest, rows: Array) -> Answers:
     import treelite
 
     if isinstance(model, str | os.PathLike):
@@ -217,17 +216,17 @@ def _treelite(model: Any, forest: Forest, rows: Array) -> Answers:
 
     return Answers(
         f"treelite {treelite.__version__}",
-        _every(rows),
+        np.ones(len(rows), bool),
         outputs(True),
         outputs(False),
         leaves=lambda row: treelite.gtil.predict_leaf(model, row[None, :])[0],
     )
 
 
-_ASK: dict[str, Callable[[Any, Forest, Array], Answers]] = {
-    "xgboost": _xgboost,
-    "lightgbm": _lightgbm,
-    "scikit-learn": _sklearn,
-    "onnx": _onnx,
-    "treelite": _treelite,
+_PREDICT: dict[str, Callable[[Any, Forest, Array], Answers]] = {
+    "xgboost": _ask_xgboost,
+    "lightgbm": _ask_lightgbm,
+    "scikit-learn": _ask_sklearn,
+    "onnx": _ask_onnx,
+    "treelite": _ask_treelite,
 }

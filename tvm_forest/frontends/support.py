@@ -39,7 +39,7 @@ def accepted(library: str, part: str, names: Iterable[str], note: str = "") -> l
 def linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
     """Return rows of parts that choose a link, by which values may differ in the last places."""
     return [
-        Support(library, part, name or "(the user's own)", *_how(link))
+        Support(library, part, name or "(the user's own)", *_describe(link))
         for name, link in links.items()
     ]
 
@@ -49,6 +49,7 @@ def refused(library: str, **cases: str) -> list[Support]:
     return [Support(library, "field", name, "refused", case) for name, case in cases.items()]
 
 
-def _how(link: Link) -> tuple[str, str]:
+def _describe(link: Link) -> tuple[str, str]:
+    """Return how exact a link is, and the note that says so."""
     ulps = LINK_ULPS[link]
     return (f"within {ulps} ulp", f"margins are exact, values by {link}") if ulps else ("exact", "")

@@ -14,8 +14,9 @@ answers of the levels above choose between left and right.
 
 That is 2^d - d - 1 selections, each one instruction for up to 512 rows, where walking takes 512 d
 steps. The answers of a row are the bits of the number of its leaf, the first level's highest, left
-being 1. A tree that is deep, or mostly empty when complete, is a list of selections instead, see
-`selections`, and its leaves are numbered from left to right.
+being 1, so that leaves are numbered from right to left: after the answers 1, 0, 1 a row is at leaf
+5 of the 8 of a tree of 3 levels. A tree that is deep, or mostly empty when complete, is a list of
+selections instead, see `selections`.
 
 Leaves of float32 are kept a second time as four planes of bytes, because a CPU with AVX-512 VBMI
 looks up 64 bytes at once.
@@ -38,6 +39,7 @@ from .representation import Buffers, Columns, Expr, Hold, Layout, register, spec
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
 from .selections import MAX_DEPTH, MAX_PLANES, is_listed, select
+from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16
 """Bits of the number of a leaf."""
@@ -62,6 +64,7 @@ class BitslicedLayout(Layout):
 
     name: ClassVar[str] = "bitsliced"
     instead: ClassVar[str] = PackedLayout.name
+    instead_of_sets: ClassVar[str] = SparseLayout.name
     walks: ClassVar[str] = "bits"
     codes_rows: ClassVar[bool] = True
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value", "leaf_bytes")

@@ -29,6 +29,7 @@ from . import tir
 from .packed import PackedLayout
 from .representation import Columns, Expr, Hold, Layout, NodeTest, register, specs_of
 from .row_codes import ranks
+from .sparse import SparseLayout
 
 WORD_BITS = 32
 """Bits of a node; twice as many if there are memberships and they do not fit."""
@@ -104,6 +105,7 @@ class RankedLayout(linked.LinkedLayout):
 
     name: ClassVar[str] = "ranked"
     instead: ClassVar[str] = PackedLayout.name
+    instead_of_sets: ClassVar[str] = SparseLayout.name
     codes_rows: ClassVar[bool] = True
     access: ClassVar[type[linked.LinkedTree]] = RankedTree
     code: ranks.RankCode

@@ -218,6 +218,8 @@ class Layout(Representation):
 
     instead: ClassVar[str] = ""
     """Name of a layout that holds what this one does not."""
+    instead_of_sets: ClassVar[str] = ""
+    """The same for forests with memberships in sets of categories, if it is another one."""
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
     """Buffers that no walk to a leaf number reads."""
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
@@ -231,9 +233,10 @@ class Layout(Representation):
             BuildError: says why, and which layout to use instead.
         """
         reason = cls.unfit(forest)
+        instead = (forest.derived and cls.instead_of_sets) or cls.instead
         if reason is not None:
             raise BuildError(
-                f"represent_as: layout '{cls.name}': {reason}; use represent_as('{cls.instead}')"
+                f"represent_as: layout '{cls.name}': {reason}; use represent_as('{instead}')"
             )
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:

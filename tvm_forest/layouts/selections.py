@@ -97,52 +97,36 @@ def select(forest: Forest, plane: Array, tests: int, trees: Array, bits: int) ->
     """
     first, count = leaf_numbers(forest)
     last = first + count - 1
-    base = forest.tree_offset[forest.node_tree]
-    taken = ~forest.is_leaf & trees[forest.node_tree]
-    work = tests + 2 + bits
+    base, root = forest.tree_offset[forest.node_tree], forest.tree_offset[:-1]
+    left, right = base + forest.left, base + forest.right
+    is_inner, is_root = ~forest.is_leaf & trees[forest.node_tree], forest.hop_depth == 0
+    work, longest = tests + 2 + bits, 0  # first plane for what is in between, and how many
     columns: list[Array] = []
-    longest = 0
     for bit in range(bits):
-        crossed = np.flatnonzero(taken & (first >> bit != last >> bit))
-        sides = [base[crossed] + side[crossed] for side in (forest.left, forest.right)]
-        fixed = [
-            np.where(first[x] >> bit == last[x] >> bit, first[x] >> bit & 1, -1) for x in sides
-        ]
-        plain = (fixed[0] == 1) & (fixed[1] == 0) & (forest.hop_depth[crossed] > 0)
-        target = np.full(forest.n_nodes, -1, np.int64)
-        target[crossed[plain]] = plane[crossed[plain]]
-        node = crossed[~plain]
+        value, result = first >> bit & 1, tests + 2 + bit
+        is_fixed = first >> bit == last >> bit
+        ones, zeros = is_fixed & (value == 1), is_fixed & (value == 0)
+        target = tests + value  # plane of the bit at each node
+        crossed = np.flatnonzero(is_inner & ~is_fixed)
+        is_test = ones[left[crossed]] & zeros[right[crossed]] & ~is_root[crossed]
+        target[crossed[is_test]] = plane[crossed[is_test]]
+        node = crossed[~is_test]
         node = node[np.lexsort((-forest.hop_depth[node], forest.node_tree[node]))]
         tree = forest.node_tree[node]
-        begins = np.flatnonzero(np.append(True, tree[1:] != tree[:-1])[: len(node)])
-        place = np.arange(len(node)) - np.repeat(begins, np.diff(begins, append=len(node)))
+        place = np.arange(len(node)) - np.searchsorted(tree, tree)
         longest = max(longest, int(place.max(initial=-1)) + 1)
-        target[node] = np.where(forest.hop_depth[node] == 0, tests + 2 + bit, work + place)
-        operands = []
-        for side in (forest.left, forest.right):
-            child = base[node] + side[node]
-            same = tests + (first[child] >> bit & 1)
-            operands.append(np.where(target[child] >= 0, target[child], same))
-        places = [tree, np.full(len(node), bit)]
-        columns.append(np.stack([*places, plane[node], *operands, target[node]]))
-        columns.append(_constant_bits(forest, trees, first, last, bit, tests))
+        target[node] = np.where(is_root[node], result, work + place)
+        planes = [plane[node], target[left[node]], target[right[node]], target[node]]
+        columns.append(np.stack([tree, np.full(len(node), bit), *planes]))
+        zero = np.flatnonzero(trees & is_fixed[root])  # trees with this bit 0 in all leaves
+        columns.append(np.repeat([[0], [bit], *3 * [[tests]], [result]], len(zero), axis=1))
+        columns[-1][0] = zero
     table = np.concatenate(columns, axis=1)
     table = table[:, np.lexsort((np.arange(table.shape[1]), table[1], table[0]))]
     fields = table[2:].astype(np.uint64)
     words = fields[0] | fields[1] << 16 | fields[2] << 32 | fields[3] << 48
-    return Selections(
-        words, np.bincount(table[0], minlength=forest.n_trees), first, 2 + bits + longest
-    )
-
-
-def _constant_bits(
-    forest: Forest, trees: Array, first: Array, last: Array, bit: int, tests: int
-) -> Array:
-    """A selection for each tree in whose leaves a bit is always zero, so that it is written."""
-    root = forest.tree_offset[:-1]
-    tree = np.flatnonzero(trees & (first[root] >> bit == last[root] >> bit))
-    zero = np.full(len(tree), tests)
-    return np.stack([tree, np.full(len(tree), bit), zero, zero, zero, zero + 2 + bit])
+    counts = np.bincount(table[0], minlength=forest.n_trees)
+    return Selections(words, counts, first, 2 + bits + longest)
 
 
 def _inner_by_level(forest: Forest) -> list[Array]:

@@ -40,7 +40,7 @@ def represent_as(sch: Schedule, name: str) -> Schedule:
     """Choose how the model lies in memory.
 
     Args:
-        name: a layout, such as "array" or "sparse"; `build` knows which there are.
+        name: a layout, see `docs/layouts.md`; `build` knows which there are.
 
     Raises:
         ScheduleError: no name.
@@ -65,12 +65,12 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     - "pack" makes a block copy of the rows that the loops inside can reach.
     - "prefetch" asks for the rows, or the first nodes of the tree, of the next iteration.
-    - "stream" asks for all nodes of that tree in the layout "packed", which pays for blocks of
-      rows that touch most of them.
+    - "stream" asks for all nodes of that tree, in layouts that can (`TreeAccess.lines`), which
+      pays for blocks of rows that touch most of them.
     - "shared" makes a block copy in the shared memory of a GPU.
     - "auto" packs rows and prefetches trees on a CPU, and is "shared" on a GPU.
 
-    On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes ("ranked")
+    On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes
     copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
     `build` takes the layouts `COPIED` only, without tiles.
 

@@ -16,6 +16,7 @@ from .workload import Workload
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
 """What a CPU must be able to do for lanes, and for permutes."""
 
+# Layouts that are asked for the sizes of their fields, which sentences tell.
 _word_nodes: Any = find(WORD_NODES)
 _coded: Any = find(CODED)
 _permuted: Any = find(PERMUTED)

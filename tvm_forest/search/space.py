@@ -81,13 +81,13 @@ class Space:
     Every one of them keeps the order of additions.
 
     Attributes:
-        workload: model and machine.
+        facts: what is known of model and machine.
         default: the schedule that is used without a search, parallel only if `threads`.
         batch: rows of a call.
         threads: whether a call may use several cores.
     """
 
-    workload: Workload
+    facts: Workload
     default: Schedule
     batch: int
     threads: bool
@@ -114,12 +114,12 @@ class Space:
     @property
     def start(self) -> Schedule:
         """The schedule without directives."""
-        return self.workload.start
+        return self.facts.start
 
     @property
     def hops(self) -> int:
         """Hops of the rows of a call through all trees, at least one each."""
-        return self.batch * max(1, self.workload.hops)
+        return self.batch * max(1, self.facts.hops)
 
     def points(self) -> dict[Point, Schedule]:
         """Return every point and its schedule, in a fixed order."""
@@ -180,7 +180,7 @@ def apply_choices(
 
 
 def _decide_tile(space: Space, sch: Schedule) -> Options:
-    if cpu_rules.is_too_large_for_tiles(space.workload):
+    if cpu_rules.is_too_large_for_tiles(space.facts):
         return {1: sch}
     tiles = {x["size"]: new for x, new in apply_choices(sch, "tile_nodes")}
     return {size: new for size, new in ({1: sch} | tiles).items() if space.tries("tile", size)}
@@ -188,7 +188,7 @@ def _decide_tile(space: Space, sch: Schedule) -> Options:
 
 def _decide_layout(space: Space, sch: Schedule) -> Options:
     declared = {x["name"]: new for x, new in apply_choices(sch, "represent_as")}
-    known, fit = {sch.representation: sch} | declared, fitting_layouts(space.workload)
+    known, fit = {sch.representation: sch} | declared, fitting_layouts(space.facts)
     if sch.rewrites:
         return {name: new for name, new in known.items() if name in fit and name in TILED}
     known |= {name: sch.represent_as(name) for name in SIMDIZED if space.vector_blocks(name)}
@@ -233,7 +233,7 @@ def _decide_hops(space: Space, sch: Schedule) -> Options:
     found: Options = {"loop": sch}
     if sch.representation in SIMDIZED:
         return found
-    leaf, work = sch.leaves()[0].name, space.workload
+    leaf, work = sch.leaves()[0].name, space.facts
     if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
         found["depth"] = sch.unroll_walk(leaf, "depth")
     return found | {"peel": cpu_rules.peel(sch, work.shallowest, leaf)}
@@ -243,7 +243,7 @@ def _decide_cache(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
     found: Options = {"": sch}
     fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
-    large = not space.workload.has_small_trees
+    large = not space.facts.has_small_trees
     if large and sch.representation in fetched and "b0" in sch.names():
         choices = apply_choices(sch, "cache", index="tree", how="stream")
         found |= {x["how"]: new for x, new in choices}

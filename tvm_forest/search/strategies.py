@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..schedule import DIRECTIVES, Schedule
-from .prices import Surrogate, estimate
+from .cost import Surrogate, estimate
 from .space import Space, apply_choices
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
     points = space.points()
     schedules, names = list(points.values()), list(points)
     places = {schedule: i for i, schedule in enumerate(schedules)}
-    surrogate = Surrogate(names, estimate(names, space.workload, space.batch))
+    surrogate = Surrogate(names, estimate(names, space.facts, space.batch))
     chosen, best = space.default, math.inf
     for tried in range(1, 1 + max(LEAST_TRIALS, len(points) // POINTS_PER_TRIAL)):
         hop = measure(chosen) / (1e-9 * space.hops)

@@ -2,8 +2,8 @@
 
 takes: a model, a Schedule; gives: Picture, as text and as SVG; the bytes of each buffer.
 
-Drawings are made by matplotlib, which is imported when the first one is asked for. Layouts say
-themselves what their buffers hold (`Representation.describe`), so nothing here names a layout.
+Drawings are made by matplotlib, which is imported with the first one. Each layout describes what
+its own buffers hold (`Representation.describe`), so nothing here names a layout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,16 @@ __all__ = ["Picture", "footprint", "layout", "tree"]
 
 
 class _TreeRow(NamedTuple):
-    """A node in a picture: three texts, its tile, hops from the root, place of its parent."""
+    """A node in a picture of a tree.
+
+    Attributes:
+        branch: lines that lead from its ancestors to it, in a text.
+        label: what it tests, or its leaf value.
+        note: its tile, or its share of the rows.
+        tile: number of its tile, or None.
+        level: hops from the root.
+        parent: place of its parent in the picture, -1 for the root.
+    """
 
     branch: str
     label: str
@@ -103,7 +112,7 @@ def _node_text(one: Forest, at: int) -> str:
 
 
 def _leaf_text(one: Forest, leaf: int) -> str:
-    """What a leaf says, which for a linear one is a sum."""
+    """Return the value of a leaf, which for a linear leaf is a sum."""
     if not one.is_linear:
         return _to_text(one.leaf_value[leaf])
     const, terms, features, coefficients = linear_fields(one)

@@ -1,4 +1,4 @@
-"""What a picture is: a text, and a drawing that is made when it is asked for.
+"""A picture: a text, and a drawing that is made when it is needed.
 
 takes: a text, a function that draws; gives: Picture.
 """
@@ -18,7 +18,7 @@ from ..errors import InputError
 SIZE = 8  # of letters, in points
 LETTER, LINE = 0.6 * SIZE / 72, 1.4 * SIZE / 72  # inches
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "tvm_forest",  # else parts are named by lot
+    "svg.hashsalt": "tvm_forest",  # otherwise the names of parts are random
     "svg.fonttype": "none",
     "font.family": "monospace",
     "font.size": SIZE,

@@ -9,9 +9,9 @@ least cost below v if exactly k >= 1 nodes of a tile that reaches v lie at and b
     g(v, k) = min over a + b = k - 1 of g(left, a) + g(right, b)
     C(v) = rows(v) + g(v, min(size, inner nodes at and below v))
 
-The formula of the cost is from Treebeard's draft on probability tiling. A tile as large as possible
-never costs more, so the tiles are maximal. Costs are integers. Among equal costs the most even
-split is taken, and of two such the one with more nodes on the left.
+The formula of the cost is from Treebeard's draft on probability tiling. A larger tile never costs
+more, so every tile has as many nodes as there are, up to `size`. Costs are integers. Among equal
+costs the nodes are split most evenly between left and right, with the odd one on the left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .. import Array, Forest
 from ..edges import list_levels
 
 NEVER = 1 << 60
-"""Cost of what cannot be; the sum of two is still an int64."""
+"""Cost of a tiling that is impossible; the sum of two such costs still fits an int64."""
 
 
 def choose_optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:

@@ -54,7 +54,8 @@ def _with_null_tree(forest: Forest) -> Forest:
 def rounds_of_trees(forest: Forest) -> Array:
     """Return the round of each tree, (T,), -1 for trees that the source model does not have.
 
-    Where the model does not tell, the i-th tree of a class is of round i, in the source's order.
+    If the model does not store rounds, the i-th tree of a class, in the source's order, is of
+    round i.
     """
     if forest.tree_round is not None:
         return forest.tree_round
@@ -78,9 +79,9 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     rounds = rounds_of_trees(forest)
     chosen = np.flatnonzero((rounds >= begin) & (rounds < end))
     order = chosen[np.lexsort((forest.tree_class[chosen], forest.tree_id[chosen]))]
-    taken = take_trees(replace(forest, tile=None, tile_size=1), order)
-    counted = None if taken.tree_round is None else taken.tree_round - begin
-    return replace(taken, tree_round=counted, n_rounds=end - begin)
+    part = take_trees(replace(forest, tile=None, tile_size=1), order)
+    counted = None if part.tree_round is None else part.tree_round - begin
+    return replace(part, tree_round=counted, n_rounds=end - begin)
 
 
 def arrange_by_round(forest: Forest) -> Forest:

@@ -3,8 +3,12 @@
 takes: Forest; gives: Forest with more nodes and the same predictions.
 
 A dummy takes the place of a leaf and tests feature 0; below it are two copies of the leaf, so it
-does not matter which way a row goes. The copies carry the leaf's value and number in the model; the
-left one keeps its hits. New nodes come last in their tree.
+does not matter which way a row goes. The copies have the leaf's value and `node_id`; the left one
+has its hits too. New nodes come last in their tree.
+
+    leaf 7    -->    f0 < 0
+                     /    \
+                 leaf 7  leaf 7
 """
 
 from __future__ import annotations
@@ -57,9 +61,8 @@ def pad_trees(forest: Forest, to: str = "tree") -> Forest:
     """
     if to not in ("tree", "forest"):
         raise ScheduleError(f"pad_trees: argument 'to': {to!r} is unknown; use 'tree' or 'forest'")
-    goal = (
-        forest.depths if to == "tree" else np.full_like(forest.depths, forest.depths.max(initial=0))
-    )
+    depths = forest.depths
+    goal = depths if to == "tree" else np.full_like(depths, depths.max(initial=0))
     if np.all(forest.shallowest == goal):
         return forest
     forest = fill_tiles(forest)  # nothing may stand below a tile that is not full

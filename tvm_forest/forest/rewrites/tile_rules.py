@@ -1,4 +1,4 @@
-"""What makes a tiling valid.
+"""The rules of a valid tiling, and the roots of its tiles.
 
 takes: Forest with any tile numbers; gives: a refusal, or the root of each tile.
 """
@@ -15,9 +15,10 @@ from ..edges import find_parents
 def check_tiling(forest: Forest) -> None:
     """Check a tiling with any tile numbers against the six rules of Treebeard's draft.
 
-    Tiles cover all nodes; they are disjoint, as a node has one number and each tree its own tiles;
-    they have at most `tile_size` nodes; a leaf is alone; a smaller tile has no inner child outside;
-    they are connected.
+    1. Tiles cover all nodes. 2. They are disjoint, which holds by construction: a node has one tile
+    number, and each tree has tiles of its own. 3. A tile has at most `tile_size` nodes. 4. A leaf
+    is alone in its tile. 5. A tile with fewer nodes has no inner node right below it. 6. The nodes
+    of a tile are connected.
 
     Raises:
         ScheduleError: names the first violated rule, a tree, and a node of it.

@@ -1,11 +1,17 @@
-"""The tiles of a forest as layouts store them.
+r"""The tiles of a forest as layouts store them.
 
 takes: Forest whose tiles are full; gives: TileTable.
 
-The shape of a tile is a number of 2 bits a node: is its left child inside, is its right child
-inside? Only shapes that occur are kept. The look-up table tells which child an outcome leads to;
-bit i of an outcome is node i of the tile in level order, 1 for left, so the table of the complete
-tile of three nodes is 3 1 3 0 2 1 2 0.
+The shape of a tile is a number with 2 bits for each node: whether its left child is in the tile,
+and whether its right child is. The table holds only shapes that occur. An outcome is a number with
+a bit for each node of the tile, bit i for node i in level order, which is 1 if the row goes left
+there; the look-up table tells to which child of the tile an outcome leads.
+
+          0             outcome 0b011: nodes 0 and 1 send the row left, node 2 right
+         / \            -> child 0, so lut[3] is 0
+        1   2
+       / \ / \          lut of this shape, outcomes 0 to 7: 3 1 3 0 2 1 2 0
+      c0 c1 c2 c3
 """
 
 from __future__ import annotations
@@ -23,17 +29,16 @@ from .tile_rules import find_tile_roots
 
 @dataclass(frozen=True, eq=False)
 class TileTable:
-    """M tiles of n nodes, by tree and by level order of their roots; S shapes; T trees; N nodes.
+    """The tiles of a forest, tree by tree, and in a tree in the level order of their roots.
 
-    Nodes are numbered through the whole forest.
+    M tiles have n nodes each and S shapes; T trees have N nodes, numbered through the whole forest.
 
     Attributes:
         members: int64 (M, n), nodes of each tile in level order.
         tree: int64 (M,), tree of each tile.
         shape: int32 (M,), shape of each tile, numbered in the order of first use.
         lut: uint8 (S, 2**n), child that an outcome leads to.
-        children: int64 (M, n + 1), leaves and roots of tiles below, numbered from left to right
-            whatever their level.
+        children: int64 (M, n + 1), leaves and roots of tiles right below, from left to right.
         root: int64 (T,), first tile of each tree, -1 if the tree is a single leaf.
         tile_of: int64 (N,), tile of each inner node, -1 at leaves.
     """
@@ -102,7 +107,7 @@ def _members(forest: Forest) -> Array:
 
 
 def _steps(inside: Array) -> Array:
-    """Say where each side of each node leads: below n to a node of the tile, else to child + n.
+    """Return where each side of each node leads: k < n is node k of the tile, n + c is child c.
 
     Args:
         inside: bool (S, n, 2), whether the left and the right child are in the tile.

@@ -3,7 +3,7 @@
 takes: Forest; gives: Forest with `tile` and `tile_size`, the same nodes and predictions.
 
 The number of a tile is the number, within its tree, of its root; a leaf is alone in its tile.
-Uniform tiles make all paths short alike, the others those that a leaf profile calls likely.
+Uniform tiles shorten all paths alike, the others those on which a leaf profile has most rows.
 Definitions are those of Treebeard's drafts on tiling and on probability tiling.
 """
 
@@ -27,14 +27,16 @@ from .tile_table import tile_table
 
 WAYS = ("uniform", "probability", "hybrid", "optimal")
 MAX_TILE_NODES = 8
-"""Nodes of the largest tile: the look-up table of one shape of 16 nodes has 65,536 bytes."""
+"""Nodes of the largest tile. One shape of n nodes takes 2**n bytes of the look-up table."""
 
 TABLE_BYTES = 16384
-"""Look-up table that leaves room for rows and nodes in an L1 cache of 32 KB or more."""
+"""Bytes of a look-up table that leaves room for rows and nodes in an L1 cache of 32 KB."""
 
 DEFAULT_GATE = (0.05, 0.9)
+"""Gate, see `tile_nodes`, of forests whose look-up table would be too large without one."""
+
 LIKELY_ROOT = 5
-"""Hybrid tiling is greedy where one row of a tree in so many, or more, comes to a tile's root."""
+"""Hybrid tiling follows the hits where at least one row in 5 comes to the root of a tile."""
 
 
 def tile_nodes(
@@ -43,15 +45,15 @@ def tile_nodes(
     """Group the inner nodes of every tree into tiles; tiles that are there are replaced.
 
     Args:
-        forest: model; every `how` but "uniform" needs its `hits`.
+        forest: model; every `how` except "uniform" needs its `hits`.
         size: most nodes of a tile, 1 to 8; 1 takes the tiles away.
         how: "uniform", breadth first from the root of each tile; "probability", always the
             likeliest node beside the tile, level order among equals; "hybrid", the same for tiles
             whose root sees a fifth of the tree's rows, uniform below; "optimal", the least expected
             number of tiles.
-        gate: (leaves, rows): trees that are not skewed in this sense (see `skewed_trees`) are
-            tiled uniformly. With None all trees are tiled as `how` says, but if their look-up table
-            would exceed 16,384 bytes the gate is (0.05, 0.9).
+        gate: (leaves, rows): only trees that are skewed by this measure (see `skewed_trees`) are
+            tiled as `how` says, and the others uniformly. None stands for all trees, or for
+            (0.05, 0.9) if the look-up table of all trees would exceed 16,384 bytes.
 
     Raises:
         ScheduleError: an argument is out of range or unknown, or the forest has no leaf profile.
@@ -79,7 +81,11 @@ def tile_nodes(
 
 
 def _has_small_table(tiled: Forest) -> bool:
-    """Whether the look-up table is small; all shapes up to 6 nodes together are."""
+    """Whether the look-up table has at most `TABLE_BYTES`.
+
+    There are 132 shapes of tiles of 6 nodes, which take 132 * 64 bytes, so up to this size every
+    table is small; larger tiles must be counted.
+    """
     size = tiled.tile_size
     shapes = math.comb(2 * size, size) // (size + 1)
     return shapes << size <= TABLE_BYTES or (
@@ -128,7 +134,7 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
         uniform = hybrid & (LIKELY_ROOT * rows[root] < of_tree[forest.node_tree[root]])
         beside = np.full((len(root), size + 1), -1)
         beside[:, 0], beside[:, 1] = left[root], right[root]
-        for taken in range(1, size):
+        for count in range(1, size):
             score = np.where(uniform[:, None], 0, rows[beside])
             score[beside < 0] = -1
             equals = score == score.max(axis=1, keepdims=True)
@@ -137,7 +143,7 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
             grown = np.flatnonzero(node >= 0)
             node, pick = node[grown], pick[grown]
             tile[node] = root[grown]
-            beside[grown, pick], beside[grown, taken + 1] = left[node], right[node]
+            beside[grown, pick], beside[grown, count + 1] = left[node], right[node]
         root = beside[beside >= 0]
     return tile
 

@@ -147,11 +147,10 @@ def _read_nodes(model: Checkpoint) -> tuple[Array, assemble.Nodes, dict[str, Any
         what = f"a node compares by operator {operator[np.argmax(strange)]}"
         raise unsupported("cmp", what, "split by <, <=, > or >=")
     strict = compares & ((operator == _LT) | (operator == _GE))
-    reverse = compares & ((operator == _GT) | (operator == _GE))
+    reverse = np.where(is_set, swap_set, compares & ((operator == _GT) | (operator == _GE)))
     comparison, nodes["threshold"], swap = assemble.unify_comparisons(
         strict, reverse, nodes["threshold"], compares
     )
-    swap = np.where(is_set, swap_set, swap & compares)
     nodes["left"], nodes["right"] = assemble.exchange(nodes["left"], nodes["right"], swap)
     nodes["default_left"] = nodes["default_left"] ^ swap
     sets = assemble.take_sets(nodes, columns["category_list"])

@@ -30,7 +30,7 @@ def loads(data: bytes) -> Any:
     """
     reader = _Reader(data)
     try:
-        value = reader.value(0)
+        value = reader.read_value(0)
     except (struct.error, IndexError):
         raise ValueError(f"ends within a value at byte {len(data)}") from None
     except UnicodeDecodeError:
@@ -46,7 +46,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
-    def value(self, depth: int) -> Any:
+    def read_value(self, depth: int) -> Any:
         """Read a value."""
         marker = self.data[self.at]
         self.at += 1
@@ -55,18 +55,18 @@ class _Reader:
             self.at += number.size
             return number.unpack_from(self.data, self.at - number.size)[0]
         if marker == ord("S"):
-            return self.text()
+            return self.read_text()
         if marker in _CONSTANTS:
             return _CONSTANTS[marker]
         if depth > MAX_DEPTH:
             raise ValueError(f"nested more than {MAX_DEPTH} deep at byte {self.at}")
         if marker == ord("["):
-            return self.array(depth + 1)
+            return self.read_array(depth + 1)
         if marker == ord("{"):
-            return self.object(depth + 1)
+            return self.read_object(depth + 1)
         raise ValueError(f"unknown type marker {bytes([marker])!r} at byte {self.at - 1}")
 
-    def length(self, marker: bytes = b"L") -> int:
+    def read_length(self, marker: bytes = b"L") -> int:
         """Read a length behind its marker."""
         begin = self.at + len(marker)
         (length,) = _LONG.unpack_from(self.data, begin)
@@ -77,13 +77,13 @@ class _Reader:
             raise ValueError(f"ends before the {length} entries announced at byte {self.at}")
         return length
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """Read a string."""
-        length = self.length()
+        length = self.read_length()
         self.at += length
         return self.data[self.at - length : self.at].decode()
 
-    def array(self, depth: int) -> Any:
+    def read_array(self, depth: int) -> Any:
         """Read an array: of a type and a length, of a length, or up to its end."""
         marker = self.data[self.at]
         if marker == ord("$"):
@@ -91,24 +91,24 @@ class _Reader:
             if dtype is None:
                 raise ValueError(f"array of no known type at byte {self.at}")
             self.at += 2
-            count = self.length(b"#L")
+            count = self.read_length(b"#L")
             begin, self.at = self.at, self.at + dtype.itemsize * count
             if self.at > len(self.data):
                 raise ValueError(f"ends within the {count} numbers that begin at byte {begin}")
             return np.frombuffer(self.data, dtype, count, begin)
         if marker == ord("#"):
-            return [self.value(depth) for _ in range(self.length(b"#L"))]
+            return [self.read_value(depth) for _ in range(self.read_length(b"#L"))]
         values = []
         while self.data[self.at] != ord("]"):
-            values.append(self.value(depth))
+            values.append(self.read_value(depth))
         self.at += 1
         return values
 
-    def object(self, depth: int) -> dict[str, Any]:
+    def read_object(self, depth: int) -> dict[str, Any]:
         """Read an object; of two members of one name XGBoost takes the first."""
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         while self.data[self.at] != ord("}"):
-            key = self.text()
-            found.setdefault(key, self.value(depth))
+            key = self.read_text()
+            members.setdefault(key, self.read_value(depth))
         self.at += 1
-        return found
+        return members

@@ -3,7 +3,7 @@
 takes: Forest; gives: PlaneCode (how a block of rows becomes planes) and the arrays that this reads.
 
 Nodes that compare the same column (a feature and its default side, see `ranks`) with the same
-threshold ask the same, so there is one plane for each distinct pair: bit r of plane p says whether
+threshold are one test, and there is one plane for each distinct test: bit r of plane p says whether
 row r passes test p. The tests of a column stand in the order of their thresholds, so a code that is
 at most k passes all tests of its column from the k-th on:
 
@@ -11,9 +11,10 @@ at most k passes all tests of its column from the k-th on:
 
 A column of up to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
 counts with the comparison that is true for NaN where missing values go to the right. Then a NaN
-reaches all cuts, as it should, but what fills up the last 16 cuts is reached as well, by every
-value. The three numbers of `column_parts` say what is to be taken off: from h, and from l if h is
-the last.
+reaches all cuts, as it should, but every value also reaches the filling behind the last cut, in
+both steps. The three numbers of `column_parts` say how much to take off: from h, and from l if h is
+the last high part. With 37 cuts there are 2 in the first step, so 14 too many are counted in h; the
+last high part is 2, whose 16 places hold 5 cuts, so 11 too many are counted in l.
 
 Planes of memberships in sets of categories come last, see `unions`.
 
@@ -91,9 +92,8 @@ def number_tests(forest: Forest) -> NumberedTests:
     sizes, lists = write_unions(ranked.categorical, count[searched:])
     count, first = count[:searched], first[: searched + 1]
     groups = [x for x in ranked.code.groups if not x.asked]
-    left = np.zeros(searched, bool)
-    for start, group in zip((0, *(x.stop for x in groups)), groups, strict=False):
-        left[start : group.stop] = group.missing_left
+    sizes_of_groups = np.diff([0, *(x.stop for x in groups)])
+    left = np.repeat(np.array([x.missing_left for x in groups], bool), sizes_of_groups)
     pivots = count // WIDTH
     parts = np.stack([WIDTH - pivots, pivots, WIDTH - count % WIDTH], axis=1)
     parts[:, ::2] *= ~left[:, None]

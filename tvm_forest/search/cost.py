@@ -102,6 +102,10 @@ def estimate(
     return np.array([sum(x * prices.get(word, 0.0) for word, x in of.items()) for of in words])
 
 
+priced = estimate
+"""The name by which notebooks and users know it."""
+
+
 class Surrogate:
     """What is expected of each point, given what some of them have taken."""
 
