@@ -31,7 +31,7 @@ from .passes.nest_facts import NestFacts
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
 from .schedule_prims.batches import PARALLEL, Schedules, by_batch, function_names, walked
-from .schedule_prims.buildable import check_device, check_order
+from .schedule_prims.fitting import check_device, check_order
 from .schedule_prims.walks import WalkForm, walk_forms
 from .target import Target
 from .targets import Library, cpu

@@ -1,13 +1,16 @@
-"""What a schedule asks of a model: that it is of this size, and how the model is rewritten.
+"""What a build asks of a schedule: that it fits the model and the machine.
 
-takes: Forest and Schedule; gives: Forest, or an error if the schedule is for another model.
+takes: Forest, Schedule, Target; gives: Forest as the schedule rewrites it, or an error if the
+schedule is for another model or machine.
 """
 
 from __future__ import annotations
 
 from ..errors import ScheduleError
 from ..forest import Forest
+from ..target import Target
 from .directive import DIRECTIVES
+from .memory import WALKED
 from .schedule import Schedule
 
 
@@ -17,19 +20,62 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
     Raises:
         ScheduleError: as said.
     """
+    advice = "make one with tvm_forest.new_schedule(model)"
     if not isinstance(sch, Schedule):
-        raise ScheduleError(
-            f"{where}: argument 'schedule': expected a Schedule, got {type(sch).__name__}; "
-            "make one with tvm_forest.new_schedule(model)"
-        )
+        what = f"expected a Schedule, got {type(sch).__name__}"
+        raise ScheduleError(f"{where}: argument 'schedule': {what}; {advice}")
     size = (forest.n_trees, forest.n_outputs)
     if (sch.trees, sch.classes, sch.vectors) != (*size, forest.has_vectors):
         vectors = " with vectors in their leaves" if forest.has_vectors else ""
-        raise ScheduleError(
-            f"{where}: argument 'schedule': made for {sch.trees} trees and {sch.classes} classes, "
-            f"the model has {size[0]} and {size[1]}{vectors}; make one with "
-            f"tvm_forest.new_schedule(model)\n{sch}"
-        )
+        what = f"made for {sch.trees} trees and {sch.classes} classes, the model has {size[0]} and"
+        raise _refuse(sch, f"{what} {size[1]}{vectors}; {advice}", where)
+
+
+def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
+    """Refuse schedules of another model, or that add leaves in an order that is not allowed.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    check_fit("build", forest, sch)
+    if sch.batch is not None:
+        what = f"made for batches of {sch.batch} rows, but code is made for any number"
+        raise _refuse(sch, f"{what}; leave 'batch' out")
+    if forest.aggregate in ("min", "max") and not sch.keeps_order:
+        what = f"it adds up parts of the forest, but the model takes the {forest.aggregate} of its"
+        raise _refuse(sch, f"{what} leaves; run rows in parallel, not trees")
+    if exact and not sch.keeps_order:
+        what = "it adds the trees in another order than the model, so results differ in the last"
+        raise _refuse(sch, f"{what} bits; allow that with exact=False")
+
+
+def check_device(sch: Schedule, target: Target) -> None:
+    """Refuse loops for a GPU on a CPU, and the other way round.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    loops = sch.loops()
+    on_gpu = [loop for loop in loops if loop.gpu or loop.cache == "shared"]
+    if on_gpu and not target.on_gpu:
+        what = f"'{on_gpu[0].name}' is for a GPU ({'; '.join(on_gpu[0].annotations())}), but the"
+        advice = "use target 'cuda' or 'simt', or look at it with tvm_forest.lower"
+        raise _refuse(sch, f"{what} target is a CPU; {advice}")
+    if not target.on_gpu:
+        return
+    but = f"but the target is {target.kind!r}; use gpu_dimension"
+    parallel = next((loop for loop in loops if loop.parallel), None)
+    if parallel is not None:
+        raise _refuse(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
+    if not any(loop.gpu for loop in loops):
+        raise _refuse(sch, f"no loop is mapped to the threads of a GPU, {but}")
+    if any(loop.simdize in WALKED.values() for loop in sch.leaves()):
+        what = f"layout {sch.representation!r} is for CPUs only"
+        raise _refuse(sch, f"{what}; choose another with represent_as")
+
+
+def _refuse(sch: Schedule, what: str, where: str = "build") -> ScheduleError:
+    return ScheduleError(f"{where}: argument 'schedule': {what}\n{sch}")
 
 
 def rewrite(forest: Forest, sch: Schedule) -> Forest:
