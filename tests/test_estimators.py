@@ -38,10 +38,38 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import models
 import tvm_forest
 from tvm_forest import ForestClassifier, ForestRegressor, InputError, UnsupportedModel
-from tvm_forest.estimators import CHECKS_OF_TRAINING, METHODS
+from tvm_forest.estimators import METHODS
 
 CHECKED = {ForestClassifier: RandomForestClassifier, ForestRegressor: RandomForestRegressor}
 ROWS = models.data()[0]
+
+_COLUMNS = """
+    check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
+    check_dict_unchanged check_dont_overwrite_parameters check_estimator_sparse_array
+    check_estimator_sparse_matrix check_estimator_sparse_tag
+    check_estimators_dtypes check_estimators_fit_returns_self check_estimators_overwrite_params
+    check_estimators_pickle check_f_contiguous_array_estimator check_fit2d_1feature
+    check_fit2d_predict1d check_fit_check_is_fitted check_fit_idempotent check_fit_score_takes_y
+    check_methods_sample_order_invariance check_methods_subset_invariance
+    check_n_features_in_after_fitting check_pipeline_consistency
+    check_positive_only_tag_during_fit check_readonly_memmap_input
+    check_regressors_no_decision_function check_supervised_y_2d
+"""
+
+CHECKS_OF_TRAINING: dict[str, str] = {
+    **dict.fromkeys(
+        _COLUMNS.split(),
+        "it fits rows of its own, which have other columns than those that the model was trained "
+        "with; fit and predict refuse them",
+    ),
+    "check_classifiers_one_label": "it trains on one class; the classes are those of the model",
+    "check_classifiers_regression_target": "it wants an error for y, which fit does not look at",
+    "check_n_features_in": "it wants no n_features_in_ before fit; the model has it from the start",
+    "check_regressors_train": "it wants an error for y, which fit does not look at",
+    "check_requires_y_none": "it wants y or a certain error; fit does without y",
+}
+"""The checks of `sklearn.utils.estimator_checks` that do not apply to an estimator which does not
+train, and why. It passes all others."""
 
 
 @lru_cache

@@ -22,7 +22,7 @@ from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.plan import evaluate
 from tvm_forest.predictor import exporting
-from tvm_forest.predictor.exporting.cuda import Names, _text
+from tvm_forest.predictor.exporting.cuda import CNames, expression_in_c
 from tvm_forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 33, 70, 7)
@@ -193,10 +193,10 @@ def test_expressions_of_plans_are_the_same_in_c(tmp_path: Path) -> None:
     made += [("min", "n", 5), ("max", "n", 2**40), ("not", ("<", "n", 4)), ("==", "n", 9)]
     made += [("and", ("<", 3, "n"), ("<=", "n", 9)), ("or", 0, ("<", "n", 4))]
     made += [("if", ("<", "n", 4), ("[]", "offset", "n"), ("*", "n", -2))]
-    names = Names({}, {"offset": "offset"}, {"n": "n"}, {})
+    names = CNames({}, {"offset": "offset"}, {"n": "n"}, {})
     source = Path(exporting.__file__).with_name("cuda.c")
     helpers = [x for x in source.read_text().splitlines() if x.startswith("static inline int64_t ")]
-    printed = "".join(f'printf("%lld ", (long long){_text(x, names)});' for x in made)
+    printed = "".join(f'printf("%lld ", (long long){expression_in_c(x, names)});' for x in made)
     (tmp_path / "main.c").write_text(
         "#include <stdint.h>\n#include <stdio.h>\n"
         + "\n".join(helpers)

@@ -25,6 +25,7 @@ from .schedule_prims.batches import Schedules
 from .schedule_prims.fitting import check_fit
 from .search import heuristic
 from .target import Target, parse_target
+from .threads import check_n_jobs
 
 if TYPE_CHECKING:
     from .compiler import Lowered
@@ -64,7 +65,7 @@ def new_schedule(model: Any) -> Schedule:
 
 
 def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the last of `default_schedules` that walks hop by hop: a start for one's own.
+    """Return the default schedule of the largest batches that is walked hop by hop, to change it.
 
     Args:
         model: see `load`.
@@ -96,7 +97,7 @@ def profile(model: Any, rows: Any) -> Profile:
     Raises:
         InputError: rows of the wrong kind.
     """
-    forest = _forest(model)
+    forest = _load_with_hits(model)
     return Profile.of_leaves(forest, build(forest).apply(rows))
 
 
@@ -112,7 +113,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         ScheduleError: a rewrite needs a profile, or the schedule is of another model.
         InputError: the profile is of another model.
     """
-    forest = plain(_forest(model, profile))
+    forest = plain(_load_with_hits(model, profile))
     check_fit("rewrite", forest, schedule)
     return rewrite_forest(forest, schedule)
 
@@ -134,8 +135,12 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
     return schedule.know_depths(*rounds)
 
 
-def _forest(model: Any, profile: Profile | None = None) -> Forest:
-    """Load a model, and give it the hits of a profile."""
+def _or_default(schedule: Schedules | None, forest: Forest, target: Target) -> Schedules:
+    return heuristic.default_schedules(forest, target) if schedule is None else schedule
+
+
+def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
+    """Load a model, and give it the hits of a profile if there is one."""
     forest = load(model)
     if profile is None:
         return forest
@@ -158,9 +163,7 @@ def lower(
 
     Args:
         model: see `load`.
-        schedule: see `build`.
-        target: see `build`.
-        profile: see `build`.
+        schedule, target, profile: see `build`.
 
     Returns:
         Lowered: `.before` and `.after`, an IRModule each.
@@ -171,9 +174,8 @@ def lower(
     """
     from .compiler import lower as lower_forest
 
-    forest, machine = _forest(model, profile), parse_target(target)
-    chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
-    return lower_forest(forest, chosen, machine)
+    forest, machine = _load_with_hits(model, profile), parse_target(target)
+    return lower_forest(forest, _or_default(schedule, forest, machine), machine)
 
 
 def build(
@@ -212,19 +214,17 @@ def build(
         BuildError: LLVM is missing, or the compiler fails.
     """
     from .predictor.building import build as build_predictor
-    from .threads import check_n_jobs
 
     check_n_jobs("build", n_jobs)
-    forest, machine = _forest(model, profile), parse_target(target)
+    forest, machine = _load_with_hits(model, profile), parse_target(target)
     if records is not None:
-        schedule = _recorded(records, forest, machine, schedule)
-    chosen = heuristic.default_schedules(forest, machine) if schedule is None else schedule
-    predictor = build_predictor(forest, chosen, machine, exact)
+        schedule = _fastest_recorded(records, forest, machine, schedule)
+    predictor = build_predictor(forest, _or_default(schedule, forest, machine), machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
 
 
-def _recorded(
+def _fastest_recorded(
     records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
 ) -> Schedules:
     from .search.measuring.gpu import at_hand
@@ -295,17 +295,21 @@ def tune(
     """
     from .search.measuring import tune as search
     from .search.spaces import strategies_of
-    from .threads import check_n_jobs
 
     check_n_jobs("tune", n_jobs)
     sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
     for size in sizes or [0]:
-        _check_count("batch_size", size)
+        _check_count("tune", "batch_size", size, 1)
     if trials is not None:
-        _check_count("trials", trials)
+        _check_count("tune", "trials", trials, 1)
     for name, number in {"budget_s": budget_s, "limit_s": limit_s, "limit_mb": limit_mb}.items():
         _check_limit(name, number)
-    with _machine_at(remote) as machine:
+    place: Any = contextlib.nullcontext()  # None: schedules are measured here
+    if remote is not None:
+        from .search.measuring.remote import RemoteMachine
+
+        place = RemoteMachine(remote)
+    with place as machine:
         aim = parse_target(target) if machine is None else machine.target(target)
         known = strategies_of(aim)
         if strategy not in known:
@@ -330,18 +334,9 @@ def tune(
         )
 
 
-def _machine_at(address: str | None) -> Any:
-    """Return what measures: None for this machine."""
-    if address is None:
-        return contextlib.nullcontext()
-    from .search.measuring.remote import RemoteMachine
-
-    return RemoteMachine(address)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"tune: argument '{name}': expected 1 or more, got {value!r}")
+def _check_count(where: str, name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{where}: argument '{name}': expected {least} or more, got {value!r}")
 
 
 def _check_limit(name: str, value: Any) -> None:
@@ -400,7 +395,6 @@ def verify(
     """
     from .verification import verify as compare
 
-    if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 0:
-        raise InputError(f"verify: argument 'n_rows': expected 0 or more, got {n_rows!r}")
+    _check_count("verify", "n_rows", n_rows, 0)
     forest = load(model)
     return compare(model, forest, build(forest, target, schedule), rows, n_rows)

@@ -25,62 +25,38 @@ from .forest import Array, Forest, apply_link, by_target
 from .predictor.predictor import PROBABILITY_LINKS, Predictor
 from .schedule_prims.batches import Schedules
 
-_COLUMNS = """
-    check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
-    check_dict_unchanged check_dont_overwrite_parameters check_estimator_sparse_array
-    check_estimator_sparse_matrix check_estimator_sparse_tag
-    check_estimators_dtypes check_estimators_fit_returns_self check_estimators_overwrite_params
-    check_estimators_pickle check_f_contiguous_array_estimator check_fit2d_1feature
-    check_fit2d_predict1d check_fit_check_is_fitted check_fit_idempotent check_fit_score_takes_y
-    check_methods_sample_order_invariance check_methods_subset_invariance
-    check_n_features_in_after_fitting check_pipeline_consistency
-    check_positive_only_tag_during_fit check_readonly_memmap_input
-    check_regressors_no_decision_function check_supervised_y_2d
-"""
-
-CHECKS_OF_TRAINING: dict[str, str] = {
-    **dict.fromkeys(
-        _COLUMNS.split(),
-        "it fits rows of its own, which have other columns than those that the model was trained "
-        "with; fit and predict refuse them",
-    ),
-    "check_classifiers_one_label": "it trains on one class; the classes are those of the model",
-    "check_classifiers_regression_target": "it wants an error for y, which fit does not look at",
-    "check_n_features_in": "it wants no n_features_in_ before fit; the model has it from the start",
-    "check_regressors_train": "it wants an error for y, which fit does not look at",
-    "check_requires_y_none": "it wants y or a certain error; fit does without y",
-}
-"""The checks of `sklearn.utils.estimator_checks` that do not apply to an estimator which does not
-train, and why. It passes all others."""
-
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
-"""What a classifier has if the estimator that it was compiled from has it: what is wrapped around a
-classifier, such as a calibration, asks for the methods that are there."""
+"""Methods that a classifier has if the estimator that it was compiled from has them: a calibration
+and others that wrap a classifier ask which of them are there."""
 
 
-def _methods(model: Any, forest: Forest) -> frozenset[str]:
-    """Return which methods the source estimator has; a file or a booster has probabilities."""
+def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
+    """Return which of METHODS the source estimator has; a file or a booster has probabilities."""
     if hasattr(model, "get_params"):
         return frozenset(name for name in METHODS if hasattr(model, name))
     if forest.link == "isolation":
-        return frozenset(METHODS[2:])
+        return frozenset(("decision_function", "score_samples"))
     by_margin = forest.source.startswith("scikit") and forest.label_rule != "argmax_probability"
     return frozenset(METHODS[: 3 if by_margin else 2])
 
 
-def _if_in_source(name: str) -> Callable[[Any], Any]:
-    """Make a method one that only a compiled model has whose source has it."""
+def _if_in_source(method: Callable[..., Any]) -> Any:
+    """Hide a method of METHODS from a compiled classifier whose source does not have it."""
 
-    def is_there(estimator: _ForestEstimator) -> bool:
+    def is_in_source(estimator: _ForestEstimator) -> bool:
         if estimator.model is None:
-            return name == "predict_proba"
-        return estimator.forest_ is not None and name in estimator._loaded[2]
+            return method.__name__ == "predict_proba"
+        return method.__name__ in estimator._load()[2]
 
-    return available_if(is_there)
+    return available_if(is_in_source)(method)
 
 
 class _ForestEstimator(BaseEstimator):
-    """What both estimators share; a compiled model is kept until a parameter changes."""
+    """What both estimators share.
+
+    `_loaded` keeps the model that was read, and `_built` the parameters and the predictor that was
+    compiled of them, until they change.
+    """
 
     def __init__(
         self,
@@ -120,30 +96,34 @@ class _ForestEstimator(BaseEstimator):
         self.__dict__.pop("_loaded", None)  # the model may have been trained on
         self.__dict__.pop("_built", None)
         if X is not None:
-            self._rows(X)
+            self._validate(X)
         _ = self.predictor_
         return self
 
     @property
     def forest_(self) -> Forest:
         """The model that was read."""
+        return self._load()[1]
+
+    def _load(self) -> tuple[Any, Forest, frozenset[str]]:
+        """Return the model, its Forest and its METHODS; reads it if it is another than before."""
         if self.model is None:
             name = type(self).__name__
             raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
-        known = self.__dict__.get("_loaded")
-        if known is None or known[0] is not self.model:
-            forest = self._checked(api.load(self.model))
-            known = self._loaded = (self.model, forest, _methods(self.model, forest))
-        return known[1]
+        loaded = self.__dict__.get("_loaded")
+        if loaded is None or loaded[0] is not self.model:
+            forest = self._to_task(api.load(self.model))
+            loaded = self._loaded = (self.model, forest, _methods_of_source(self.model, forest))
+        return loaded
 
     @property
     def predictor_(self) -> Predictor:
-        """The compiled model; the first use compiles it."""
+        """The compiled model; the first use compiles it, and another parameter does so again."""
         forest, wanted = self.forest_, (self.model, self.schedule, self.target)
-        known = self.__dict__.get("_built")
-        if known is None or any(a is not b for a, b in zip(known[0], wanted, strict=True)):
-            known = self._built = (wanted, api.build(forest, self.target, self.schedule))
-        predictor: Predictor = known[1]
+        built = self.__dict__.get("_built")
+        if built is None or any(a is not b for a, b in zip(built[0], wanted, strict=True)):
+            built = self._built = (wanted, api.build(forest, self.target, self.schedule))
+        predictor: Predictor = built[1]
         return predictor
 
     @property
@@ -164,7 +144,8 @@ class _ForestEstimator(BaseEstimator):
             raise AttributeError(f"{name}: argument 'model': None has no such attribute")
         return self.forest_
 
-    def _checked(self, forest: Forest) -> Forest:
+    def _to_task(self, forest: Forest) -> Forest:
+        """Return the forest as an estimator of this kind predicts with it, or refuse it."""
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------
@@ -179,13 +160,13 @@ class _ForestEstimator(BaseEstimator):
             NotFittedError: there is no model.
             ValueError: rows of the wrong kind.
         """
-        return self.predictor_.predict(self._rows(X), self.n_jobs)
+        return self.predictor_.predict(self._validate(X), self.n_jobs)
 
     def apply(self, X: Any) -> Array:
         """Return the number of the leaf that every row reaches in every tree, (R, T)."""
-        return self.predictor_.apply(self._rows(X), self.n_jobs)
+        return self.predictor_.apply(self._validate(X), self.n_jobs)
 
-    def _rows(self, rows: Any) -> Any:
+    def _validate(self, rows: Any) -> Any:
         """Return rows that scikit-learn finds fit; frames keep their categories."""
         frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
         options = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
@@ -224,7 +205,7 @@ class _ForestEstimator(BaseEstimator):
         built = state.pop("_built", None)
         if self.model is not None:
             forest = state["model"] = self.forest_
-            state["_loaded"] = (forest, forest, self._loaded[2])
+            state["_loaded"] = (forest, forest, self._load()[2])
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
             wanted, predictor = self._built
@@ -241,7 +222,7 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
         n_jobs: threads of a call, see `tvm_forest.build`.
     """
 
-    def _checked(self, forest: Forest) -> Forest:
+    def _to_task(self, forest: Forest) -> Forest:
         if forest.labels is not None:
             raise UnsupportedModel(
                 f"ForestRegressor: argument 'model': '{forest.source}' predicts labels; use "
@@ -271,7 +252,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             return labels
         return [part[0] for part in by_target(labels[None, :], forest)]
 
-    @_if_in_source("predict_proba")
+    @_if_in_source
     def predict_proba(self, X: Any) -> Array | list[Array]:
         """Predict the probability of every class, (R, C); a list of these for several targets.
 
@@ -279,16 +260,16 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             UnsupportedModel: the model gives no probabilities.
             NotFittedError, ValueError: see `predict`.
         """
-        return self.predictor_.predict_proba(self._rows(X), self.n_jobs)
+        return self.predictor_.predict_proba(self._validate(X), self.n_jobs)
 
-    @_if_in_source("predict_log_proba")
+    @_if_in_source
     def predict_log_proba(self, X: Any) -> Array | list[Array]:
         """Predict the logarithm of the probability of every class, as `predict_proba` does."""
         likely = self.predict_proba(X)
         with np.errstate(divide="ignore"):
             return list(map(np.log, likely)) if isinstance(likely, list) else np.log(likely)
 
-    @_if_in_source("decision_function")
+    @_if_in_source
     def decision_function(self, X: Any) -> Array:
         """Predict margins, (R,) for two classes and (R, C) for more; below 0 lie outliers.
 
@@ -303,12 +284,12 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
                 f"decision_function: the model '{self.forest_.source}' is an average, of which "
                 "LightGBM returns the sum; use predict_proba"
             )
-        return self.predictor_.predict_margin(self._rows(X), self.n_jobs)
+        return self.predictor_.predict_margin(self._validate(X), self.n_jobs)
 
-    @_if_in_source("score_samples")
+    @_if_in_source
     def score_samples(self, X: Any) -> Array:
         """Score rows as an isolation forest does, (R,): the lower, the more abnormal."""
-        lengths = self.predictor_.predict_margin(self._rows(X), self.n_jobs)
+        lengths = self.predictor_.predict_margin(self._validate(X), self.n_jobs)
         return apply_link("isolation", lengths, self.forest_.link_scale)
 
     def __sklearn_tags__(self) -> Any:
@@ -317,7 +298,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             tags.estimator_type, tags.classifier_tags = "outlier_detector", None
         return tags
 
-    def _checked(self, forest: Forest) -> Forest:
+    def _to_task(self, forest: Forest) -> Forest:
         if forest.labels is not None:
             return forest
         several = forest.n_outputs > 1

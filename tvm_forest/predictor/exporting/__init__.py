@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 WHERE = "export_library"
 AT_PATH = f"{WHERE}: argument 'path'"
 C_TYPES = {"float32": "float", "float64": "double"}
-TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
+REFUSAL_TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11", "-Wl,-Bsymbolic")
 PREFIX = "tvm_forest_"
 """What the names of C functions begin with. It ends with an underscore, or "str" would define a
 `strerror`."""
 
-SEEN = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
+VERSION_SCRIPT = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
 """Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
 the same names for each model, defines or looks up."""
 
-THERE = """\
+PREDICT_THERE = """\
 /* The same for rows and results in the memory of the GPU; waits for them. */
 int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value);
 """
@@ -60,7 +60,7 @@ def export_library(
 ) -> None:
     """See `Predictor.export_library`."""
     file, compiler = check_wishes(path, prefix)
-    _check(predictor)
+    _check_exportable(predictor)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _link(compiler, folder, _write_parts(predictor, folder, prefix))
@@ -105,12 +105,12 @@ def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:
     )
     names |= {"prefix": prefix, "trees": str(forest.n_trees)}
     names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
-    names["there"] = Template(THERE).substitute(names) if on_gpu else ""
+    names["there"] = Template(PREDICT_THERE).substitute(names) if on_gpu else ""
     text = Path(__file__).with_name("header.h").read_text(encoding="utf-8")
     return Template(text).substitute(names)
 
 
-def _check(predictor: Predictor) -> None:
+def _check_exportable(predictor: Predictor) -> None:
     forest = predictor.forest
     if predictor.target.kind not in ("llvm", "cuda"):
         raise UnsupportedModel(
@@ -141,7 +141,7 @@ def _dtypes(forest: Forest) -> tuple[str, str, str]:
 
 def _write_parts(predictor: Predictor, folder: Path, prefix: str) -> list[str]:
     """Write the data of the model and the macros of `library.c`; return what is to be linked."""
-    (folder / "seen.map").write_text(SEEN.format(prefix=prefix), encoding="utf-8")
+    (folder / "version.map").write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
     data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
     macros, linked = part.write(predictor, data, folder)
     (folder / "data.bin").write_bytes(data.to_bytes())
@@ -155,7 +155,7 @@ def _write_parts(predictor: Predictor, folder: Path, prefix: str) -> list[str]:
 def _macros(forest: Forest) -> dict[str, Any]:
     row, margin, value = _dtypes(forest)
     names, shape = result_names(forest), f"(n, {forest.n_outputs})"
-    tests = [TESTS[word] for word in forest.refuses] or ["0"]
+    tests = [REFUSAL_TESTS[word] for word in forest.refuses] or ["0"]
     return {
         "ROW": C_TYPES[row],
         "RESULT": C_TYPES[margin],
@@ -180,7 +180,7 @@ def _link(compiler: str, folder: Path, linked: list[str]) -> None:
     )
     source = Path(__file__).with_name("library.c")
     command = [compiler, *FLAGS, f"-I{folder}", *(f"-I{path}" for path in paths), str(source)]
-    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={folder / 'seen.map'}"]
+    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={folder / 'version.map'}"]
     command += ["-o", str(folder / "model.so")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
-from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan
 from ...schedule_prims.batches import function_names
 from .data import Data
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
-OPERATORS = {"and": "&&", "or": "||"}
-FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most", "not": "!"}
+C_OPERATORS = {"and": "&&", "or": "||"}
+C_FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most", "not": "!"}
 
 
-class Names(NamedTuple):
+class CNames(NamedTuple):
     """How C calls what a plan names.
 
     Attributes:
@@ -64,7 +64,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     for number, (name, plan) in enumerate(plans.items()):
         names = _names(plan, numbers[name], data, kernels)
         texts.append(f"static int run_{number}(const pointer *at, int64_t n) {{\n")
-        texts += [*_steps(plan.steps, names, itertools.count()), "return 0;\n}\n\n"]
+        texts += [*_steps_in_c(plan.steps, names, itertools.count()), "return 0;\n}\n\n"]
     table = ", ".join(f"{{{smallest}, run_{k}}}" for k, smallest in enumerate(starts))
     kind = "struct { int64_t smallest; int (*run)(const pointer *, int64_t); }"
     texts.append(f"static const {kind} plans[] = {{{table}}};\n")
@@ -80,7 +80,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     return macros, ["-lpthread"]
 
 
-def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int]) -> Names:
+def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int]) -> CNames:
     rows, *others = plan.parameters
     model, results = others[: len(numbers)], others[len(numbers) :]
     pointers = {rows: "at[0]"}
@@ -90,44 +90,44 @@ def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int
         name: f"((const {data.arrays[k].dtype}_t *)(tvm_forest_data + {data.places[k]}))"
         for name, k in zip(model, numbers, strict=True)
     }
-    return Names(pointers, arrays, {"n": "n"}, kernels)
+    return CNames(pointers, arrays, {"n": "n"}, kernels)
 
 
-def _steps(steps: tuple[HostStep, ...], names: Names, count: Iterator[int]) -> Iterator[str]:
+def _steps_in_c(steps: tuple[HostStep, ...], names: CNames, count: Iterator[int]) -> Iterator[str]:
     """Write steps; pieces of memory and variables get the next numbers."""
     for step in steps:
         if isinstance(step, Allocate):
             room = f"r{next(count)}"
             yield f"static room {room};\n"
-            yield f"if (enlarge(&{room}, {_text(step.size, names)})) return -1;\n"
+            yield f"if (enlarge(&{room}, {expression_in_c(step.size, names)})) return -1;\n"
             names = names._replace(pointers={**names.pointers, step.name: f"{room}.at"})
         elif isinstance(step, HostLoop):
             k = next(count)
             inside = names._replace(numbers={**names.numbers, step.variable: f"v{k}"})
-            end = _text(step.count, names)
+            end = expression_in_c(step.count, names)
             yield f"for (int64_t v{k} = 0, e{k} = {end}; v{k} < e{k}; ++v{k}) {{\n"
-            yield from _steps(step.steps, inside, count)
+            yield from _steps_in_c(step.steps, inside, count)
             yield "}\n"
         else:
-            yield _launch(step, names)
+            yield _launch_in_c(step, names)
 
 
-def _launch(step: Launch, names: Names) -> str:
+def _launch_in_c(step: Launch, names: CNames) -> str:
     given = ""
     for k, (kind, expr) in enumerate(step.arguments):
-        value = names.pointers[expr] if kind == "pointer" else _text(expr, names)
+        value = names.pointers[expr] if kind == "pointer" else expression_in_c(expr, names)
         given += f"{'pointer' if kind == 'pointer' else f'{kind}_t'} a{k} = {value};\n"
     grid, block = (
-        f"(int64_t[]){{{', '.join(_text(x, names) for x in sizes)}}}"
+        f"(int64_t[]){{{', '.join(expression_in_c(x, names) for x in sizes)}}}"
         for sizes in (step.grid, step.block)
     )
     places = ", ".join([*(f"&a{k}" for k in range(len(step.arguments))), "NULL"])
-    kernel, shared = names.kernels[step.kernel], _text(step.shared, names)
+    kernel, shared = names.kernels[step.kernel], expression_in_c(step.shared, names)
     asked = f"launch({kernel}, {grid}, {block}, {shared}, (void *[]){{{places}}})"
     return f"{{\n{given}if ({asked}) return -1;\n}}\n"
 
 
-def _text(expr: SizeExpr, names: Names) -> str:
+def expression_in_c(expr: SizeExpr, names: CNames) -> str:
     """Write a number as C."""
     if isinstance(expr, str):
         return names.numbers[expr]
@@ -136,10 +136,10 @@ def _text(expr: SizeExpr, names: Names) -> str:
     name, *operands = expr
     if name == "[]":
         array, index = operands
-        return f"{names.arrays[array]}[{_text(index, names)}]"
-    texts: list[Any] = [_text(x, names) for x in operands]
+        return f"{names.arrays[array]}[{expression_in_c(index, names)}]"
+    texts: list[Any] = [expression_in_c(x, names) for x in operands]
     if name == "if":
         return "({} ? {} : {})".format(*texts)
-    if name in FUNCTIONS:
-        return f"{FUNCTIONS[name]}({', '.join(texts)})"
-    return f"({f' {OPERATORS.get(name, name)} '.join(texts)})"
+    if name in C_FUNCTIONS:
+        return f"{C_FUNCTIONS[name]}({', '.join(texts)})"
+    return f"({f' {C_OPERATORS.get(name, name)} '.join(texts)})"
