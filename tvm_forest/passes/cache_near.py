@@ -22,17 +22,8 @@ import tvm_ffi
 from tvm import tirx
 
 from ..layouts.representation import Representation
-from ..tir_gen import ops
+from ..tir_gen import ir, ops
 from ..tir_gen.builder import Code
-from ..tir_gen.ir import (
-    change_loop,
-    guarded,
-    i64,
-    loops_of,
-    replaced,
-    rewrite_nest,
-    sequence,
-)
 from ..tir_gen.row_coding.coders import row_pitch
 from .function_pass import function_pass
 from .nest_facts import NestFacts
@@ -69,12 +60,12 @@ class CacheNear:
                 if self.facts.on_gpu:  # threads hide loads; `cache_trees` copies trees
                     return None
                 body = self._with_prefetch(s, rows, around, whole=how == "stream")
-                return change_loop(s, body=body)
+                return ir.change_loop(s, body=body)
             if self.rep.row_code is not None:  # codes are near already
                 return None
-            return change_loop(s, body=self._packed(s, rows, around))
+            return ir.change_loop(s, body=self._packed(s, rows, around))
 
-        return func.with_body(rewrite_nest(func.body, cache, inside_first=True))
+        return func.with_body(ir.rewrite_nest(func.body, cache, inside_first=True))
 
     def _packed(self, loop: tirx.For, rows: Any, around: Around) -> tirx.Stmt:
         """The body of a loop behind a copy of the rows that it reads."""
@@ -82,20 +73,20 @@ class CacheNear:
         assert most is not None, "the directive refuses row loops without bound"
         spread, features = self.facts.on_gpu, rows.shape[1]
         shared = spread or self.facts.cache(loop) == "shared"
-        pitch = i64(row_pitch(int(features), rows.dtype)) if spread else features
+        pitch = ir.i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
         code = Code()
         near = code.buffer("near", (most, pitch), rows.dtype, scope)
-        spans = [i64(most) if spread else here, features.astype("int64")]
+        spans = [ir.i64(most) if spread else here, features.astype("int64")]
         with code.nest("copy", spans, spread) as (r, f):
             copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])
-            code.add(guarded(copy, [first + r < rows.shape[0]] if spread else []))
+            code.add(ir.guarded(copy, [first + r < rows.shape[0]] if spread else []))
 
         def pack(inside: tirx.Stmt) -> tirx.Stmt:
             reads = redirect_walks(
-                inside, rows, lambda r: tirx.BufferLoad(near, [r - first, i64(0)])
+                inside, rows, lambda r: tirx.BufferLoad(near, [r - first, ir.i64(0)])
             )
-            return sequence([*code.statements, reads])
+            return ir.sequence([*code.statements, reads])
 
         return change_in_blocks(self.facts, loop.body, pack)
 
@@ -118,21 +109,21 @@ class CacheNear:
         if call is None:
             return
         tree, buffers = ops.tree_of(call, self.rep)
-        begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in loops_of(body)}
-        access = self.rep.tree(buffers, replaced(tree, begins | step), code.hold)
+        begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in ir.loops_of(body)}
+        access = self.rep.tree(buffers, ir.replaced(tree, begins | step), code.hold)
         lines = access.lines() if whole else []
         for count, load_of in lines:
-            with code.repeat("line", i64(count)) as line:
+            with code.repeat("line", ir.i64(count)) as line:
                 code.add(_prefetch(_address(load_of(line))))
         for load in () if lines else access.heads():
             code.add(_prefetch(_address(load)))
 
     def _prefetch_rows(self, code: Code, rows: Any, around: Around, step: dict[Any, Any]) -> None:
         first, here, most = self.facts.rows(around, rows.shape[0])
-        first = replaced(first, step)
-        here = replaced(here, step) if most is not None else i64(1)
+        first = ir.replaced(first, step)
+        here = ir.replaced(here, step) if most is not None else ir.i64(1)
         a_line = LINE_BYTES // tvm.DataType(rows.dtype).itemsize
-        lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), i64(a_line))
+        lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), ir.i64(a_line))
         with code.nest("line", [here, lines]) as (r, line):
             load = tirx.BufferLoad(rows, [first + r, line * a_line])
             code.add(_prefetch(tirx.address_of(load)))
@@ -143,7 +134,7 @@ def change_in_blocks(
 ) -> tirx.Stmt:
     """Change what each block of a GPU does: what is inside of further loops over the grid."""
     if isinstance(body, tirx.For) and facts.level(body) == "grid":
-        return change_loop(body, body=change_in_blocks(facts, body.body, change))
+        return ir.change_loop(body, body=change_in_blocks(facts, body.body, change))
     return change(body)
 
 

@@ -29,18 +29,8 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from ..tir_gen import ops
+from ..tir_gen import ir, ops
 from ..tir_gen.builder import Code
-from ..tir_gen.ir import (
-    change_loop,
-    find_all,
-    guarded,
-    i64,
-    replaced,
-    rewrite_loops,
-    rewrite_nest,
-    stores_of,
-)
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 
@@ -70,7 +60,7 @@ class PrivatizeSums:
             s, trees = _with_threads_in_common(facts, s, trees)
             return _Region(facts, s, tuple(trees), margin, n, around).rewrite()
 
-        return func.with_body(rewrite_nest(func.body, privatize))
+        return func.with_body(ir.rewrite_nest(func.body, privatize))
 
 
 def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
@@ -85,7 +75,7 @@ def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
 
 def _concurrent(facts: NestFacts, loop: tirx.For) -> list[tirx.For]:
     """The loops here and inside whose iterations run at the same time."""
-    return find_all(loop, tirx.For, lambda x: facts.is_parallel(x) or bool(facts.level(x)))
+    return ir.find_all(loop, tirx.For, lambda x: facts.is_parallel(x) or bool(facts.level(x)))
 
 
 def _with_threads_in_common(
@@ -114,11 +104,11 @@ def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     def rename(loop: tirx.For) -> tirx.For:
         if loop.loop_var not in variables:
             return loop
-        body = replaced(loop.body, {loop.loop_var: first.loop_var})
+        body = ir.replaced(loop.body, {loop.loop_var: first.loop_var})
         notes = {**loop.annotations, SUMS_OF: name_of(first)}
-        return change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
+        return ir.change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
 
-    return rewrite_loops(region, rename)
+    return ir.rewrite_loops(region, rename)
 
 
 def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
@@ -128,14 +118,14 @@ def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
         if isinstance(s, tirx.For):
             return None
         bound = [loop.loop_var for loop in around]
-        return replaced(s, {x: i64(0) for x in variables if not any(map(x.same_as, bound))})
+        return ir.replaced(s, {x: ir.i64(0) for x in variables if not any(map(x.same_as, bound))})
 
-    return rewrite_nest(region, close)
+    return ir.rewrite_nest(region, close)
 
 
 def _accumulated(statement: tirx.Stmt) -> Any | None:
     """Return the buffer that walks are added to, or None where leaves are only stored."""
-    return next((x.buffer for x in stores_of(statement) if _added(x) is not None), None)
+    return next((x.buffer for x in ir.stores_of(statement) if _added(x) is not None), None)
 
 
 def _added(store: tirx.BufferStore) -> Any | None:
@@ -187,7 +177,7 @@ class _Region:
         code, dtype = Code(), self.margin.dtype
         scope = "shared" if all(map(self.is_shared, self.levels)) else "global"
         part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
-        own = [tirx.floordiv(x.loop_var, i64(self.facts.shuffled(x) or 1)) for x in self.levels]
+        own = [tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffled(x) or 1)) for x in self.levels]
         spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
             rows, classes = _known(rows, most_rows), _known(classes, most_classes)
@@ -209,15 +199,17 @@ class _Region:
         Groups of them where they are added up by shuffles.
         """
         count = self.facts.sch[name_of(loop)].count
-        return loop.extent if count is None else i64(-(-count // (self.facts.shuffled(loop) or 1)))
+        return (
+            loop.extent if count is None else ir.i64(-(-count // (self.facts.shuffled(loop) or 1)))
+        )
 
     def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
         """First value of a kind inside the region, how many there are here, and at most."""
         inside = self.facts.sch[name_of(self.loop)]
         first, most = self.facts.reach(kind, self.around, [inside], self.n)
         if most is None:
-            return first, tirx.max(i64(0), total - first), total
-        return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
+            return first, tirx.max(ir.i64(0), total - first), total
+        return first, tirx.max(ir.i64(0), tirx.min(ir.i64(most), total - first)), ir.i64(most)
 
     def _redirected(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
         """The loop, whose additions go to the place that is given for each of their old ones."""
@@ -271,7 +263,7 @@ class _Dimension:
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
         """Indices of an element; those of the dimensions inside are 0, for they are added up."""
-        inner = [i64(0)] * (len(self.region.levels) - self.level - 1)
+        inner = [ir.i64(0)] * (len(self.region.levels) - self.level - 1)
         return [*places, element, *inner, c, r]
 
     def _add(self, code: Code, places: list[Any], element: Any, c: Any, r: Any) -> None:
@@ -283,7 +275,7 @@ class _Dimension:
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
         """Where the sum of all elements is."""
         if self.level:
-            return self.part, self._at(places, i64(0), c, r)
+            return self.part, self._at(places, ir.i64(0), c, r)
         return self.region.margin, [self.rows[0] + r, self.classes[0] + c]
 
     def add(self, code: Code) -> None:
@@ -305,18 +297,18 @@ class _Dimension:
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2
-                halves = [*self._outer, i64(count - half), *spans]
+                halves = [*self._outer, ir.i64(count - half), *spans]
                 with code.nest("halve", halves, spread=True) as (*places, i, c, r):
                     into, source = (self._at(places, i + x, c, r) for x in (0, half))
                     total = tirx.BufferLoad(self.part, into) + tirx.BufferLoad(self.part, source)
                     code.store(self.part, total, into)
                 count = half
-            count = i64(count)
+            count = ir.i64(count)
         with code.nest("add", [*self._outer, *spans], spread=True) as (*places, c, r):
             target, at = self._sum(places, c, r)
             pairs = () if self.level else zip(at, target.shape, strict=True)
             ends = [i < end for i, end in pairs] or [True]
-            with code.block(lambda body: guarded(body, ends)):
+            with code.block(lambda body: ir.guarded(body, ends)):
                 with code.repeat("each", count - self._first) as i:
                     self._add(code, places, i, c, r)
 
