@@ -1,4 +1,4 @@
-"""Add dummy nodes above leaves: to fill tiles, and to bring leaves to one depth.
+r"""Add dummy nodes above leaves: to fill tiles, and to bring leaves to one depth.
 
 takes: Forest; gives: Forest with more nodes and the same predictions.
 
