@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
-from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan
+from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...schedule_prims.batches import function_names
 from .data import Data
 
