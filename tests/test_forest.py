@@ -7,8 +7,8 @@ import pytest
 
 from tvm_forest.errors import ModelFormatError
 from tvm_forest.forest import Forest, apply_link
-from tvm_forest.forest.metadata import read_roles
 from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
+from tvm_forest.forest.structure.metadata import read_roles
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
 

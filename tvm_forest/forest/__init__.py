@@ -6,7 +6,7 @@ takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle o
 from .model import Forest
 from .reference import apply_link, by_target, labelled
 from .rules import LEAF, Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
-from .trees import node_depths
+from .structure.trees import node_depths
 
 __all__ = [
     "LEAF",

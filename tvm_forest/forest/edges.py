@@ -12,7 +12,7 @@ import numpy as np
 from .rules import LEAF, Array
 
 if TYPE_CHECKING:
-    from .trees import Trees
+    from .structure.trees import Trees
 
 
 def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:

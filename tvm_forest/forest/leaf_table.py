@@ -17,7 +17,7 @@ from .edges import invert
 from .rules import Array
 
 if TYPE_CHECKING:
-    from .trees import Trees
+    from .structure.trees import Trees
 
 
 SHIFT = np.uint64(29)

@@ -21,7 +21,7 @@ import numpy as np
 from .rules import ZERO, Array, CategoryRule
 
 if TYPE_CHECKING:
-    from .input_meaning import InputMeaning
+    from .structure.input_meaning import InputMeaning
 
 
 MISSING = -2

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError
-from . import invariants, reference
-from .input_meaning import InputMeaning
+from . import reference
 from .memberships import add_columns, mark_missing
-from .metadata import Unit, per_model, read_roles
-from .output_meaning import OutputMeaning
 from .rules import Array, Output
-from .trees import Trees
+from .structure import invariants
+from .structure.input_meaning import InputMeaning
+from .structure.metadata import Unit, per_model, read_roles
+from .structure.output_meaning import OutputMeaning
+from .structure.trees import Trees
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

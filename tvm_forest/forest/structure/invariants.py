@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .linear_leaves import find_linear_problem
+from ..linear_leaves import find_linear_problem
+from ..rules import Array
 from .metadata import Unit
-from .rules import Array
 
 if TYPE_CHECKING:
-    from .model import Forest
+    from ..model import Forest
 
 
 def find_problem(forest: Forest) -> str | None:

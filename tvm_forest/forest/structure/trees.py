@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from .leaf_table import LeafTable, collect_leaves
+from ..leaf_table import LeafTable, collect_leaves
+from ..rules import LEAF, Array, Comparison
 from .metadata import per_model, per_node, per_tree
-from .rules import LEAF, Array, Comparison
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..rules import Aggregate, Array, LabelRule, Link
 from .metadata import per_model
-from .rules import Aggregate, Array, LabelRule, Link
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

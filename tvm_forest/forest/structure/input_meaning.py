@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from .memberships import Memberships, Question, count_sets, make_tables
+from ..memberships import Memberships, Question, count_sets, make_tables
+from ..rules import CategoryRule
 from .metadata import per_model
-from .rules import CategoryRule
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
