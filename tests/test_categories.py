@@ -104,7 +104,7 @@ def test_a_union_names_the_fewer_numbers() -> None:
 def test_questions_count_the_categories_that_name_the_sets() -> None:
     """Four categories are named by the two other numbers: of no category, and missing."""
     forest = plain(asks("xgboost", "float32", ((0, 1), (0, 1, 2, 3), (2,))))
-    assert forest.questions == [prepare.Question(0, 3, 4, 2 + 2 + 1)]
+    assert forest.set_counts == [prepare.Question(0, 3, 4, 2 + 2 + 1)]
     assert (forest.searches, len(forest.cuts_per_column)) == (1, 6)
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from . import frontends
 from .errors import InputError
 from .forest import Forest
-from .forest.hits import peel_depths
+from .forest.hits import find_peel_depths
 from .forest.profile import Profile
-from .forest.rewrites.canonical_form import plain
+from .forest.rewrites.canonical_form import canonicalize
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Schedules
@@ -113,7 +113,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         ScheduleError: a rewrite needs a profile, or the schedule is of another model.
         InputError: the profile is of another model.
     """
-    forest = plain(_load_with_hits(model, profile))
+    forest = canonicalize(_load_with_hits(model, profile))
     check_fit("rewrite", forest, schedule)
     return rewrite_forest(forest, schedule)
 
@@ -130,7 +130,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
         ScheduleError, InputError: see `rewrite`.
     """
     forest = rewrite(model, schedule, profile)
-    depths = [forest.depths] if forest.hits is None else [forest.depths, peel_depths(forest)]
+    depths = [forest.depths] if forest.hits is None else [forest.depths, find_peel_depths(forest)]
     rounds = (x.reshape(-1, forest.round_size).max(axis=1).tolist() for x in depths)
     return schedule.know_depths(*rounds)
 
@@ -227,14 +227,14 @@ def build(
 def _fastest_recorded(
     records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
 ) -> Schedules:
-    from .search.measuring.gpu import at_hand
-    from .search.records import schedules_of
+    from .search.measuring.gpu import identify_gpu
+    from .search.records import load_schedules
 
     if schedule is not None:
         raise InputError(
             "build: argument 'records': a schedule is given as well; leave one of them out"
         )
-    return schedules_of(records, forest, target, at_hand(target))
+    return load_schedules(records, forest, target, identify_gpu(target))
 
 
 def tune(

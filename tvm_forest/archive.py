@@ -161,7 +161,7 @@ def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{where}: cannot write {shown(str(path))} ({reason}); name a file in a folder that "
+            f"{where}: cannot write {shorten(str(path))} ({reason}); name a file in a folder that "
             "exists and can be written to"
         ) from None
 
@@ -178,7 +178,7 @@ def _open_draft(path: Path) -> Iterator[BinaryIO]:
             draft.unlink(missing_ok=True)
 
 
-def shown(value: Any) -> str:
+def shorten(value: Any) -> str:
     """Return a value as a message shows it, without its middle where it is long."""
     return _SHORT.repr(value)
 

@@ -20,24 +20,30 @@ from tvm import s_tir, tirx
 
 from .errors import BuildError, ForestError
 from .forest import Array, Forest
-from .forest.rewrites.canonical_form import plain
+from .forest.rewrites.canonical_form import canonicalize
 from .forest.rewrites.ordering import take_trees
 from .layouts import representation
 from .passes import pipeline
-from .passes.cpu.share_blocks import TWIN, on_one_thread
+from .passes.cpu.share_blocks import TWIN, make_twin
 from .passes.gpu import make_kernels
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .schedule import Schedule
 from .schedule_prims import replay, rewrite
-from .schedule_prims.batches import PARALLEL, Schedules, by_batch, function_names, walked
+from .schedule_prims.batches import (
+    PARALLEL,
+    Schedules,
+    arrange_by_batch,
+    name_functions,
+    select_hop_schedule,
+)
 from .schedule_prims.fitting import check_device, check_order
-from .schedule_prims.walks import WalkForm, walk_forms
+from .schedule_prims.walks import WalkForm, find_walk_forms
 from .target import Target
 from .targets import Library, cpu
 from .targets.machine_code import compile_module
 from .tir_gen import canonical
-from .tir_gen.leaves import leaf_arrays, numbered
+from .tir_gen.leaves import leaf_arrays, with_leaf_numbers
 from .tir_gen.walks import check_walks
 
 
@@ -120,7 +126,9 @@ def compile_forest(
         shown = "\n".join(map(str, packed))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
     return Compiled(
-        library, arguments, canonical.columns_of_trees(packed[walked(schedules)].forest)
+        library,
+        arguments,
+        canonical.columns_of_trees(packed[select_hop_schedule(schedules)].forest),
     )
 
 
@@ -130,7 +138,7 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     Raises:
         The same as `build`.
     """
-    schedules = by_batch(schedule, "lower")
+    schedules = arrange_by_batch(schedule, "lower")
     return _lower(_pack_each(forest, schedules), schedules, target, canonical.OUTPUTS)[0]
 
 
@@ -138,7 +146,7 @@ def _pack_each(
     forest: Forest, schedules: dict[int, Schedule], exact: bool = False
 ) -> dict[Schedule, Packed]:
     """Lay the model out for each schedule, once for all that ask for the same."""
-    forest, shared = plain(forest), dict[tuple[str, ...], Packed]()
+    forest, shared = canonicalize(forest), dict[tuple[str, ...], Packed]()
     packed = {}
     for sch in schedules.values():
         check_order(forest, sch, exact)
@@ -160,7 +168,7 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     Raises:
         ScheduleError, BuildError: see `build`.
     """
-    forest = plain(forest)
+    forest = canonicalize(forest)
     canonical.check_forest(forest)
     check_order(forest, sch, exact)
     forest = rewrite(forest, sch)
@@ -168,7 +176,7 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
         forest = take_trees(forest, np.array([tree]))
     layout = representation.find(sch.representation)
     representation.check_tiles(layout, forest, sch)
-    rep, arrays = layout.pack(numbered(forest))
+    rep, arrays = layout.pack(with_leaf_numbers(forest))
     return Packed(forest, rep, arrays | leaf_arrays(forest))
 
 
@@ -179,9 +187,9 @@ def _lower(
     outputs: tuple[canonical.Output, ...],
 ) -> tuple[Lowered, dict[str, list[Array]]]:
     """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
-    names = function_names(schedules)
+    names = name_functions(schedules)
     sums = [(name, canonical.SUMS, schedules[smallest]) for smallest, name in names.items()]
-    leaves = [(name, name, walked(schedules)) for name in canonical.OF_LEAVES]
+    leaves = [(name, name, select_hop_schedule(schedules)) for name in canonical.OF_LEAVES]
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
     arguments = dict[str, list[Array]]()
     wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
@@ -200,7 +208,7 @@ def _lower_function(
     forest, rep, _ = packed
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
-    forms = walk_forms(sch, forest)
+    forms = find_walk_forms(sch, forest)
     # 2. what is to be computed, and from what
     base = [forest.base_score.astype(forest.base_dtype)] if output == canonical.SUMS else []
     model = [*packed.read_by(output).values(), *base]
@@ -219,7 +227,7 @@ def _lower_function(
         functions[name + suffix] = function.with_attr(MODEL, len(model))
     if list(functions) == [name + PARALLEL]:
         twin = functions[name + PARALLEL].with_attr(TWIN, name)
-        functions = {name: on_one_thread(twin), name + PARALLEL: twin}
+        functions = {name: make_twin(twin), name + PARALLEL: twin}
     return unscheduled["main"], functions, model
 
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import validate_data
 
 from . import api
 from .errors import InputError, UnsupportedModel
-from .forest import Array, Forest, apply_link, by_target
+from .forest import Array, Forest, apply_link, split_by_target
 from .predictor.predictor import PROBABILITY_LINKS, Predictor
 from .schedule_prims.batches import Schedules
 
@@ -250,7 +250,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         assert labels is not None, "checked when the model was read"
         if not forest.targets:
             return labels
-        return [part[0] for part in by_target(labels[None, :], forest)]
+        return [part[0] for part in split_by_target(labels[None, :], forest)]
 
     @_if_in_source
     def predict_proba(self, X: Any) -> Array | list[Array]:

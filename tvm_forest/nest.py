@@ -44,7 +44,7 @@ class Share:
 
 Stride = Any
 """int or Share; code that computes with a stride has made sure of a constant `count` before."""
-Stop = Any
+Bound = Any
 """int, Share or None, which is n; code that computes with a bound has done the same."""
 
 
@@ -83,7 +83,7 @@ class Loop:
     name: str
     kind: Kind
     start: int
-    stop: Stop
+    stop: Bound
     step: Stride
     children: tuple[Loop, ...] = ()
     case: int | None = None
@@ -163,7 +163,7 @@ class Guard:
     """A condition on a partial tile: the sum of the loops' values stays below `stop`."""
 
     loops: tuple[str, ...]
-    stop: Stop
+    stop: Bound
 
 
 def find_path(loop: Loop, name: str) -> tuple[Loop, ...]:
@@ -174,11 +174,11 @@ def find_path(loop: Loop, name: str) -> tuple[Loop, ...]:
     return (loop, *below) if below else ()
 
 
-def paths(loop: Loop) -> list[tuple[Loop, ...]]:
+def find_paths(loop: Loop) -> list[tuple[Loop, ...]]:
     """Return the loops from `loop` down to each innermost one, in order."""
     if not loop.children:
         return [(loop,)]
-    return [(loop, *below) for child in loop.children for below in paths(child)]
+    return [(loop, *below) for child in loop.children for below in find_paths(child)]
 
 
 def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]:
@@ -295,14 +295,14 @@ def adds_in_order(nest: Loop) -> bool:
     loops = tuple(nest.traverse())
     if any(loop.parallel or loop.gpu for loop in loops if loop.kind == "tree"):
         return False
-    pairs = combinations(paths(nest), 2)
+    pairs = combinations(find_paths(nest), 2)
     return all(map(_steps_over_inside, loops)) and all(_are_in_order(*pair) for pair in pairs)
 
 
 def _steps_over_inside(loop: Loop) -> bool:
     if loop.kind != "tree" or loop.count == 1:
         return True
-    spans = [_range_of_sums(path[1:], "tree") for path in paths(loop)]
+    spans = [_range_of_sums(path[1:], "tree") for path in find_paths(loop)]
     return max(high for _, high in spans) - min(low for low, _ in spans) < loop.step
 
 

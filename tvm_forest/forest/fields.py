@@ -20,7 +20,7 @@ _BY_NUMBER = [entry.name for entry in fields(Forest) if entry.default_factory is
 _STORABLE = (str, bool, int, float, type(None))
 
 
-def to_parts(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
+def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the fields that JSON can say, and the others, which are arrays.
 
     Raises:
@@ -35,7 +35,7 @@ def to_parts(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
     return {**values, "category_rule": None if rule is None else asdict(rule)}, arrays
 
 
-def from_parts(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
+def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     """Return the forest of some fields.
 
     Raises:

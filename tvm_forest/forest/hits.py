@@ -15,7 +15,7 @@ from . import Array, Forest
 from .edges import list_levels
 
 
-def need_hits(forest: Forest, where: str) -> Array:
+def require_hits(forest: Forest, where: str) -> Array:
     """Return the hits of a forest.
 
     Args:
@@ -29,15 +29,15 @@ def need_hits(forest: Forest, where: str) -> Array:
     return forest.hits
 
 
-def node_hits(forest: Forest, where: str = "node_hits: argument 'forest'") -> Array:
+def count_node_hits(forest: Forest, where: str = "node_hits: argument 'forest'") -> Array:
     """Return int64 (N,), how many rows of the profile came through each node."""
-    rows = need_hits(forest, where).astype(np.int64)
+    rows = require_hits(forest, where).astype(np.int64)
     for node, left, right in reversed(list_levels(forest)):
         rows[node] = rows[left] + rows[right]
     return rows
 
 
-def skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Array:
+def find_skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Array:
     """Return bool (T,), trees in which the likeliest leaves get more than a share of the rows.
 
     Args:
@@ -47,13 +47,13 @@ def skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Arr
     Raises:
         ScheduleError: the forest carries no leaf profile.
     """
-    hits = need_hits(forest, "skewed_trees: argument 'forest': a forest without hits")
+    hits = require_hits(forest, "skewed_trees: argument 'forest': a forest without hits")
     leaf = np.flatnonzero(forest.is_leaf)
     counts = np.bincount(forest.node_tree[leaf], minlength=forest.n_trees)
-    return skewed(hits[leaf], counts, leaves, rows)
+    return are_skewed(hits[leaf], counts, leaves, rows)
 
 
-def skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
+def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
     """Do what `skewed_trees` does for the leaves of all trees in one list.
 
     Args:
@@ -68,7 +68,7 @@ def skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) 
     return _sums(tree, top, n_trees) > rows * _sums(tree, hits, n_trees)
 
 
-def peel_depths(forest: Forest, rows: float = 0.9) -> Array:
+def find_peel_depths(forest: Forest, rows: float = 0.9) -> Array:
     """Return int32 (T,), how many hops bring at least a share of the rows to their leaves.
 
     A hop leads to the next tile if the forest has tiles. For a tree that no row came to, the result
@@ -77,7 +77,7 @@ def peel_depths(forest: Forest, rows: float = 0.9) -> Array:
     Raises:
         ScheduleError: the forest carries no leaf profile.
     """
-    hits = need_hits(forest, "peel_depths: argument 'forest': a forest without hits")
+    hits = require_hits(forest, "peel_depths: argument 'forest': a forest without hits")
     width = int(forest.depths.max(initial=0)) + 1
     leaf = np.flatnonzero(forest.is_leaf)
     cell = forest.node_tree[leaf] * width + forest.hop_depth[leaf]
@@ -87,13 +87,13 @@ def peel_depths(forest: Forest, rows: float = 0.9) -> Array:
     return np.where(total[:, 0] > 0, peel, forest.depths).astype(np.int32)
 
 
-def mean_hops(forest: Forest) -> float:
+def count_mean_hops(forest: Forest) -> float:
     """Return the expected number of nodes, or tiles, that a row visits in a tree.
 
     Raises:
         ScheduleError: the forest carries no leaf profile.
     """
-    hits = need_hits(forest, "mean_hops: argument 'forest': a forest without hits")
+    hits = require_hits(forest, "mean_hops: argument 'forest': a forest without hits")
     return float(hits @ forest.hop_depth.astype(np.int64)) / max(1, int(hits.sum()))
 
 

@@ -38,14 +38,14 @@ class LeafTable(NamedTuple):
 def collect_leaves(trees: Trees) -> LeafTable:
     """Collect the distinct leaves of a forest."""
     values = np.ascontiguousarray(trees.leaf_value[trees.is_leaf])
-    first, kind = distinct(values)
+    first, kind = find_distinct(values)
     order = np.argsort(first)
     number = np.zeros(trees.n_nodes, np.int64)
     number[trees.is_leaf] = invert(order)[kind]
     return LeafTable(values[first[order]], number)
 
 
-def distinct(values: Array) -> tuple[Array, Array]:
+def find_distinct(values: Array) -> tuple[Array, Array]:
     """Find the rows (K, W) that differ to the bit: the first of each kind, and the kind of each.
 
     Rows are told apart by hash keys of 64 bits, which is faster than sorting them; they are sorted
@@ -53,14 +53,16 @@ def distinct(values: Array) -> tuple[Array, Array]:
     """
     bits = values.view(f"u{values.itemsize}")
     words = bits.astype(np.uint64)
-    keys = ((words ^ (words >> SHIFT)) * multipliers(bits.shape[1])).sum(axis=1, dtype=np.uint64)
+    keys = ((words ^ (words >> SHIFT)) * make_multipliers(bits.shape[1])).sum(
+        axis=1, dtype=np.uint64
+    )
     _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
     if not np.array_equal(bits[first][kind], bits):
         _, first, kind = np.unique(bits, axis=0, return_index=True, return_inverse=True)
     return first, kind.ravel()
 
 
-def multipliers(count: int) -> Array:
+def make_multipliers(count: int) -> Array:
     """Return odd numbers, uint64 (count,), the same in every call."""
     drawn = np.random.default_rng(count).integers(1 << 63, size=count, dtype=np.uint64)
     return 2 * drawn + np.uint64(1)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIELDS = ("leaf_const", "leaf_terms", "term_feature", "term_coefficient")
 
 
-def linear_fields(forest: Forest) -> tuple[Array, ...]:
+def read_linear_fields(forest: Forest) -> tuple[Array, ...]:
     """Return the fields of linear leaves in the order of `FIELDS`."""
     fields = [getattr(forest, name) for name in FIELDS]
     assert all(field is not None for field in fields), "checked when the forest was made"
@@ -37,13 +37,13 @@ def evaluate_leaves(forest: Forest, rows: Array, ends: Array) -> Array:
 
     Args:
         forest: one with linear leaves.
-        rows: (R, F) as `Forest.prepared` returns them.
+        rows: (R, F) as `Forest.prepare_rows` returns them.
         ends: int64 (R, T), the leaf of each row in each tree.
 
     Returns:
         float64 (R, T, 1).
     """
-    const, terms, features, coefficients = linear_fields(forest)
+    const, terms, features, coefficients = read_linear_fields(forest)
     total, missing = const[ends], np.zeros(ends.shape, bool)
     begin, end = np.moveaxis(terms[ends], 2, 0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -28,7 +28,7 @@ MISSING = -2
 """What `labels` returns for a missing value."""
 
 
-class Memberships(NamedTuple):
+class MembershipTable(NamedTuple):
     """The membership columns of one feature.
 
     Attributes:
@@ -51,7 +51,7 @@ class Memberships(NamedTuple):
         return self.goes_right[place]
 
 
-class Question(NamedTuple):
+class SetCounts(NamedTuple):
     """Counts of the sets of categories that a feature is tested for.
 
     Attributes:
@@ -68,18 +68,18 @@ class Question(NamedTuple):
     named: int
 
 
-def count_sets(meaning: InputMeaning) -> list[Question]:
+def count_sets(meaning: InputMeaning) -> list[SetCounts]:
     """Count the sets of each feature."""
     counts = []
     for feature, sets in _sets_of_features(meaning):
         sizes = np.array([len(codes) for codes in sets])
         known = len(set().union(*sets))
         named = np.minimum(sizes, known + 2 - sizes).sum()
-        counts.append(Question(feature, len(sets), known, int(named)))
+        counts.append(SetCounts(feature, len(sets), known, int(named)))
     return counts
 
 
-def make_tables(meaning: InputMeaning) -> list[Memberships]:
+def make_tables(meaning: InputMeaning) -> list[MembershipTable]:
     """Return the tables of all membership columns, feature by feature."""
     tables, begin = [], meaning.row_width
     for feature, sets in _sets_of_features(meaning):
@@ -89,12 +89,14 @@ def make_tables(meaning: InputMeaning) -> list[Memberships]:
             member[np.searchsorted(known, np.array(codes, np.int64)), column] = True
         goes_right = member == (_rule(meaning).members_go == "right")
         columns = slice(begin, begin + len(sets))
-        tables.append(Memberships(feature, columns, known, goes_right.astype(meaning.row_dtype)))
+        tables.append(
+            MembershipTable(feature, columns, known, goes_right.astype(meaning.row_dtype))
+        )
         begin += len(sets)
     return tables
 
 
-def labels(meaning: InputMeaning, feature: int, values: Array) -> Array:
+def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array:
     """Return what sets of categories can tell apart, for clean values of a feature.
 
     Returns:
@@ -137,7 +139,7 @@ def add_columns(meaning: InputMeaning, rows: Array) -> Array:
         return rows
     wide = np.empty((len(rows), meaning.n_features), rows.dtype)
     wide[:, : meaning.row_width] = rows
-    for table in meaning.memberships:
+    for table in meaning.membership_tables:
         value = rows[:, table.feature]
         wide[:, table.columns] = table.of(_rule(meaning).codes(value))
         wide[np.isnan(value), table.columns] = np.nan

@@ -109,7 +109,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         feature of which membership columns are made.
         """
         compared = np.searchsorted(self.cut_columns[0], 2 * self.row_width)
-        return int(compared) + len(self.questions)
+        return int(compared) + len(self.set_counts)
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         """Whether `prepared` may change rows."""
         return self.needs_cleaning or bool(self.known_categories or self.derived)
 
-    def cleaned(self, rows: Array) -> Array:
+    def clean_rows(self, rows: Array) -> Array:
         """Return rows as layouts with a row code read them: only NaN is missing.
 
         Such layouts know the sets of categories, and which categories are known.
@@ -142,7 +142,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         """
         return mark_missing(self, rows, self.compared_categories)
 
-    def prepared(self, rows: Array) -> Array:
+    def prepare_rows(self, rows: Array) -> Array:
         """Return rows as walks read them: only NaN is missing, and membership columns follow.
 
         Args:

@@ -18,7 +18,7 @@ from ..archive import replace_file
 from ..errors import InputError, ModelFormatError
 from . import Array, Forest
 from .profile_files import UNKNOWN, ProfileText, format_profile, parse_profile
-from .rewrites.ordering import level_order
+from .rewrites.ordering import order_by_level
 
 __all__ = ["UNKNOWN", "Profile"]
 
@@ -187,7 +187,7 @@ class Profile:
 
 def _list_leaves(forest: Forest) -> tuple[Array, Array]:
     """Return the leaves tree by tree in level order, int64 (L,), and where each tree's begin."""
-    order, _ = level_order(forest)
+    order, _ = order_by_level(forest)
     leaf = order[forest.is_leaf[order]]
     return leaf, np.searchsorted(forest.node_tree[leaf], np.arange(forest.n_trees + 1))
 

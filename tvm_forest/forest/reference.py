@@ -33,9 +33,9 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
 
 
 def cast_rows(forest: Forest, rows: Array) -> Array:
-    """Return rows (R, row_width) of any dtype as walks read them, see `Forest.prepared`."""
+    """Return rows (R, row_width) of any dtype as walks read them, see `Forest.prepare_rows`."""
     with np.errstate(over="ignore"):
-        return forest.prepared(np.asarray(rows).astype(forest.row_dtype))
+        return forest.prepare_rows(np.asarray(rows).astype(forest.row_dtype))
 
 
 def walk_trees(forest: Forest, rows: Array) -> Array:
@@ -92,7 +92,7 @@ def values_of(forest: Forest, margin: Array) -> Array:
         return apply_link(forest.link, margin, forest.link_scale, forest.targets)
 
 
-def labelled(forest: Forest, margin: Array, value: Array) -> Array:
+def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
     """Return the labels of margins and values (R, C): (R,), or a column for each target."""
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
@@ -102,13 +102,13 @@ def labelled(forest: Forest, margin: Array, value: Array) -> Array:
         return labels[(likely > 0.5).astype(np.intp)]
     if rule == "cut":
         return labels[(margin[:, 0] >= forest.label_cut).astype(np.intp)]
-    scores = by_target(margin if rule == "argmax_margin" else value, forest)
-    choices = zip(scores, by_target(labels[None, :], forest), strict=True)
+    scores = split_by_target(margin if rule == "argmax_margin" else value, forest)
+    choices = zip(scores, split_by_target(labels[None, :], forest), strict=True)
     chosen = [own[0, np.argmax(score, axis=1)] for score, own in choices]
     return np.stack(chosen, axis=1) if forest.targets else chosen[0]
 
 
-def by_target(outputs: Array, forest: Forest) -> list[Array]:
+def split_by_target(outputs: Array, forest: Forest) -> list[Array]:
     """Return the columns (R, C) of each target; all of them if there is one target."""
     return _split(outputs, forest.targets)
 

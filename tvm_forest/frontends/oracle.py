@@ -22,7 +22,7 @@ from .onnx.nodes import MODES
 
 
 @dataclass(frozen=True)
-class Answers:
+class LibraryPredictions:
     """What a library predicts, for N of R rows.
 
     Attributes:
@@ -43,7 +43,7 @@ class Answers:
     note: str = ""
 
 
-def ask(model: Any, forest: Forest, rows: Array) -> Answers | str:
+def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredictions | str:
     """Let the training library predict.
 
     Args:
@@ -68,7 +68,7 @@ def ask(model: Any, forest: Forest, rows: Array) -> Answers | str:
         return f"{library} fails: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
 
 
-def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import xgboost
 
     if isinstance(model, str | os.PathLike):
@@ -78,9 +78,9 @@ def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
     if not isinstance(model, xgboost.Booster):
         margin = _as_columns(model.predict(rows, output_margin=True))
         if forest.labels is None:
-            return Answers(library, asked, margin, _as_columns(model.predict(rows)))
+            return LibraryPredictions(library, asked, margin, _as_columns(model.predict(rows)))
         value = None if by_classes else _as_probability(model.predict_proba(rows), forest)
-        return Answers(library, asked, margin, value, model.predict(rows))
+        return LibraryPredictions(library, asked, margin, value, model.predict(rows))
     if '"name":"dart"' in model.save_config():  # rounds otherwise in place
         asked, note = asked & ~np.isinf(rows).any(axis=1), "a DMatrix refuses infinities"
         matrix = _make_matrix(model, rows[asked])
@@ -95,7 +95,7 @@ def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> Answers:
         return model.predict(_make_matrix(model, row[None, :]), pred_leaf=True).ravel()
 
     values, labels = (None, value) if by_classes else (_as_columns(value), None)
-    return Answers(library, asked, _as_columns(margin), values, labels, leaves, note)
+    return LibraryPredictions(library, asked, _as_columns(margin), values, labels, leaves, note)
 
 
 def _make_matrix(model: Any, rows: Array) -> Any:
@@ -105,14 +105,14 @@ def _make_matrix(model: Any, rows: Array) -> Any:
     return xgboost.DMatrix(rows, feature_names=names, feature_types=types, enable_categorical=True)
 
 
-def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import lightgbm
 
     if isinstance(model, str | os.PathLike):
         model = lightgbm.Booster(model_file=os.fspath(model))
     booster = model if isinstance(model, lightgbm.Booster) else model.booster_
     margin = _as_columns(booster.predict(rows, raw_score=True))
-    return Answers(
+    return LibraryPredictions(
         f"lightgbm {lightgbm.__version__}",
         np.ones(len(rows), bool),
         margin / forest.n_rounds if forest.aggregate == "average" else margin,
@@ -122,7 +122,7 @@ def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> Answers:
     )
 
 
-def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import sklearn
 
     if "n_jobs" in model.get_params():  # more threads add in any order
@@ -140,7 +140,7 @@ def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
         margin = value
         if hasattr(model, "_loss"):  # boosting
             margin = model._raw_predict(rows)
-    return Answers(
+    return LibraryPredictions(
         f"scikit-learn {sklearn.__version__}",
         asked,
         None if margin is None else _as_columns(margin),
@@ -151,7 +151,7 @@ def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> Answers:
     )
 
 
-def _ask_onnx(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     """Ask onnxruntime, which is wrong where sets meet fractions and where NaN meets NEQ.
 
     It cuts off the fractions, and sends NaN to the true branch.
@@ -181,7 +181,7 @@ def _ask_onnx(model: Any, forest: Forest, rows: Array) -> Answers:
         scores = np.array([list(row.values()) for row in scores], np.float32)
     value = _as_probability(scores, forest)
     same = forest.link == "identity" and str(scores.dtype) == forest.sum_dtype
-    return Answers(
+    return LibraryPredictions(
         f"onnxruntime {onnxruntime.__version__}",
         asked,
         value if same else None,
@@ -203,7 +203,7 @@ def _as_probability(value: Any, forest: Forest) -> Array:
     return value[:, -1:] if forest.n_outputs == 1 else value
 
 
-def _ask_treelite(model: Any, forest: Forest, rows: Array) -> Answers:
+def _ask_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import treelite
 
     if isinstance(model, str | os.PathLike):
@@ -214,7 +214,7 @@ def _ask_treelite(model: Any, forest: Forest, rows: Array) -> Answers:
         sizes = forest.targets or (found.shape[2],) * found.shape[1]
         return np.concatenate([found[:, at, :size] for at, size in enumerate(sizes)], axis=1)
 
-    return Answers(
+    return LibraryPredictions(
         f"treelite {treelite.__version__}",
         np.ones(len(rows), bool),
         outputs(True),
@@ -223,7 +223,7 @@ def _ask_treelite(model: Any, forest: Forest, rows: Array) -> Answers:
     )
 
 
-_PREDICT: dict[str, Callable[[Any, Forest, Array], Answers]] = {
+_PREDICT: dict[str, Callable[[Any, Forest, Array], LibraryPredictions]] = {
     "xgboost": _ask_xgboost,
     "lightgbm": _ask_lightgbm,
     "scikit-learn": _ask_sklearn,

@@ -99,7 +99,7 @@ class DeviceArray:
         self._executor, self._keeps, self._users = executor, keeps, set[int]()
         self.pointer = executor.pool.take(self.nbytes, stream)
 
-    def squeezed(self) -> DeviceArray:
+    def squeeze(self) -> DeviceArray:
         """Return itself as (R,) if it is (R, 1)."""
         self.shape = self.shape[:1] if self.shape[1:] == (1,) else self.shape
         return self

@@ -46,7 +46,7 @@ MAX_BYTE = 256
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
-FIELDS = ("rank", "column", "left", "right")
+NODE_FIELDS = ("rank", "column", "left", "right")
 TABLE_SIZES = (32, 64, 128, 256)
 """Leaves of a tree that are looked up among floats in registers: two of them hold 32."""
 
@@ -135,7 +135,7 @@ class LevelsLayout(Layout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of levels and of nodes, without those behind the last one."""
         words = arrays["levels"].astype(np.int64)[: int(arrays["depth"].sum())]
-        nodes = dict(zip(FIELDS, arrays["nodes"][:, :-MAX_BYTE], strict=True))
+        nodes = dict(zip(NODE_FIELDS, arrays["nodes"][:, :-MAX_BYTE], strict=True))
         levels = {
             "first node": words & 0xFFFFFFFF,
             "next inner nodes": words >> 32 & 255,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.rewrites.ordering import level_order
+from ..forest.rewrites.ordering import order_by_level
 from . import tir
 from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 
@@ -168,5 +168,5 @@ def link_in_level_order(forest: Forest) -> tuple[Array, Array]:
     Returns:
         (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
     """
-    order, place = level_order(forest)
+    order, place = order_by_level(forest)
     return order, link_nodes(forest, place)

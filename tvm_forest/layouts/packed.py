@@ -32,7 +32,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
-from ..forest.rewrites.ordering import depth_first, level_order
+from ..forest.rewrites.ordering import order_by_level, order_depth_first
 from . import linked_nodes as linked
 from . import tir
 from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
@@ -204,7 +204,7 @@ def _is_wide(forest: Forest) -> bool:
 def _number_nodes(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes level by level, or depth first where trees are large."""
     is_near = forest.n_nodes <= MAX_NEAR_NODES * forest.n_trees
-    return level_order(forest) if is_near else depth_first(forest)
+    return order_by_level(forest) if is_near else order_depth_first(forest)
 
 
 def _decode_number(word: Expr) -> Expr:

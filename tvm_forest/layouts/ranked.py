@@ -23,7 +23,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.rewrites.ordering import level_order
+from ..forest.rewrites.ordering import order_by_level
 from . import linked_nodes as linked
 from . import tir
 from .packed import PackedLayout
@@ -125,7 +125,7 @@ class RankedLayout(linked.LinkedLayout):
     @staticmethod
     def node_bits(forest: Forest) -> NodeBits:
         """Count the bits that the fields of a node need, and those that there are."""
-        rank = 8 * np.dtype(ranks.code_dtype(forest)).itemsize
+        rank = 8 * np.dtype(ranks.choose_code_dtype(forest)).itemsize
         column = max(0, len(forest.cuts_per_column) - 1).bit_length()
         word = 2 * WORD_BITS if forest.derived else WORD_BITS
         return NodeBits(rank, column, linked.count_link_bits(forest), word)
@@ -138,7 +138,7 @@ class RankedLayout(linked.LinkedLayout):
             return reason
         bits = cls.node_bits(forest)
         left = bits.word - bits.rank - bits.column
-        return linked.find_link_excess(forest, level_order, left, "ranks and columns")
+        return linked.find_link_excess(forest, order_by_level, left, "ranks and columns")
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:

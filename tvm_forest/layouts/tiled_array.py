@@ -24,7 +24,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
-from ..forest.rewrites.tile_table import TileTable, tile_table
+from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import tile_records as records
 from . import tir
 from .complete_trees import find_uniform_depth, load_hops
@@ -65,7 +65,7 @@ class TiledArrayLayout(records.TiledLayout):
         cls.check(forest)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
         uniform, forest = find_uniform_depth(forest), fill_tiles(narrow_thresholds(forest))
-        record, table = records.TileRecord.of(forest, links=0), tile_table(forest)
+        record, table = records.TileRecord.of(forest, links=0), make_tile_table(forest)
         leaves = ways**depth
         inner = (leaves - 1) // forest.tile_size
         tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves

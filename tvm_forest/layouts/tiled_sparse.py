@@ -26,10 +26,10 @@ import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from ..forest.hits import peel_depths
+from ..forest.hits import find_peel_depths
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
-from ..forest.rewrites.tile_table import TileTable, tile_table
+from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import tile_records as records
 from . import tir
 from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
@@ -80,9 +80,9 @@ class TiledSparseLayout(records.TiledLayout):
                 f"or use represent_as('{TiledSparseLayout.name}')"
             )
         depth = forest.depths.astype(np.int32)
-        peel = peel_depths(forest) if cls.peels_leaves else np.zeros(forest.n_trees, np.int64)
+        peel = find_peel_depths(forest) if cls.peels_leaves else np.zeros(forest.n_trees, np.int64)
         forest = fill_tiles(forest if cls.peels_leaves else narrow_thresholds(forest))
-        table = tile_table(forest)
+        table = make_tile_table(forest)
         record = TileRecord.of(forest, links=2 if cls.peels_leaves else 1)
         plan = _plan_records(forest, table, peel)
         arrays: dict[str, Array] = {

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from ..layouts.representation import Representation
 from ..tir_gen import ir, ops
-from ..tir_gen.builder import Code
+from ..tir_gen.builder import Builder
 from ..tir_gen.row_coding.coders import row_pitch
 from .function_pass import function_pass
 from .nest_facts import NestFacts
@@ -75,18 +75,18 @@ class CacheNear:
         shared = spread or self.facts.cache(loop) == "shared"
         pitch = ir.i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
-        code = Code()
+        code = Builder()
         near = code.buffer("near", (most, pitch), rows.dtype, scope)
         spans = [ir.i64(most) if spread else here, features.astype("int64")]
         with code.nest("copy", spans, spread) as (r, f):
             copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])
-            code.add(ir.guarded(copy, [first + r < rows.shape[0]] if spread else []))
+            code.add(ir.guard(copy, [first + r < rows.shape[0]] if spread else []))
 
         def pack(inside: tirx.Stmt) -> tirx.Stmt:
             reads = redirect_walks(
                 inside, rows, lambda r: tirx.BufferLoad(near, [r - first, ir.i64(0)])
             )
-            return ir.sequence([*code.statements, reads])
+            return ir.join_statements([*code.statements, reads])
 
         return change_in_blocks(self.facts, loop.body, pack)
 
@@ -94,7 +94,7 @@ class CacheNear:
         """What the next iteration reads, or reads first; the last one asks for its own again."""
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
-        code = Code()
+        code = Builder()
         if self.facts.kind(loop) == "tree":
             self._prefetch_tree(code, loop.body, {var: following}, whole)
         else:
@@ -103,14 +103,14 @@ class CacheNear:
         return code.finish()
 
     def _prefetch_tree(
-        self, code: Code, body: tirx.Stmt, step: dict[Any, Any], whole: bool
+        self, code: Builder, body: tirx.Stmt, step: dict[Any, Any], whole: bool
     ) -> None:
         call = ops.find_walk(body)
         if call is None:
             return
         tree, buffers = ops.tree_of(call, self.rep)
-        begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in ir.loops_of(body)}
-        access = self.rep.tree(buffers, ir.replaced(tree, begins | step), code.hold)
+        begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in ir.find_loops(body)}
+        access = self.rep.tree(buffers, ir.replace_vars(tree, begins | step), code.hold)
         lines = access.lines() if whole else []
         for count, load_of in lines:
             with code.repeat("line", ir.i64(count)) as line:
@@ -118,10 +118,12 @@ class CacheNear:
         for load in () if lines else access.heads():
             code.add(_prefetch(_address(load)))
 
-    def _prefetch_rows(self, code: Code, rows: Any, around: Around, step: dict[Any, Any]) -> None:
+    def _prefetch_rows(
+        self, code: Builder, rows: Any, around: Around, step: dict[Any, Any]
+    ) -> None:
         first, here, most = self.facts.rows(around, rows.shape[0])
-        first = ir.replaced(first, step)
-        here = ir.replaced(here, step) if most is not None else ir.i64(1)
+        first = ir.replace_vars(first, step)
+        here = ir.replace_vars(here, step) if most is not None else ir.i64(1)
         a_line = LINE_BYTES // tvm.DataType(rows.dtype).itemsize
         lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), ir.i64(a_line))
         with code.nest("line", [here, lines]) as (r, line):
@@ -140,7 +142,7 @@ def change_in_blocks(
 
 def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
     """Return the walks that read a buffer of rows."""
-    calls = ops.calls_of(body, *ops.WALKS)
+    calls = ops.find_calls(body, *ops.WALKS)
     return [call for call in calls if call.args[0].source.same_as(rows)]
 
 

@@ -25,10 +25,10 @@ from typing import Any
 from tvm import tirx
 
 from ..layouts.representation import Representation
-from ..schedule_prims.devices import MOST_SHARED
+from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..tir_gen import ops
-from ..tir_gen.builder import Code
-from ..tir_gen.ir import change_loop, i64, loops_of, rewrite_nest
+from ..tir_gen.builder import Builder
+from ..tir_gen.ir import change_loop, find_loops, i64, rewrite_nest
 from ..tir_gen.row_coding.coders import RowCoder, coder_of
 from ..tir_gen.walks.node_test import Comparer
 from .cache_near import Around, change_in_blocks, redirect_walks, walks_of
@@ -82,7 +82,7 @@ class _Places:
         if most is None or not self._may_hold_codes(s) or self._is_packed_inside(s):
             return None
         how = facts.cache(s) or "prefetch"
-        fits = self.coder.row_bytes * most <= MOST_SHARED // 2
+        fits = self.coder.row_bytes * most <= MAX_SHARED_BYTES // 2
         shared = how == "shared" or (facts.on_gpu and (fits or how != "prefetch"))
         scope, size = "shared" if shared else "global", i64(most)
         body = change_in_blocks(
@@ -97,7 +97,7 @@ class _Places:
         calls = walks_of(body, self.rows)
         if not calls:
             return body
-        near, code = self.coder.declare(most, scope), Code()
+        near, code = self.coder.declare(most, scope), Builder()
         code.add(tirx.AllocBuffer(near))
         self.coder.emit(code, ops.tree_of(calls[0], self.rep)[1], near, first, here)
         code.add(
@@ -110,7 +110,7 @@ class _Places:
     def _may_hold_codes(self, loop: tirx.For) -> bool:
         """Leaf loops must hold a walk only, and parallel loops that are to be fused each other."""
         parallel = self.facts.is_parallel
-        fused = parallel(loop) and any(map(parallel, loops_of(loop.body)))
+        fused = parallel(loop) and any(map(parallel, find_loops(loop.body)))
         return self.facts.form(loop) is None and not fused
 
     def _is_packed_inside(self, loop: tirx.For) -> bool:

@@ -47,7 +47,7 @@ class LowerAtomics:
             return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
 
         body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, lower))
-        if ops.calls_of(func.body, ops.ATOMIC_ADD):
+        if ops.find_calls(func.body, ops.ATOMIC_ADD):
             zero = tirx.const(0, "int32")
             body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)

@@ -24,7 +24,7 @@ from tvm import tirx
 
 from ..forest.rules import ZERO
 from ..tir_gen import ops
-from ..tir_gen.builder import Code
+from ..tir_gen.builder import Builder
 from ..tir_gen.ir import change_loop, i64, rewrite_loops
 from .function_pass import function_pass
 
@@ -41,22 +41,22 @@ class LowerLinear:
 
 
 def _serial(loop: tirx.For) -> tirx.For:
-    if loop.kind != tirx.ForKind.VECTORIZED or not ops.calls_of(loop.body, ops.LINEAR):
+    if loop.kind != tirx.ForKind.VECTORIZED or not ops.find_calls(loop.body, ops.LINEAR):
         return loop
     return change_loop(loop, kind=tirx.ForKind.SERIAL)
 
 
 def _lower(store: tirx.BufferStore) -> tirx.Stmt:
-    calls = ops.calls_of(store.value, ops.LINEAR)
+    calls = ops.find_calls(store.value, ops.LINEAR)
     if not calls:
         return store
-    code = Code()
+    code = Builder()
     value = ops.replace_call(store.value, (ops.LINEAR,), _emit(code, *calls[0].args))
     code.store(store.buffer, value, list(store.indices))
     return code.finish()
 
 
-def _emit(code: Code, number: Any, row: Any, *anchors: Any) -> Any:
+def _emit(code: Builder, number: Any, row: Any, *anchors: Any) -> Any:
     """Add up the terms of a leaf; returns its value."""
     value, const, terms, features, coefficients = (anchor.source for anchor in anchors)
     leaf = code.hold("leaf", number.astype("int64"))

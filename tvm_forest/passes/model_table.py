@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-from ..tir_gen.ir import i64, sequence
+from ..tir_gen.ir import i64, join_statements
 from .function_pass import function_pass
 
 MODEL = "tvm_forest.model"
@@ -44,5 +44,5 @@ class ModelTable:
         for place, buffer in enumerate(model):
             data = tirx.reinterpret(buffer.data.ty, tirx.BufferLoad(table, [i64(place)]))
             declared.append(tirx.DeclBuffer(buffer, data=data))
-        body = sequence([*declared, func.body])
+        body = join_statements([*declared, func.body])
         return tirx.PrimFunc([rows, address, *results], body, func.ret_type, func.attrs)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Loop, Share, Stop, paths
+from ..nest import Bound, Loop, Share, find_paths
 from ..schedule import Schedule
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
@@ -136,7 +136,9 @@ class NestFacts:
             an expression, and a number that is None if it depends on the number of rows.
         """
         first = sum((self.value(x, n) for x in around if self.kind(x) == kind), i64(0))
-        last = [[x.last for x in path if x.kind == kind] for loop in inside for path in paths(loop)]
+        last = [
+            [x.last for x in path if x.kind == kind] for loop in inside for path in find_paths(loop)
+        ]
         if any(value is None for values in last for value in values):
             return first, None
         return first, 1 + max((sum(x or 0 for x in values) for values in last), default=0)
@@ -156,7 +158,7 @@ def name_of(loop: tirx.For) -> str:
     return str(loop.annotations.get(NAME, ""))
 
 
-def amount(bound: Stop, n: Any) -> Any:
+def amount(bound: Bound, n: Any) -> Any:
     """Return a bound or a step of a loop of the schedule as an expression."""
     if isinstance(bound, Share):
         return tirx.floordiv(n + (bound.parts - 1), tirx.const(bound.parts, "int64"))

@@ -30,7 +30,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ..tir_gen import ir, ops
-from ..tir_gen.builder import Code
+from ..tir_gen.builder import Builder
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 
@@ -104,7 +104,7 @@ def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     def rename(loop: tirx.For) -> tirx.For:
         if loop.loop_var not in variables:
             return loop
-        body = ir.replaced(loop.body, {loop.loop_var: first.loop_var})
+        body = ir.replace_vars(loop.body, {loop.loop_var: first.loop_var})
         notes = {**loop.annotations, SUMS_OF: name_of(first)}
         return ir.change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
 
@@ -118,14 +118,16 @@ def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
         if isinstance(s, tirx.For):
             return None
         bound = [loop.loop_var for loop in around]
-        return ir.replaced(s, {x: ir.i64(0) for x in variables if not any(map(x.same_as, bound))})
+        return ir.replace_vars(
+            s, {x: ir.i64(0) for x in variables if not any(map(x.same_as, bound))}
+        )
 
     return ir.rewrite_nest(region, close)
 
 
 def _accumulated(statement: tirx.Stmt) -> Any | None:
     """Return the buffer that walks are added to, or None where leaves are only stored."""
-    return next((x.buffer for x in ir.stores_of(statement) if _added(x) is not None), None)
+    return next((x.buffer for x in ir.find_stores(statement) if _added(x) is not None), None)
 
 
 def _added(store: tirx.BufferStore) -> Any | None:
@@ -174,7 +176,7 @@ class _Region:
         counts = [self.count(loop) for loop in self.levels]
         if not counts:
             return self._redirected(lambda indices: (self.margin, list(indices)))
-        code, dtype = Code(), self.margin.dtype
+        code, dtype = Builder(), self.margin.dtype
         scope = "shared" if all(map(self.is_shared, self.levels)) else "global"
         part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
         own = [tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffled(x) or 1)) for x in self.levels]
@@ -266,7 +268,7 @@ class _Dimension:
         inner = [ir.i64(0)] * (len(self.region.levels) - self.level - 1)
         return [*places, element, *inner, c, r]
 
-    def _add(self, code: Code, places: list[Any], element: Any, c: Any, r: Any) -> None:
+    def _add(self, code: Builder, places: list[Any], element: Any, c: Any, r: Any) -> None:
         """Add an element to its sum."""
         source = tirx.BufferLoad(self.part, self._at(places, element + self._first, c, r))
         target, at = self._sum(places, c, r)
@@ -278,7 +280,7 @@ class _Dimension:
             return self.part, self._at(places, ir.i64(0), c, r)
         return self.region.margin, [self.rows[0] + r, self.classes[0] + c]
 
-    def add(self, code: Code) -> None:
+    def add(self, code: Builder) -> None:
         """Emit loops that add up, some rows at once with `vector_reduce`."""
         _, width = self.region.facts.reduction(self._loop)
         count = self.region.count(self._loop) - self._first
@@ -287,7 +289,7 @@ class _Dimension:
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
                     self._add(code, places, i, c, begin + group * lanes + lane)
 
-    def add_by_threads(self, code: Code) -> None:
+    def add_by_threads(self, code: Builder) -> None:
         """Emit the same for a GPU, whose threads share the rows and classes.
 
         In shared memory the upper half is added to the lower one until one sum is left.
@@ -308,7 +310,7 @@ class _Dimension:
             target, at = self._sum(places, c, r)
             pairs = () if self.level else zip(at, target.shape, strict=True)
             ends = [i < end for i, end in pairs] or [True]
-            with code.block(lambda body: ir.guarded(body, ends)):
+            with code.block(lambda body: ir.guard(body, ends)):
                 with code.repeat("each", count - self._first) as i:
                     self._add(code, places, i, c, r)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tvm import sym, tirx
 
-from ..tir_gen.ir import change_loop, conjuncts, guarded, mentions, rewrite_loops
+from ..tir_gen.ir import change_loop, guard, mentions, rewrite_loops, split_condition
 from .function_pass import function_pass
 from .nest_facts import NestFacts
 
@@ -45,7 +45,7 @@ class TightenGuards:
         if self.facts.is_parallel(loop):
             return loop
         extent, inside, outside = loop.extent, list[Any](), list[Any]()
-        for part in conjuncts(body.condition):
+        for part in split_condition(body.condition):
             if not mentions(part, {loop.loop_var}):
                 outside.append(part)
                 continue
@@ -56,8 +56,8 @@ class TightenGuards:
                 zero = tirx.const(0, extent.ty.dtype)
                 extent = tirx.min(extent, tirx.max(bound - loop.min, zero))
         extent = sym.Analyzer().simplify(extent)
-        tight = change_loop(loop, extent=extent, body=guarded(body.then_case, inside))
-        return guarded(tight, outside)
+        tight = change_loop(loop, extent=extent, body=guard(body.then_case, inside))
+        return guard(tight, outside)
 
 
 def _upper_bound(condition: Any, var: tirx.Var) -> Any | None:

@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..nest import Loop
 from ..schedule_prims.replay import NAME
-from ..tir_gen.ir import guarded, replaced, rewrite_nest, sequence
+from ..tir_gen.ir import guard, join_statements, replace_vars, rewrite_nest
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
 
@@ -85,7 +85,7 @@ class _Writer:
         sch = self.facts.sch
         outer = [name for name in sch.names() if name in around]
         parent = sch[outer[-1]] if outer else sch.nest
-        return sequence([self._loop(child, around) for child in parent.children])
+        return join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any]) -> tirx.Stmt:
         var = tirx.Var(loop.name.split("@")[0], "int64")
@@ -94,7 +94,7 @@ class _Writer:
         if not loop.children:
             body = self._leaf(inside)
         else:
-            body = sequence([self._case(child, var, inside) for child in loop.children])
+            body = join_statements([self._case(child, var, inside) for child in loop.children])
         count = tirx.floordiv(amount(loop.stop, self.n) - loop.start + (step - 1), step)
         kind = tirx.ForKind.UNROLLED if loop.unroll else tirx.ForKind.SERIAL
         return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, {NAME: loop.name})
@@ -103,7 +103,7 @@ class _Writer:
         written = self._loop(child, around)
         if child.case is None:
             return written
-        return guarded(written, [tirx.EQ(var, tirx.const(child.case, "int64"))])
+        return guard(written, [tirx.EQ(var, tirx.const(child.case, "int64"))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
         """The store, for the values of the loops around it, under their guards."""
@@ -116,7 +116,7 @@ class _Writer:
             for guard in self.facts.sch.guards
             if all(name in around for name in guard.loops)
         ]
-        return guarded(replaced(self.store, counts), guards)
+        return guard(replace_vars(self.store, counts), guards)
 
     def _sum(self, names: tuple[str, ...], around: dict[str, Any]) -> Any:
         """The sum of the values of some loops, of those that are around."""

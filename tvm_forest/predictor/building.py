@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ..compiler import compile_forest
 from ..forest import Forest
-from ..forest.rewrites.canonical_form import plain
+from ..forest.rewrites.canonical_form import canonicalize
 from ..gpu_runtime.library import KernelLibrary
-from ..schedule_prims.batches import Schedules, by_batch
+from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
 from ..targets import Library
 from .device import DevicePredictor
@@ -37,11 +37,11 @@ def build(
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    schedules = by_batch(schedule)
+    schedules = arrange_by_batch(schedule)
     compiled = compile_forest(forest, schedules, target, exact=exact)
     predictor_class = class_for(compiled.library)
     return predictor_class(
-        compiled, plain(forest), schedules, target, signature or forest.signature
+        compiled, canonicalize(forest), schedules, target, signature or forest.signature
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..inputs import to_rows, writable_view
 from ..target import available_cores
-from ..threads import STEPS_WORTH_A_THREAD, check_n_jobs
+from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
 from ..threads.pool import POOL
 from ..tir_gen.canonical import Output, result_dtype, result_names
 from .functions import BoundFunction, Functions
@@ -88,7 +88,7 @@ class Calls:
         """Return how many threads a call uses."""
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
-            is_large = has_work and n_rows * self._steps_per_row >= STEPS_WORTH_A_THREAD
+            is_large = has_work and n_rows * self._steps_per_row >= MIN_STEPS_FOR_ALL_CORES
             return self._cores if is_large else 1
         check_n_jobs("predict", n_jobs)
         return self._cores if n_jobs == -1 else int(n_jobs)
@@ -102,7 +102,7 @@ class Calls:
         if not n_rows:
             return
         wide = function.takes_memberships
-        prepare = self._forest.prepared if wide else self._forest.cleaned
+        prepare = self._forest.prepare_rows if wide else self._forest.clean_rows
         step = MAX_ROWS_WITH_MEMBERSHIPS if wide else n_rows
         for begin in range(0, n_rows, step):
             part = slice(begin, begin + step)

@@ -79,7 +79,7 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
         if not on_device(rows) or self._gives_labels:
             return super().predict(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[-1].squeezed()
+        return self._part(iteration_range)._start_sums(rows)[-1].squeeze()
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -96,7 +96,7 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict_margin`; a DeviceArray for rows on the GPU."""
         if not on_device(rows):
             return super().predict_margin(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[0].squeezed()
+        return self._part(iteration_range)._start_sums(rows)[0].squeeze()
 
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
@@ -164,7 +164,7 @@ class DevicePredictor(Predictor):
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""
-        prepare = self.forest.prepared if function.takes_memberships else self.forest.cleaned
+        prepare = self.forest.prepare_rows if function.takes_memberships else self.forest.clean_rows
         ready, executor = np.ascontiguousarray(prepare(rows)), self.library.executor
         there = DeviceArray(executor, ready.shape, ready.dtype, stream)
         executor.driver.upload(there.pointer, ready, stream)

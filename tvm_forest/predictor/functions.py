@@ -21,7 +21,7 @@ from ..schedule import Schedule
 from ..schedule_prims import batches
 from ..target import Target
 from ..targets import Library
-from ..threads import rows_of_one_thread
+from ..threads import count_rows_of_a_thread
 from ..threads.pool import POOL
 from ..tir_gen.canonical import Output
 
@@ -86,17 +86,17 @@ class Functions:
         self.arguments: dict[str, list[Any]] = {}
         self.libraries: list[tuple[Library, list[str]]] = []
         self.bind(compiled.library, compiled.arguments)
-        names = batches.function_names(schedules)
+        names = batches.name_functions(schedules)
         self.smallest_batches = list(names)
         self.for_batches = [self._by_name[name] for name in names.values()]
 
     def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
         tensors = _tensors_of(arrays, self.to_tensor)
-        names = batches.function_names(self._schedules)
+        names = batches.name_functions(self._schedules)
         schedules = {name: self._schedules[smallest] for smallest, name in names.items()}
         for name in arrays:
-            sch = schedules.get(name) or batches.walked(self._schedules)
+            sch = schedules.get(name) or batches.select_hop_schedule(self._schedules)
             self._by_name[name] = self._bind_function(library, name, sch, tensors[name])
         self.arguments |= tensors
         self.libraries.append((library, list(arrays)))
@@ -111,7 +111,7 @@ class Functions:
             library[name],
             library[name + batches.PARALLEL] if parallel else None,
             self.to_arguments(tensors),
-            rows_of_one_thread(parallel),
+            count_rows_of_a_thread(parallel),
             rows_per_block(sch, self._schedules),
             takes_memberships(sch.representation, self._forest),
             sch.keeps_order,

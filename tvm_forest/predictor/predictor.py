@@ -16,9 +16,9 @@ import numpy as np
 
 from ..compiler import Compiled
 from ..errors import InputError, UnsupportedModel
-from ..forest import Array, Forest, by_target, labelled
+from ..forest import Array, Forest, choose_labels, split_by_target
 from ..schedule import Schedule
-from ..schedule_prims.batches import function_names, schedule_of
+from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
 from ..targets import Library
 from ..tir_gen.canonical import Output
@@ -71,7 +71,7 @@ class Predictor:
         self.n_jobs: int | None = None
         self._functions = self._functions_class(compiled, forest, schedules, target)
         self.arguments, self.libraries = self._functions.arguments, self._functions.libraries
-        sums = function_names(schedules).values()
+        sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
         self.model_bytes = sum(read.values())
         self._calls = Calls(forest, self._functions, target.cores)
@@ -173,7 +173,7 @@ class Predictor:
             if values is not None:
                 return values
         margin, value = self._sums(rows, n_jobs, iteration_range)
-        return labelled(self.forest, margin, value) if self._gives_labels else squeeze(value)
+        return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -195,7 +195,7 @@ class Predictor:
             )
         value = self._sums(rows, n_jobs, iteration_range)[1]
         if self.forest.targets and self.forest.label_rule == "argmax_probability":
-            return by_target(value, self.forest)
+            return split_by_target(value, self.forest)
         return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
 
     @property
@@ -266,7 +266,7 @@ class Predictor:
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
         np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
         unit = np.finfo(self.forest.sum_dtype).eps / 2
-        if schedule_of(self.schedules, len(leaves)).keeps_order:
+        if select_schedule(self.schedules, len(leaves)).keeps_order:
             return np.zeros_like(total)
         return 2 * (len(self.columns) + 1) * unit * total
 

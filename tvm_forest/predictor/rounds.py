@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Forest
-from ..forest.rewrites.ordering import rounds_of_trees, take_rounds
+from ..forest.rewrites.ordering import find_rounds, take_rounds
 from ..search import heuristic
 from .building import build
 from .predictor import Predictor
@@ -46,7 +46,7 @@ def _compile_part(whole: Predictor, begin: int, end: int) -> Predictor:
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     """Return the range, or None for the whole model."""
-    count = int(rounds_of_trees(forest).max(initial=-1)) + 1
+    count = int(find_rounds(forest).max(initial=-1)) + 1
     where = f"rounds: argument 'iteration_range': ({begin!r}, {end!r})"
     is_whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))
     if not all(is_whole):

@@ -18,9 +18,9 @@ import numpy as np
 from .. import archive
 from ..compiler import Compiled
 from ..errors import BuildError, ForestError, ModelFormatError
-from ..forest.fields import from_parts, to_parts
+from ..forest.fields import from_fields, to_fields
 from ..schedule_prims import Schedule
-from ..schedule_prims.batches import by_batch
+from ..schedule_prims.batches import arrange_by_batch
 from ..target import Target, parse_target
 from ..targets import machine_code
 from ..targets.machine_code import MachineCode
@@ -46,7 +46,7 @@ def load_predictor(path: str | os.PathLike[str], signature: str | None = None) -
     """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
     where = "load_predictor: argument 'path'"
     file = archive.to_path(path, where)
-    where += f": {archive.shown(str(file))}"
+    where += f": {archive.shorten(str(file))}"
     return from_bytes(archive.read_file(file, where), where, signature)
 
 
@@ -57,12 +57,12 @@ def to_bytes(predictor: Predictor) -> bytes:
         UnsupportedModel: see `save`.
     """
     libraries = list(predictor.libraries)  # before the arrays: another thread may add one
-    values, forest_arrays = to_parts(predictor.forest)
+    values, forest_arrays = to_fields(predictor.forest)
     parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in forest_arrays.items()}
     parts["columns.npy"] = predictor.columns
     arrays_of = _add_arrays(parts, predictor)
     first, *others = (
-        _add_code(parts, number, machine_code.of(library, predictor.target))
+        _add_code(parts, number, machine_code.to_machine_code(library, predictor.target))
         | {"functions": {name: arrays_of[name] for name in names}}
         for number, (library, names) in enumerate(libraries)
     )
@@ -137,8 +137,8 @@ def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None)
         stored = manifest.get(field)
         if wanted is not None and stored != wanted:
             raise ModelFormatError(
-                f"{where}: field '{field}': expected {wanted!r}, got {archive.shown(stored)}, "
-                f"written by {archive.shown(manifest.get('versions'))}; {remedy}"
+                f"{where}: field '{field}': expected {wanted!r}, got {archive.shorten(stored)}, "
+                f"written by {archive.shorten(manifest.get('versions'))}; {remedy}"
             )
 
 
@@ -146,9 +146,9 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     prefix, suffix = "forest/", ".npy"
     names = [name for name in parts if name.startswith(prefix)]
     arrays = {name.removeprefix(prefix).removesuffix(suffix): parts[name] for name in names}
-    forest, target = from_parts(manifest["forest"], arrays), parse_target(manifest["target"])
+    forest, target = from_fields(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
-    model = (forest, by_batch(named, "load_predictor"), target)
+    model = (forest, arrange_by_batch(named, "load_predictor"), target)
     check_n_jobs("load_predictor", manifest["n_jobs"])
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
     if manifest["versions"]["tvm_forest"] != _versions()["tvm_forest"]:
@@ -173,7 +173,7 @@ def _load(
     if not machine_code.runs_here(made_for):
         return None
     code = MachineCode(form, parts[_code_name(number, form)], made_for)
-    library = machine_code.load(code, target)
+    library = machine_code.load_library(code, target)
     if library is None:
         return None
     functions = stored["functions"].items()

@@ -20,7 +20,7 @@ Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
 
 
-def by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:
+def arrange_by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:
     """Return schedules by the smallest batch that each serves, ascending.
 
     Args:
@@ -51,13 +51,13 @@ def _refuse(where: str, what: str) -> ScheduleError:
     return ScheduleError(f"{where}: argument 'schedule': {what}")
 
 
-def schedule_of(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
+def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
     """Return the schedule that serves a batch."""
     keys = sorted(schedules)
     return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
 
 
-def walked(schedules: Mapping[int, Schedule]) -> Schedule:
+def select_hop_schedule(schedules: Mapping[int, Schedule]) -> Schedule:
     """Return the schedule of the largest batches that walks hop by hop, else that of the largest.
 
     Functions that give leaves are compiled by it: in bit planes, a few rows would cost as much as a
@@ -68,7 +68,7 @@ def walked(schedules: Mapping[int, Schedule]) -> Schedule:
     return schedules[next(hops, keys[0])]
 
 
-def function_names(schedules: Mapping[int, Schedule]) -> dict[int, str]:
+def name_functions(schedules: Mapping[int, Schedule]) -> dict[int, str]:
     """Return the name of the function that predicts batches from each size on.
 
     It is "predict" for the largest batches, and such as "predict_from_8" for others. Equal

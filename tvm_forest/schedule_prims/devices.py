@@ -13,16 +13,16 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Loop, paths
+from ..nest import Loop, find_paths
 from .directive import Refusal, check_word, directive, find_loop, offer_loops
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
 DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in "xyz")
-MOST_THREADS = 1024
+MAX_BLOCK_THREADS = 1024
 """Threads of one block, on CUDA; ROCm allows 256 unless told otherwise."""
-MOST_SHARED = 48 * 1024
+MAX_SHARED_BYTES = 48 * 1024
 """Bytes of shared memory that a block may have on every GPU."""
 
 
@@ -60,11 +60,11 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
         what = f"block extent must be constant, '{index}' has n iterations; tile it first"
         raise Refusal("index", what)
     new = sch.with_loop(index, replace(loop, gpu=dimension))
-    for path in paths(new.nest):
+    for path in find_paths(new.nest):
         counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
-        if prod(counts) > MOST_THREADS:
+        if prod(counts) > MAX_BLOCK_THREADS:
             what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
-            raise Refusal("index", f"{what} allows {MOST_THREADS}; use smaller tiles")
+            raise Refusal("index", f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles")
     return new
 
 

@@ -46,7 +46,7 @@ class TraceStep:
 
 
 @dataclass
-class Nest:
+class TirNest:
     """The nest while the steps of a trace are replayed on TVM's schedule.
 
     Attributes:

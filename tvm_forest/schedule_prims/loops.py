@@ -11,7 +11,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..nest import Guard, Loop, Share, Stride
-from .directive import Nest, Refusal, check_new_names, directive, find_loop, is_whole, offer_loops
+from .directive import (
+    Refusal,
+    TirNest,
+    check_new_names,
+    directive,
+    find_loop,
+    is_whole,
+    offer_loops,
+)
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -31,7 +39,7 @@ def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _tile_onto_tir(
-    nest: Nest,
+    nest: TirNest,
     index: str,
     outer: str,
     inner: str,
@@ -128,7 +136,7 @@ def _reorder_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
             yield {"indices": [outer.children[0].name, outer.name]}
 
 
-def _reorder_onto_tir(nest: Nest, indices: Sequence[str]) -> None:
+def _reorder_onto_tir(nest: TirNest, indices: Sequence[str]) -> None:
     nest.tir.reorder(*(nest.loops[name] for name in indices))
     places = sorted(nest.order.index(name) for name in indices)
     for place, name in zip(places, indices, strict=True):
@@ -190,7 +198,7 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
         raise Refusal("indices", what, inner.name)
 
 
-def _parallel_onto_tir(nest: Nest, index: str) -> None:
+def _parallel_onto_tir(nest: TirNest, index: str) -> None:
     """Mark a loop over rows or classes; S-TIR refuses one over trees."""
     if not nest.is_reduction(index):
         nest.tir.parallel(nest.loops[index])
@@ -230,7 +238,7 @@ def _is_small_and_plain(loop: Loop) -> bool:
     return loop.count is not None and loop.count <= 8 and not loop.describe()
 
 
-def _unroll_onto_tir(nest: Nest, index: str) -> None:
+def _unroll_onto_tir(nest: TirNest, index: str) -> None:
     nest.tir.unroll(nest.loops[index])
 
 

@@ -59,7 +59,7 @@ def tile_nodes(
         ScheduleError: a size or word that is not known, no gate, or tiled already.
     """
     _check_is_first(sch, "tile_nodes")
-    wrong = tiling.problem(size, how, gate)
+    wrong = tiling.find_problem(size, how, gate)
     if wrong is not None:
         raise Refusal(None, wrong)
     gate = None if gate is None else list(gate)

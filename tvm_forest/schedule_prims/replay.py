@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..nest import Loop
-from .directive import DIRECTIVES, Nest
+from .directive import DIRECTIVES, TirNest
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ NAME = "tvm_forest.name"
 """Holds the name that a loop has in the schedule."""
 WALK_BLOCK = "walk"
 FINISH_BLOCK = "finish"
-FINISH = "tvm_forest.finish"
+EPILOGUE = "tvm_forest.finish"
 """Marks the loop over rows that makes values of sums, for GPUs."""
 
 
@@ -42,12 +42,12 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> dict[str, Loop]:
     loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
     names = [root.name for root in roots]
     trees = {root.name for root in roots if root.kind == "tree"}
-    nest = Nest(tir, dict(zip(names, loops, strict=True)), names, trees)
+    nest = TirNest(tir, dict(zip(names, loops, strict=True)), names, trees)
     written = _replay_steps(nest, sch)
     if sch.nest.children and any(loop.parallel for loop in sch.loops()):
         _finish_in_parallel(nest)
     if FINISH_BLOCK in block_names(tir) and any(loop.gpu for loop in sch.loops()):
-        tir.annotate(tir.get_loops(FINISH_BLOCK)[0], FINISH, 1)
+        tir.annotate(tir.get_loops(FINISH_BLOCK)[0], EPILOGUE, 1)
     _separate_init(nest, sch)
     for name, loop in nest.loops.items():
         tir.annotate(loop, NAME, name)
@@ -56,7 +56,7 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> dict[str, Loop]:
     return {name: origin for name, (_, origin) in written.items()}
 
 
-def _replay_steps(nest: Nest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:
+def _replay_steps(nest: TirNest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:
     """Apply what S-TIR can do; returns the loops that WriteNest replaces, outermost first."""
     now, written = sch.fresh(), dict[str, tuple[Any, Loop]]()
     for step in sch.steps:
@@ -75,7 +75,7 @@ def _replay_steps(nest: Nest, sch: Schedule) -> dict[str, tuple[Any, Loop]]:
     return written
 
 
-def _finish_in_parallel(nest: Nest) -> None:
+def _finish_in_parallel(nest: TirNest) -> None:
     """Run the finish block on all threads if the walks do."""
     if FINISH_BLOCK in block_names(nest.tir):
         nest.tir.parallel(nest.tir.get_loops(FINISH_BLOCK)[0])
@@ -87,7 +87,7 @@ def block_names(tir: s_tir.Schedule) -> set[str]:
     return {tir.get(block).name_hint for block in tir.get_child_blocks(root)}
 
 
-def _separate_init(nest: Nest, sch: Schedule) -> None:
+def _separate_init(nest: TirNest, sch: Schedule) -> None:
     """Write the base scores before the outermost loop that runs over trees or is written anew.
 
     If that loop is parallel, it stays the only child of parallel loops around it.

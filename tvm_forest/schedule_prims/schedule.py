@@ -230,7 +230,7 @@ class Schedule:
         if doubled is not None:
             return f"two loops are named '{doubled}'"
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
-        paths = (path[1:] for path in nests.paths(self.nest))
+        paths = (path[1:] for path in nests.find_paths(self.nest))
         problems = (nests.list_problems(path, wanted, self.vectors) for path in paths)
         return next(chain.from_iterable(problems), None)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.hits import peel_depths
+from ..forest.hits import find_peel_depths
 from ..nest import Loop
 from .directive import (
     Refusal,
@@ -35,7 +35,7 @@ MAX_WALKS = 32
 """Walks that advance together."""
 MAX_HOPS = 64
 """Hops of a straight line, or peeled off a loop."""
-LANES = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
+LANE_COUNTS = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
 """Rows of one vector walk."""
 
 
@@ -171,7 +171,7 @@ def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     how = WALKED.get(sch.representation, "gather")
     further = {} if how == "gather" else {"how": how}
     for loop in sch.leaves():
-        fits = loop.kind == "batch" and loop.count in LANES[how] and loop.step == 1
+        fits = loop.kind == "batch" and loop.count in LANE_COUNTS[how] and loop.step == 1
         if fits and not loop.describe():
             yield {"index": loop.name, **further}
 
@@ -202,12 +202,12 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     loop = find_unassigned_leaf(sch, index)
     if loop.kind != "batch":
         raise Refusal(loop, "is not a batch index; choose a loop over rows")
-    if how not in LANES:
-        raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, LANES))}")
-    if loop.count not in LANES[how] or loop.step != 1:
+    if how not in LANE_COUNTS:
+        raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, LANE_COUNTS))}")
+    if loop.count not in LANE_COUNTS[how] or loop.step != 1:
         what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
         what = what if loop.step == 1 else f"step {loop.step}"
-        counts = ", ".join(map(str, LANES[how]))
+        counts = ", ".join(map(str, LANE_COUNTS[how]))
         what = f"{what} is not a lane count ({counts}); tile the loop by one of these"
         raise Refusal("index", what)
     return sch.with_loop(index, replace(loop, simdize=how))
@@ -233,7 +233,7 @@ class WalkForm:
     even: bool = True
 
 
-def walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
+def find_walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
     """Return the form of the walks of every leaf loop.
 
     Args:
@@ -291,4 +291,4 @@ def _count_likely_hops(sch: Schedule, loop: Loop, forest: Forest, trees: Array) 
     if forest.hits is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise refuse(sch, "peel_walk", what, loop.name)
-    return min(MAX_HOPS, int(peel_depths(forest)[trees].max(initial=0)))
+    return min(MAX_HOPS, int(find_peel_depths(forest)[trees].max(initial=0)))

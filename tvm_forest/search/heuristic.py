@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..forest import Forest
 from ..schedule import Schedule
-from ..schedule_prims.batches import by_batch, walked
+from ..schedule_prims.batches import arrange_by_batch, select_hop_schedule
 from ..target import Target
 from .cpu_rules import BLOCK_BATCHES, CPU_RULES, Rule
 from .gpu_rules import GPU_RULES
@@ -34,7 +34,7 @@ def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
 
 def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     """Return the same for a model and machine whose counts may be known already."""
-    found = by_batch(_choose(work))
+    found = arrange_by_batch(_choose(work))
     most, next_batches = BLOCK_BATCHES[-1], dict(zip(found, list(found)[1:], strict=False))
 
     def is_shared_out(smallest: int) -> bool:
@@ -43,7 +43,7 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
             return True
         return any(loop.parallel and loop.step > most for loop in found[larger].loops())
 
-    return by_batch(
+    return arrange_by_batch(
         {k: sch if is_shared_out(k) else sch.without("parallel") for k, sch in found.items()}
     )
 
@@ -51,7 +51,7 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
 def default_schedule(forest: Forest, target: Target) -> Schedule:
     """Return the schedule for the largest batches that walks row by row, to write others from."""
     scalar = replace(target, abilities=(target.abilities or frozenset()) - {PERMUTE_ABILITY})
-    return walked(_choose(Workload.of(forest, scalar)))
+    return select_hop_schedule(_choose(Workload.of(forest, scalar)))
 
 
 def explain(forest: Forest, target: Target) -> list[str]:

@@ -187,7 +187,7 @@ def _drop_half_a_line(path: Path) -> None:
             file.truncate(data.rfind(b"\n") + 1)
 
 
-def schedules_of(
+def load_schedules(
     path: str | os.PathLike[str], forest: Forest, target: Target, gpu: str = ""
 ) -> dict[int, Schedule]:
     """Return the fastest known schedules of a model, by the smallest batch that each serves.

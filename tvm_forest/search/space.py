@@ -18,8 +18,8 @@ from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, TILED, TRANSPOSED, WORD_NODES
 from ..schedule import DIRECTIVES, Schedule
-from ..schedule_prims.batches import schedule_of
-from ..schedule_prims.walks import LANES
+from ..schedule_prims.batches import select_schedule
+from ..schedule_prims.walks import LANE_COUNTS
 from ..target import Target
 from . import cpu_rules, heuristic
 from .layout_fit import fitting_layouts
@@ -106,7 +106,7 @@ class Space:
         defaults, spaces = heuristic.default_schedules_for(work), dict[int, Space]()
         threads = n_jobs != 1 and target.cores > 1
         for batch in batches:
-            default = schedule_of(defaults, batch)
+            default = select_schedule(defaults, batch)
             default = default if threads else default.without("parallel")
             spaces[batch] = cls(work, default, batch, threads)
         return spaces
@@ -148,7 +148,7 @@ class Space:
 
     def vector_blocks(self, layout: str) -> list[int]:
         """Return the blocks of a layout of vectors that a batch fills, and the default's."""
-        sizes = LANES[SIMDIZED[layout]]
+        sizes = LANE_COUNTS[SIMDIZED[layout]]
         return [x for x in sizes if x <= self.batch or x == self.default_block(layout)]
 
     def tries(self, name: str, value: Any) -> bool:

@@ -46,7 +46,7 @@ def ns_per_block(work: Workload, block: int) -> float:
     steps += (times.vector_test if vectors else times.slot) * work.tests
     leaf = times.byte_leaf if work.has_byte_leaves else times.leaf
     leaves = 0 if vectors else leaf * work.forest.n_trees * block
-    named = sum(question.named for question in work.forest.questions)
+    named = sum(question.named for question in work.forest.set_counts)
     return (steps + times.category * named) * times.block_share[block] + leaves
 
 

@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.rewrites.canonical_form import plain
+from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.complete_trees import count_leaves
 from ..layouts.representation import find
-from ..layouts.row_codes.ranks import code_dtype
+from ..layouts.row_codes.ranks import choose_code_dtype
 from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
@@ -32,7 +32,7 @@ SELECTIONS_PER_LEAF = 3.2
 
 def new_schedule(forest: Forest) -> Schedule:
     """Return the schedule without directives for a model: one row at a time, tree by tree."""
-    forest = plain(forest)
+    forest = canonicalize(forest)
     rounds = forest.depths.reshape(-1, forest.round_size).max(axis=1)
     depths = tuple(int(depth) for depth in rounds)
     return Schedule(forest.n_trees, forest.n_outputs, depths=depths, vectors=forest.has_vectors)
@@ -53,7 +53,7 @@ class Workload:
     @classmethod
     def of(cls, forest: Forest, target: Target) -> Workload:
         """Return the workload of a forest in any form."""
-        return cls(plain(forest), target)
+        return cls(canonicalize(forest), target)
 
     @cached_property
     def start(self) -> Schedule:
@@ -141,17 +141,17 @@ class Workload:
     @property
     def code_bytes(self) -> int:
         """Bytes of the codes of a row."""
-        return self.columns * np.dtype(code_dtype(self.forest)).itemsize
+        return self.columns * np.dtype(choose_code_dtype(self.forest)).itemsize
 
     @property
     def membership_columns(self) -> int:
         """Columns of memberships in sets of categories."""
-        return sum(question.sets for question in self.forest.questions)
+        return sum(question.sets for question in self.forest.set_counts)
 
     @property
     def most_categories(self) -> int:
         """Categories that any one feature is asked for, at most."""
-        return max((question.categories for question in self.forest.questions), default=0)
+        return max((question.categories for question in self.forest.set_counts), default=0)
 
     # -- bit planes
 

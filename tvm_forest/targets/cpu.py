@@ -14,7 +14,7 @@ from ..errors import BuildError, InputError
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
 from ..target import Target
-from ..threads.pool import SET_LAUNCHER, launcher_setter
+from ..threads.pool import SET_LAUNCHER, make_launcher_setter
 
 WHERE = "build: argument 'target'"
 
@@ -110,7 +110,7 @@ def instructions(target: tvm.target.Target) -> set[str]:
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
     """Turn lowered functions into machine code."""
-    setter = launcher_setter().with_attr("target", target)
+    setter = make_launcher_setter().with_attr("target", target)
     mod = tvm.IRModule({**mod.functions, SET_LAUNCHER: setter})
     return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
 

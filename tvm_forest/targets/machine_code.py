@@ -65,7 +65,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
     return cpu.compile_module(mod, cpu.tvm_target(target))
 
 
-def of(library: Library, target: Target) -> MachineCode:
+def to_machine_code(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
     Args:
@@ -92,7 +92,7 @@ def runs_here(made_for: dict[str, Any]) -> bool:
     return needs == _machine() and wanted <= cpu.instructions(cpu.tvm_target(Target()))
 
 
-def load(code: MachineCode, target: Target) -> Library | None:
+def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == "kernels":
         return KernelLibrary.from_bytes(code.data, KERNEL_TARGETS[target.kind].backend(target))

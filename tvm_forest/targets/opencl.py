@@ -19,7 +19,7 @@ from ..gpu_runtime.plan import Plan
 from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from ..tir_gen.ops import calls_of
+from ..tir_gen.ops import find_calls
 from .kernel_text import atomic_functions, map_kernels
 
 KIND = "opencl"
@@ -88,7 +88,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
-    if any(calls_of(func.body, SHUFFLE) for func in kernels.functions.values()):
+    if any(find_calls(func.body, SHUFFLE) for func in kernels.functions.values()):
         raise BuildError(
             "build: argument 'schedule': OpenCL has no shuffles; use shared_reduce, or no "
             "reduction of threads in step"

@@ -12,12 +12,12 @@ import numpy as np
 from ..errors import InputError
 from ..nest import Loop
 
-STEPS_WORTH_A_THREAD = 85_000
+MIN_STEPS_FOR_ALL_CORES = 85_000
 """Hops and leaves of a batch, all rows and trees together, from which all cores are used by
 default. 100 trees of depth 8 have 900 for each row, so that is 95 rows of them."""
 
 
-def rows_of_one_thread(parallel: list[Loop]) -> int:
+def count_rows_of_a_thread(parallel: list[Loop]) -> int:
     """Return the rows of one iteration of the parallel loops; 0 if they share out trees as well."""
     if any(loop.kind == "tree" for loop in parallel):
         return 0

@@ -44,7 +44,7 @@ define i32 @tvm_forest_set_launcher(i64 %address) {
 and which TVM itself sets when it loads a library."""
 
 
-def launcher_setter() -> tirx.PrimFunc:
+def make_launcher_setter() -> tirx.PrimFunc:
     """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
     address = tirx.Var("address", "int64")
     done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)

@@ -16,13 +16,13 @@ from typing import Any
 
 from tvm import tirx
 
-from .ir import i64, sequence
+from .ir import i64, join_statements
 
 SPREAD = "tvm_forest.spread"
 """Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
 
 
-class Code:
+class Builder:
     """Statements in order, with small cells for variables.
 
     A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
@@ -117,4 +117,4 @@ class Code:
 
     def finish(self) -> tirx.Stmt:
         """Return everything emitted so far as one statement."""
-        return sequence(self.statements)
+        return join_statements(self.statements)

@@ -33,7 +33,7 @@ from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
 from .ir import i64
 from .leaves import leaf_buffers, walk_dtype
-from .links import emit_finish
+from .links import emit_epilogue
 
 Output = Literal["predict", "per_tree", "apply"]
 
@@ -121,7 +121,7 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             names = result_names(forest)
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_sums(walks, base, next(iter(results.values())))
-            emit_finish(forest, n, base, results)
+            emit_epilogue(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})
 
 

@@ -44,12 +44,12 @@ def find_all(
     return found
 
 
-def loops_of(statement: Any, key: str = "") -> list[tirx.For]:
+def find_loops(statement: Any, key: str = "") -> list[tirx.For]:
     """Return all loops inside that carry an annotation, outermost first."""
     return find_all(statement, tirx.For, lambda loop: not key or key in loop.annotations, "pre")
 
 
-def stores_of(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
+def find_stores(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
     """Return the stores to a buffer, or all."""
     return find_all(
         statement, tirx.BufferStore, lambda x: buffer is None or x.buffer.same_as(buffer)
@@ -68,10 +68,10 @@ def step_of(index: Any, var: tirx.Var) -> int | None:
     return int(linear[0]) if len(linear) == 2 and isinstance(linear[0], tirx.IntImm) else None
 
 
-def conjuncts(condition: Any) -> list[Any]:
+def split_condition(condition: Any) -> list[Any]:
     """Return the conditions that all hold where this one does."""
     if isinstance(condition, tirx.And):
-        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+        return [*split_condition(condition.a), *split_condition(condition.b)]
     return [condition]
 
 
@@ -89,7 +89,7 @@ def with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
     return change_loop(loop, body=body)
 
 
-def replaced(node: Any, swaps: dict[Any, Any]) -> Any:
+def replace_vars(node: Any, swaps: dict[Any, Any]) -> Any:
     """Return code with variables replaced by expressions."""
     swap = (tirx.Var, lambda var: swaps.get(var, var))
     return tvm_ffi.structural_map(node, swap) if swaps else node
@@ -97,17 +97,17 @@ def replaced(node: Any, swaps: dict[Any, Any]) -> Any:
 
 def at_iteration(loop: tirx.For, value: Any) -> tirx.Stmt:
     """Return the body of a loop for one value of its variable; loops inside get their own."""
-    inner = [x.loop_var for x in loops_of(loop.body)]
+    inner = [x.loop_var for x in find_loops(loop.body)]
     fresh = {var: tirx.Var(var.name, var.ty) for var in inner}
-    return replaced(loop.body, {loop.loop_var: value, **fresh})
+    return replace_vars(loop.body, {loop.loop_var: value, **fresh})
 
 
-def guarded(statement: tirx.Stmt, conditions: list[Any]) -> tirx.Stmt:
+def guard(statement: tirx.Stmt, conditions: list[Any]) -> tirx.Stmt:
     """Return a statement that is done when all of that holds."""
     return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
 
 
-def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+def join_statements(statements: list[tirx.Stmt]) -> tirx.Stmt:
     """Return statements as one."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.linear_leaves import linear_fields
+from ..forest.linear_leaves import read_linear_fields
 from ..layouts.representation import BufferSpec
 
 MOST_IN_FLOAT32 = 1 << 24
@@ -37,7 +37,7 @@ def walk_dtype(forest: Forest) -> str:
     return "float64" if many else str(forest.threshold.dtype)
 
 
-def numbered(forest: Forest) -> Forest:
+def with_leaf_numbers(forest: Forest) -> Forest:
     """Return the forest with the numbers of its leaves for values; a plain one as it is."""
     if forest.has_vectors:
         dtype = walk_dtype(forest)
@@ -59,7 +59,7 @@ def leaf_arrays(forest: Forest) -> dict[str, Array]:
         return {"leaf_vectors": forest.leaf_table.values}
     if not forest.is_linear:
         return {}
-    const, terms, feature, coefficient = linear_fields(forest)
+    const, terms, feature, coefficient = read_linear_fields(forest)
     leaf = np.flatnonzero(forest.is_leaf)
     return {
         "linear_value": forest.leaf_value[leaf, 0],
@@ -77,7 +77,7 @@ def leaf_buffers(forest: Forest) -> tuple[BufferSpec, ...]:
         return (BufferSpec("leaf_vectors", forest.sum_dtype, values.shape),)
     if not forest.is_linear:
         return ()
-    leaves, terms = int(forest.is_leaf.sum()), len(linear_fields(forest)[-1]) + 1
+    leaves, terms = int(forest.is_leaf.sum()), len(read_linear_fields(forest)[-1]) + 1
     return (
         BufferSpec("linear_value", "float64", (leaves,)),
         BufferSpec("linear_const", "float64", (leaves,)),

@@ -20,7 +20,7 @@ SIGMOID_CLIP = 88.7
 """XGBoost keeps `exp(-margin)` finite in float32 by this bound."""
 
 
-def emit_finish(forest: Forest, n: Any, base: Any, results: dict[str, Any]) -> None:
+def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) -> None:
     """Append the block that makes margins of sums and values of margins, where they differ.
 
     Args:

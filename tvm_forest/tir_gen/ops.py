@@ -54,14 +54,14 @@ def is_call(node: Any, *names: str) -> bool:
     return getattr(getattr(node, "op", None), "name", "") in names
 
 
-def calls_of(node: Any, *names: str) -> list[Any]:
+def find_calls(node: Any, *names: str) -> list[Any]:
     """Return the calls of some operators inside some code."""
     return find_all(node, tvm.ir.Call, lambda call: is_call(call, *names))
 
 
 def find_walk(node: Any) -> Any | None:
     """Return the walk inside some code, or None."""
-    return next(iter(calls_of(node, *WALKS)), None)
+    return next(iter(find_calls(node, *WALKS)), None)
 
 
 def replace_call(node: Any, names: tuple[str, ...], value: Any) -> Any:

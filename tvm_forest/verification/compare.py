@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..forest import Array, Forest, labelled
+from ..forest import Array, Forest, choose_labels
 from ..forest.rules import LINK_ULPS
-from ..frontends.oracle import Answers, ask
+from ..frontends.oracle import LibraryPredictions, predict_by_library
 from ..inputs import to_rows
 from ..inputs.checks import UNWANTED
 from ..probe_rows import hard_rows, typical_rows
@@ -72,7 +72,7 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     labels = predictor.predict(chosen) if forest.gives_labels else None
     number = np.flatnonzero(accepted)
     compiled = _Compiled(forest, predictor, chosen, number, margin, value, labels)
-    library = ask(model, forest, chosen)
+    library = predict_by_library(model, forest, chosen)
     return Report(
         model=forest.source,
         rows={kind: len(part) for kind, part in kinds.items()},
@@ -93,21 +93,21 @@ def _make_rows(forest: Forest, n_rows: int) -> dict[str, Array]:
     }
 
 
-def _ask_reference(forest: Forest, rows: Array) -> Answers:
+def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
     """Return the answers of the reference walk."""
     step = max(16, _MAX_LEAVES // max(1, forest.n_trees * forest.leaf_value.shape[1]))
     parts = [forest.predict_reference(rows[at : at + step]) for at in range(0, len(rows), step)]
     margin = np.concatenate([np.zeros((0, forest.n_outputs), forest.sum_dtype), *parts])
     value = forest.values_of(margin)
-    labels = labelled(forest, margin, value) if forest.gives_labels else None
+    labels = choose_labels(forest, margin, value) if forest.gives_labels else None
 
     def leaves(row: Array) -> Array:
         return forest.predict_reference(row[None, :], "apply")[0]
 
-    return Answers(_REFERENCE, np.ones(len(rows), bool), margin, value, labels, leaves)
+    return LibraryPredictions(_REFERENCE, np.ones(len(rows), bool), margin, value, labels, leaves)
 
 
-def _compare(ours: _Compiled, theirs: Answers) -> Agreement:
+def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
     """Compare a compiled model with the answers of another."""
     compared, bound = theirs.asked, LINK_ULPS[ours.forest.link]
     if theirs.library == _REFERENCE:

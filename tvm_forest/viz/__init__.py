@@ -16,10 +16,10 @@ import numpy as np
 from .. import frontends
 from ..errors import InputError
 from ..forest import Array, Forest
-from ..forest.hits import node_hits
-from ..forest.linear_leaves import linear_fields
+from ..forest.hits import count_node_hits
+from ..forest.linear_leaves import read_linear_fields
 from ..forest.profile import Profile
-from ..forest.rewrites.canonical_form import plain
+from ..forest.rewrites.canonical_form import canonicalize
 from ..forest.rewrites.ordering import take_trees
 from ..schedule import Schedule
 from .picture import LETTER, LINE, SIZE, Picture
@@ -82,7 +82,7 @@ def tree(
 
 def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
     """List the nodes of a forest of one tree: parents first, left before right."""
-    rows = None if one.hits is None else node_hits(one)
+    rows = None if one.hits is None else count_node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:
         at, branch, below, level, parent = stack.pop()
@@ -115,7 +115,7 @@ def _leaf_text(one: Forest, leaf: int) -> str:
     """Return the value of a leaf, which for a linear leaf is a sum."""
     if not one.is_linear:
         return _to_text(one.leaf_value[leaf])
-    const, terms, features, coefficients = linear_fields(one)
+    const, terms, features, coefficients = read_linear_fields(one)
     each = slice(*terms[leaf])
     pairs = zip(coefficients[each], features[each], strict=True)
     sums = (f"{_to_text(factor)} {_feature_name(one, int(feature))}" for factor, feature in pairs)
@@ -199,7 +199,7 @@ def _pack_model(
 
     forest = _load_forest(model, profile)
     if tree is not None:
-        _check_tree("layout", tree, plain(forest).n_trees)
+        _check_tree("layout", tree, canonicalize(forest).n_trees)
     return pack(forest, sch, tree=tree)
 
 

@@ -15,7 +15,7 @@ BETWEEN = 0.5
 """Threshold that tells a membership column's 0 from its 1."""
 
 
-def plain(forest: Forest) -> Forest:
+def canonicalize(forest: Forest) -> Forest:
     """Return the canonical form of a forest, which has the same predictions.
 
     Tests for sets of categories become tests of membership columns, and the tree of round r and

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import ScheduleError
 from .. import Array, Forest
 from ..edges import invert, list_levels
-from ..hits import need_hits, peel_depths
+from ..hits import find_peel_depths, require_hits
 from ..model import ROLES
 from .rebuild import take_nodes
 
@@ -51,7 +51,7 @@ def _with_null_tree(forest: Forest) -> Forest:
     return replace(forest, tree_offset=np.append(forest.tree_offset, forest.n_nodes + 1), **grown)
 
 
-def rounds_of_trees(forest: Forest) -> Array:
+def find_rounds(forest: Forest) -> Array:
     """Return the round of each tree, (T,), -1 for trees that the source model does not have.
 
     If the model does not store rounds, the i-th tree of a class, in the source's order, is of
@@ -76,7 +76,7 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
         forest: source of the trees; the base score stays.
         begin, end: rounds, 0 <= begin < end.
     """
-    rounds = rounds_of_trees(forest)
+    rounds = find_rounds(forest)
     chosen = np.flatnonzero((rounds >= begin) & (rounds < end))
     order = chosen[np.lexsort((forest.tree_class[chosen], forest.tree_id[chosen]))]
     part = take_trees(replace(forest, tile=None, tile_size=1), order)
@@ -121,15 +121,15 @@ def sort_trees(forest: Forest, by: str = "depth") -> Forest:
         )
     keys = [forest.depths]
     if by == "likely":
-        need_hits(forest, "sort_trees: argument 'by': 'likely'")
-        peel = peel_depths(forest)
+        require_hits(forest, "sort_trees: argument 'by': 'likely'")
+        peel = find_peel_depths(forest)
         keys = [peel, peel >= forest.depths]
     order = np.empty(forest.n_trees, np.int64)
     order[np.argsort(forest.tree_class, kind="stable")] = np.lexsort((*keys, forest.tree_class))
     return forest if np.all(np.diff(order) == 1) else take_trees(forest, order)
 
 
-def level_order(forest: Forest) -> tuple[Array, Array]:
+def order_by_level(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes tree by tree, level by level, left to right.
 
     Returns:
@@ -147,7 +147,7 @@ def level_order(forest: Forest) -> tuple[Array, Array]:
     return invert(place), place
 
 
-def depth_first(forest: Forest) -> tuple[Array, Array]:
+def order_depth_first(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes tree by tree, siblings together, the larger subtree of the two first.
 
     So a walk that goes on into the larger side, as most do, stays near: its next pair of siblings

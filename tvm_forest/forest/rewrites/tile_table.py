@@ -23,7 +23,7 @@ import numpy as np
 from ...errors import ScheduleError
 from .. import Array, Forest
 from ..edges import find_children, invert
-from .ordering import level_order
+from .ordering import order_by_level
 from .tile_rules import find_tile_roots
 
 
@@ -52,7 +52,7 @@ class TileTable:
     tile_of: Array
 
 
-def tile_table(forest: Forest) -> TileTable:
+def make_tile_table(forest: Forest) -> TileTable:
     """List the tiles of a forest.
 
     Args:
@@ -90,7 +90,7 @@ def tile_table(forest: Forest) -> TileTable:
 def _members(forest: Forest) -> Array:
     """Return int64 (M, n), the nodes of all tiles, which must be full."""
     size = forest.tile_size
-    order, place = level_order(forest)
+    order, place = order_by_level(forest)
     inner = order[~forest.is_leaf[order]]
     root = find_tile_roots(forest)[inner]
     inner = inner[np.argsort(place[root], kind="stable")]

@@ -19,11 +19,11 @@ import numpy as np
 from ...errors import ScheduleError
 from .. import Array, Forest
 from ..edges import find_children
-from ..hits import node_hits, skewed_trees
+from ..hits import count_node_hits, find_skewed_trees
 from .optimal_tiles import choose_optimal_tiles
-from .ordering import level_order
+from .ordering import order_by_level
 from .padding import fill_tiles
-from .tile_table import tile_table
+from .tile_table import make_tile_table
 
 WAYS = ("uniform", "probability", "hybrid", "optimal")
 MAX_TILE_NODES = 8
@@ -58,7 +58,7 @@ def tile_nodes(
     Raises:
         ScheduleError: an argument is out of range or unknown, or the forest has no leaf profile.
     """
-    wrong = problem(size, how, gate)
+    wrong = find_problem(size, how, gate)
     if wrong is not None:
         raise ScheduleError(f"tile_nodes: {wrong}")
     if size == 1:
@@ -66,7 +66,7 @@ def tile_nodes(
     uniform = partial(_grow_tiles, forest, size, np.zeros(forest.n_nodes, np.int64))
     if how == "uniform":
         return _with_tiles(forest, size, uniform())
-    rows = node_hits(forest, f"tile_nodes: argument 'how': {how!r}")
+    rows = count_node_hits(forest, f"tile_nodes: argument 'how': {how!r}")
     if how == "optimal":
         tile = choose_optimal_tiles(forest, size, rows)
     else:
@@ -74,7 +74,7 @@ def tile_nodes(
     tiled = _with_tiles(forest, size, tile)
     if gate is None and _has_small_table(tiled):
         return tiled
-    skewed = skewed_trees(forest, *(gate or DEFAULT_GATE))
+    skewed = find_skewed_trees(forest, *(gate or DEFAULT_GATE))
     if skewed.all():
         return tiled
     return _with_tiles(forest, size, np.where(skewed[forest.node_tree], tile, uniform()))
@@ -89,11 +89,11 @@ def _has_small_table(tiled: Forest) -> bool:
     size = tiled.tile_size
     shapes = math.comb(2 * size, size) // (size + 1)
     return shapes << size <= TABLE_BYTES or (
-        tile_table(fill_tiles(tiled)).lut.nbytes <= TABLE_BYTES
+        make_tile_table(fill_tiles(tiled)).lut.nbytes <= TABLE_BYTES
     )
 
 
-def problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
+def find_problem(size: int, how: str, gate: Sequence[float] | None) -> str | None:
     """Return what is wrong with the arguments of `tile_nodes`, or None."""
     is_number = isinstance(size, int) and not isinstance(size, bool)
     if not is_number or not 1 <= size <= MAX_TILE_NODES:
@@ -124,7 +124,7 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
 
     With rows that are all equal, the next node is the first in level order: uniform tiling.
     """
-    _, place = level_order(forest)
+    _, place = order_by_level(forest)
     left, right = (_inner_only(forest, child) for child in find_children(forest))
     tile = np.arange(forest.n_nodes)
     of_tree = rows[forest.tree_offset[:-1]]

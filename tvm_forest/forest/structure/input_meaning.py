@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..memberships import Memberships, Question, count_sets, make_tables
+from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule
 from .metadata import per_model
 
@@ -69,11 +69,11 @@ class InputMeaning:
         return self.n_features - len(self.derived)
 
     @cached_property
-    def questions(self) -> list[Question]:
+    def set_counts(self) -> list[SetCounts]:
         """Counts of the sets of categories that each feature is tested for."""
         return count_sets(self)
 
     @cached_property
-    def memberships(self) -> list[Memberships]:
+    def membership_tables(self) -> list[MembershipTable]:
         """One table for each feature of which membership columns are made."""
         return make_tables(self)

@@ -86,7 +86,7 @@ def feature_table(features: tuple[CategoricalFeature, ...], counts: Array, last:
 
 def unfit(forest: Forest) -> str | None:
     """Return which feature has more categories in its sets than 16 bits can number, or None."""
-    for question in forest.questions:
+    for question in forest.set_counts:
         feature = question.feature
         listed = question.categories + len(forest.known_categories.get(feature, ()))
         if 3 * listed + 4 <= MAX_NUMBERS:  # see `_list_places`
@@ -137,7 +137,7 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
         known: the categories of all sets, ascending.
     """
     places = _list_places(forest, feature, known)
-    found = np.append(memberships.MISSING, memberships.labels(forest, feature, places))
+    found = np.append(memberships.MISSING, memberships.code_categories(forest, feature, places))
     found[(found >= 0) & ~np.isin(found, known)] = NO_CATEGORY
     changes = found[1:] != found[:-1]
     return places[changes], found[np.append(True, changes)]

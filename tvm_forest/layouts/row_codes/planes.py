@@ -31,13 +31,13 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ..representation import Expr
-from .ranks import WIDTH, RankCode, rank_tests
+from .ranks import CUTS_IN_STEP, RankCode, rank_tests
 from .unions import UnionSizes, write_unions
 
-WORD = 64
+ROWS_IN_WORD = 64
 """Rows of a word."""
 
-PARTS = ("too_high", "last", "too_low")
+OVERCOUNTS = ("too_high", "last", "too_low")
 """What a column's search counts too much in the high part, the last high part, and what it counts
 too much in the low part then."""
 
@@ -60,7 +60,7 @@ class PlaneCode:
     unions: UnionSizes = UnionSizes()
 
     @property
-    def searched(self) -> int:
+    def n_searched(self) -> int:
         """Number of planes of columns that are searched; those of sets follow."""
         return self.tests - self.unions.planes
 
@@ -88,25 +88,25 @@ def number_tests(forest: Forest) -> NumberedTests:
     np.maximum.at(count, ranked.column[inner], place[inner] + 1)
     first = np.append(0, np.cumsum(count))
     plane = np.where(inner, first[ranked.column] + place, 0)
-    tests, searched = max(1, int(first[-1])), ranked.code.searched
+    tests, searched = max(1, int(first[-1])), ranked.code.n_searched
     sizes, lists = write_unions(ranked.categorical, count[searched:])
     count, first = count[:searched], first[: searched + 1]
     groups = [x for x in ranked.code.groups if not x.asked]
     sizes_of_groups = np.diff([0, *(x.stop for x in groups)])
     left = np.repeat(np.array([x.missing_left for x in groups], bool), sizes_of_groups)
-    pivots = count // WIDTH
-    parts = np.stack([WIDTH - pivots, pivots, WIDTH - count % WIDTH], axis=1)
+    pivots = count // CUTS_IN_STEP
+    parts = np.stack([CUTS_IN_STEP - pivots, pivots, CUTS_IN_STEP - count % CUTS_IN_STEP], axis=1)
     parts[:, ::2] *= ~left[:, None]
-    parts = np.where(count[:, None] < WIDTH**2, parts, 0).astype(np.uint8)
+    parts = np.where(count[:, None] < CUTS_IN_STEP**2, parts, 0).astype(np.uint8)
     arrays = {
         "column_planes": first.astype(np.int32),
-        "column_parts": parts if searched else np.zeros((1, len(PARTS)), np.uint8),
+        "column_parts": parts if searched else np.zeros((1, len(OVERCOUNTS)), np.uint8),
     }
     code = PlaneCode(ranked.code, tests, unions=sizes)
     return NumberedTests(code, ranked.arrays | arrays | lists, plane)
 
 
-def position(row: Expr) -> Expr:
+def place_of_row(row: Expr) -> Expr:
     """Return the place of a row among the bits of its block: 64 q + 16 k + 4 l + e -> 16 l + 4 k.
 
     The same map leads back. Takes and gives an int or an int64 expression.

@@ -38,7 +38,7 @@ from ...forest import Array, Forest
 from . import categories
 from .categories import CategoricalFeature
 
-WIDTH = 16
+CUTS_IN_STEP = 16
 """Cuts that one step of a search compares: a vector of AVX-512, or two of AVX2."""
 
 MAX_THRESHOLDS = 65535
@@ -46,7 +46,7 @@ MAX_THRESHOLDS = 65535
 
 
 @dataclass(frozen=True)
-class Columns:
+class SearchGroup:
     """Neighbouring searches that are alike: each codes a column, or finds a category.
 
     Attributes:
@@ -75,24 +75,24 @@ class RankCode:
     """
 
     dtype: str
-    groups: tuple[Columns, ...]
+    groups: tuple[SearchGroup, ...]
     sets: int = 0
     lanes: int = 1
 
     @property
-    def asked(self) -> int:
+    def n_categorical(self) -> int:
         """Number of searches that find a category; they are the last."""
-        return self.groups[-1].stop - self.searched
+        return self.groups[-1].stop - self.n_searched
 
     @property
-    def searched(self) -> int:
+    def n_searched(self) -> int:
         """Number of columns that are searched; membership columns follow."""
         return max((x.stop for x in self.groups if not x.asked), default=0)
 
     @property
     def columns(self) -> int:
         """Number of codes of a row."""
-        return self.searched + self.sets
+        return self.n_searched + self.sets
 
 
 class RankedTests(NamedTuple):
@@ -122,7 +122,7 @@ class RankedTests(NamedTuple):
         return {"answers": np.concatenate([x.codes.ravel() for x in self.categorical])}
 
 
-def code_dtype(forest: Forest) -> str:
+def choose_code_dtype(forest: Forest) -> str:
     """Return the dtype of codes: the narrowest that counts the thresholds of a column."""
     return "uint8" if forest.cuts_per_column.max(initial=0) <= 255 else "uint16"
 
@@ -183,7 +183,7 @@ class _Tests(NamedTuple):
 
 def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[CategoricalFeature, Array]]:
     """Return the categorical features, and where the keys of the columns of each are."""
-    keys, dtype = tests.keys, code_dtype(forest)
+    keys, dtype = tests.keys, choose_code_dtype(forest)
     sets = np.flatnonzero(keys >= 2 * forest.row_width)
     if not len(sets):
         return []
@@ -229,7 +229,7 @@ def _plan_searches(
     kinds = np.stack([steps, missing_left, finds_category], axis=1)
     stops = np.flatnonzero(np.append(np.any(kinds[1:] != kinds[:-1], axis=1), True)) + 1
     last = [(int(x), *kinds[x - 1].tolist()) for x in stops]
-    groups = tuple(Columns(stop, n, bool(left), bool(finds)) for stop, n, left, finds in last)
+    groups = tuple(SearchGroup(stop, n, bool(left), bool(finds)) for stop, n, left, finds in last)
     feature = [*(keys[order] // 2), *(x.feature for x in features)]
     arrays = {"column_feature": np.array(feature, np.int32), "column_cuts": at, "cuts": cuts}
     if features:
@@ -237,30 +237,30 @@ def _plan_searches(
         codes = np.array([x.codes.size for x in features])
         table = categories.feature_table(features, widths, np.cumsum(codes) - codes)
         arrays |= {"set_features": table, "numbers": np.concatenate([x.number for x in features])}
-    code = RankCode(code_dtype(forest), groups, len(tests.keys) - searched)
+    code = RankCode(choose_code_dtype(forest), groups, len(tests.keys) - searched)
     return code, arrays, np.concatenate([order, *(places for _, places in found)])
 
 
 def _count_steps(counts: Any) -> Any:
     """Steps of a search; no step counts all 16."""
-    return sum(counts >= WIDTH**step for step in range(1, 4)) + 1
+    return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
-def step_offset(step: int) -> int:
+def count_cuts_before(step: int) -> int:
     """Return where the cuts of a step begin within a column: all steps but the last are filled."""
-    return sum(WIDTH**k for k in range(1, step + 1))
+    return sum(CUTS_IN_STEP**k for k in range(1, step + 1))
 
 
 def _write_cut_tables(
     counts: Array, steps: Array, column: Array, place: Array, cut: Array
 ) -> tuple[Array, Array]:
     """Return where the cuts of each search begin, and those of all, filled up with NaN."""
-    offsets = np.array([0, *(step_offset(step) for step in range(4))])[steps]
-    sizes = offsets + WIDTH * (counts // WIDTH + 1)
+    offsets = np.array([0, *(count_cuts_before(step) for step in range(4))])[steps]
+    sizes = offsets + CUTS_IN_STEP * (counts // CUTS_IN_STEP + 1)
     at = np.cumsum(sizes) - sizes
     table = np.full(int(sizes.sum()), np.nan, cut.dtype)
     for step in range(int(steps.max())):
-        stride = WIDTH ** np.maximum(steps - 1 - step, 0)[column]
+        stride = CUTS_IN_STEP ** np.maximum(steps - 1 - step, 0)[column]
         kept = (steps[column] > step) & ((place + 1) % stride == 0)
-        table[(at[column] + step_offset(step) + (place + 1) // stride - 1)[kept]] = cut[kept]
+        table[(at[column] + count_cuts_before(step) + (place + 1) // stride - 1)[kept]] = cut[kept]
     return at, table

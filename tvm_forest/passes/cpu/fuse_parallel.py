@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from ...tir_gen.ir import change_loop, replaced, rewrite_loops
+from ...tir_gen.ir import change_loop, replace_vars, rewrite_loops
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts
 
@@ -52,6 +52,6 @@ class FuseParallel:
             loop,
             loop_var=fused,
             extent=loop.extent * count,
-            body=replaced(inner.body, places),
+            body=replace_vars(inner.body, places),
             annotations={**loop.annotations, **inner.annotations},
         )

@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...tir_gen import ops
-from ...tir_gen.builder import Code
+from ...tir_gen.builder import Builder
 from ...tir_gen.ir import at_iteration, change_loop, i64, mentions, rewrite_loops
 from ...tir_gen.walks import WALKERS
 from ..function_pass import function_pass
@@ -54,11 +54,11 @@ class KeepSums:
             return trees
         if mentions(list(store.indices), {trees.loop_var}):
             return trees
-        if ops.calls_of(
+        if ops.find_calls(
             store, ops.LINEAR
         ):  # reads the row: those behind the last one are not there
             return trees
-        code = Code()
+        code = Builder()
         sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)

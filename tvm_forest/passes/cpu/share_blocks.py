@@ -20,7 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call, GlobalVar, PrimType, StringImm
 
-from ...tir_gen.ir import change_loop, rewrite_loops, sequence
+from ...tir_gen.ir import change_loop, join_statements, rewrite_loops
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
@@ -32,7 +32,7 @@ PACKED = "__tvm_ffi_"
 INT = PrimType("int32")
 
 
-def on_one_thread(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the twin of a function: its parallel loops run one iteration after the other."""
 
     def serial(loop: tirx.For) -> tirx.For:
@@ -68,7 +68,7 @@ class ShareBlocks:
             if _has_twin(func):
                 twin = str(func.attrs[TWIN])
                 func, blocks = _outlined(func, var.name_hint)
-                alone = on_one_thread(func).with_attr(SYMBOL, PACKED + twin)
+                alone = make_twin(func).with_attr(SYMBOL, PACKED + twin)
                 functions |= {var: func, GlobalVar(twin): alone, **blocks}
         return tvm.IRModule(functions)
 
@@ -109,9 +109,9 @@ def _block(body: tirx.Stmt) -> tuple[tirx.PrimFunc, list[Any]]:
         else:
             params.append(var)
             arguments.append(var)
-    code = sequence([*declared, body])
+    code = join_statements([*declared, body])
     for key, number in (("device_id", 0), ("device_type", int(tvm.cpu().dlpack_device_type()))):
         code = tirx.AttrStmt(StringImm("default"), key, tirx.const(number, "int32"), code)
     return tirx.PrimFunc(
-        params, sequence([code, tirx.Return(tirx.const(0, "int32"))]), INT
+        params, join_statements([code, tirx.Return(tirx.const(0, "int32"))]), INT
     ), arguments

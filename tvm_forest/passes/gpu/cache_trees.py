@@ -25,8 +25,8 @@ from tvm import tirx
 from ...errors import ScheduleError
 from ...forest import Array
 from ...schedule_prims.memory import COPIED
-from ...tir_gen.builder import Code
-from ...tir_gen.ir import change_loop, i64, rewrite_nest, sequence
+from ...tir_gen.builder import Builder
+from ...tir_gen.ir import change_loop, i64, join_statements, rewrite_nest
 from ..cache_near import change_in_blocks
 from ..nest_facts import NestFacts
 from .kernel_code import TensorLoad, loads_of
@@ -96,7 +96,7 @@ class _TreeCopier:
         sizes = (self.ends[min(tree + count, last)] - self.ends[tree] for tree in range(last))
         shape = (i64(max(sizes)), *fields)
         near = tirx.decl_buffer(shape, self.nodes.dtype, "near_nodes", scope="shared")
-        code = Code()
+        code = Builder()
         code.add(tirx.AllocBuffer(near))
         spans = [end - begin, *(x.astype("int64") for x in fields)]
         with code.nest("copy", spans, spread=True) as (node, *field):
@@ -110,7 +110,7 @@ class _TreeCopier:
 
         body = tvm_ffi.structural_map(s.body, (TensorLoad, redirect))
         copied = change_in_blocks(
-            self.facts, body, lambda inside: sequence([*code.statements, inside])
+            self.facts, body, lambda inside: join_statements([*code.statements, inside])
         )
         return change_loop(s, body=copied)
 

@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ...tir_gen.builder import SPREAD
-from ...tir_gen.ir import change_loop, find_all, i64, loops_of, replaced, rewrite_nest
-from ...tir_gen.ops import calls_of
+from ...tir_gen.ir import change_loop, find_all, find_loops, i64, replace_vars, rewrite_nest
+from ...tir_gen.ops import find_calls
 
 SYNC = "tirx.tvm_storage_sync"
 SHUFFLE = "tirx.tvm_warp_shuffle_down"
@@ -46,12 +46,12 @@ def is_spread(statement: tirx.Stmt) -> bool:
 
 def has_spread(statement: tirx.Stmt) -> bool:
     """Return whether the threads of a block share the iterations of a loop inside."""
-    return bool(loops_of(statement, SPREAD))
+    return bool(find_loops(statement, SPREAD))
 
 
 def has_meeting(statement: tirx.Stmt) -> bool:
     """Return whether the threads of a block meet inside a statement."""
-    return bool(calls_of(statement, SYNC, SHUFFLE))
+    return bool(find_calls(statement, SYNC, SHUFFLE))
 
 
 def simplify(expr: Any) -> Any:
@@ -123,7 +123,7 @@ def axis_tag(loop: tirx.For) -> str:
 
 def change_variable(loop: tirx.For, var: tirx.Var, **fields: Any) -> tirx.For:
     """Return a loop that counts with another variable, and some other fields changed."""
-    body = replaced(loop.body, {loop.loop_var: var.astype(loop.loop_var.ty.dtype)})
+    body = replace_vars(loop.body, {loop.loop_var: var.astype(loop.loop_var.ty.dtype)})
     axis = thread_axis(var, axis_tag(loop)) if axis_tag(loop) else None
     return change_loop(loop, loop_var=var, body=body, thread_binding=axis, **fields)
 

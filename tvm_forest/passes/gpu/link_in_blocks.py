@@ -17,9 +17,9 @@ from typing import Any
 
 from tvm import tirx
 
-from ...schedule_prims.replay import FINISH
-from ...tir_gen.builder import Code
-from ...tir_gen.ir import guarded, i64, replaced, sequence, with_body
+from ...schedule_prims.replay import EPILOGUE
+from ...tir_gen.builder import Builder
+from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
 from ..nest_facts import NestFacts
 
 
@@ -32,11 +32,11 @@ def link_in_blocks(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
     if any(map(facts.has_level, before)):
         return func
     fused = _with_epilogue(nest, epilogue, facts, func.params[0], ())
-    return func if fused is None else func.with_body(sequence([*before, fused]))
+    return func if fused is None else func.with_body(join_statements([*before, fused]))
 
 
 def _is_epilogue(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.For) and FINISH in statement.annotations
+    return isinstance(statement, tirx.For) and EPILOGUE in statement.annotations
 
 
 def _with_epilogue(
@@ -52,10 +52,10 @@ def _with_epilogue(
     first, _, most = facts.rows(around, rows.shape[0])
     if most is None:
         return None
-    code = Code()
+    code = Builder()
     code.add(nest.body)
     with code.nest("row", [i64(most)], spread=True) as (place,):
         row = first + place
-        done = replaced(epilogue.body, {epilogue.loop_var: row})
-        code.add(guarded(done, [row < rows.shape[0]]))
+        done = replace_vars(epilogue.body, {epilogue.loop_var: row})
+        code.add(guard(done, [row < rows.shape[0]]))
     return with_body(nest, code.finish())

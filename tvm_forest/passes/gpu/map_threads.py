@@ -24,7 +24,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ...tir_gen.ir import change_loop, find_all, replaced, with_body
+from ...tir_gen.ir import change_loop, find_all, replace_vars, with_body
 from ..nest_facts import NestFacts
 from .kernel_code import Place, move_buffers, widen
 from .thread_axes import flat_kernel
@@ -100,6 +100,6 @@ def _split_loop(loop: tirx.For, facts: NestFacts) -> list[tirx.Stmt]:
     loops = list[tirx.Stmt]()
     for part in work:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
-        body = replaced(move_buffers(part, places), {loop.loop_var: var})
+        body = replace_vars(move_buffers(part, places), {loop.loop_var: var})
         loops.append(change_loop(loop, loop_var=var, body=body))
     return [*(tirx.AllocBuffer(wide) for wide, _ in places.values()), *loops]

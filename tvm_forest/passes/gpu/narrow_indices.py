@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ...forest import Array
-from ...tir_gen.ir import loops_of, rewrite_loops, stores_of
+from ...tir_gen.ir import find_loops, find_stores, rewrite_loops
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
 
 MAX_SHORT = 2**27
@@ -61,7 +61,7 @@ def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
     cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
     while True:
         narrow = _Narrowing(model, {x: _narrow_cell(x) for x in cells})
-        stores = [store for store in stores_of(kernel) if store.buffer in cells]
+        stores = [store for store in find_stores(kernel) if store.buffer in cells]
         wide = {store.buffer for store in stores if narrow.short(store.value) is None}
         if not wide:
             return narrow.rewrite(kernel)
@@ -75,7 +75,7 @@ def _narrow_cell(cell: Any) -> Any:
 def _narrow_loops(kernel: tirx.For) -> tirx.For:
     """Count loops of a known length, threads among them, with 32 bits."""
     analyzer, short = sym.Analyzer(), dict[Any, tirx.Var]()
-    for loop in loops_of(kernel):
+    for loop in find_loops(kernel):
         most = max_value(loop.extent, analyzer)
         if str(loop.loop_var.ty.dtype) == "int64" and most is not None and int(most) < MAX_SHORT:
             analyzer.bind(loop.loop_var, tvm.ir.Range(loop.min, most))

@@ -29,8 +29,8 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import BuildError
-from ...tir_gen.ir import find_all, i64, replaced, sequence, with_body
-from ...tir_gen.ops import calls_of
+from ...tir_gen.ir import find_all, i64, join_statements, replace_vars, with_body
+from ...tir_gen.ops import find_calls
 from . import kernel_code
 
 
@@ -91,8 +91,8 @@ class _BlockWriter:
 
     def write(self, body: tirx.Stmt) -> tirx.Stmt:
         """Return the block as plain loops."""
-        code = sequence(self._phases(body))
-        return sequence([*map(tirx.AllocBuffer, self.memory), code])
+        code = join_statements(self._phases(body))
+        return join_statements([*map(tirx.AllocBuffer, self.memory), code])
 
     def _phases(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
         """Return statements without barriers, each over all threads, in order."""
@@ -106,7 +106,7 @@ class _BlockWriter:
             waiting.clear()
 
         for old in parts:
-            part = replaced(kernel_code.move_buffers(old, self.places), self.values)
+            part = replace_vars(kernel_code.move_buffers(old, self.places), self.values)
             if isinstance(part, tirx.AllocBuffer):
                 self._keep_buffer(part.buffer)
             elif isinstance(part, tirx.Bind):
@@ -168,15 +168,15 @@ class _BlockWriter:
         if isinstance(part, tirx.For):
             self._check(part.extent, f"a loop of {part.extent} iterations")
             self._check(part.min, f"a loop from {part.min} on")
-            return [with_body(part, sequence(self._phases(part.body)))]
+            return [with_body(part, join_statements(self._phases(part.body)))]
         if isinstance(part, tirx.While):
             self._check(part.condition, f"a loop while {part.condition}")
-            return [tirx.While(part.condition, sequence(self._phases(part.body)))]
+            return [tirx.While(part.condition, join_statements(self._phases(part.body)))]
         if isinstance(part, tirx.IfThenElse):
             self._check(part.condition, f"a condition, {part.condition}")
-            inside = sequence(self._phases(part.then_case))
+            inside = join_statements(self._phases(part.then_case))
             other = part.else_case
-            other = None if other is None else sequence(self._phases(other))
+            other = None if other is None else join_statements(self._phases(other))
             return [tirx.IfThenElse(part.condition, inside, other)]
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
@@ -194,7 +194,7 @@ class _BlockWriter:
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
         """Let all threads run some statements, one thread after the other."""
-        return _repeat(sequence(parts), self.threads, self.backwards)
+        return _repeat(join_statements(parts), self.threads, self.backwards)
 
 
 def _repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
@@ -207,11 +207,11 @@ def _repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stm
         extent = loop.extent.astype(var.ty.dtype)
         if backwards:
             cell = tirx.decl_buffer((1,), str(var.ty.dtype), str(var.name), scope="global")
-            code = replaced(code, {loop.loop_var: tirx.BufferLoad(cell, [i64(0)])})
+            code = replace_vars(code, {loop.loop_var: tirx.BufferLoad(cell, [i64(0)])})
             number = tirx.BufferStore(cell, extent - 1 - var, [i64(0)])
             code = tirx.SeqStmt([tirx.AllocBuffer(cell), number, code])
         else:
-            code = replaced(code, {loop.loop_var: var})
+            code = replace_vars(code, {loop.loop_var: var})
         code = tirx.For(var, tirx.const(0, var.ty.dtype), extent, tirx.ForKind.SERIAL, code)
     return code
 
@@ -224,4 +224,4 @@ def _first_shuffle(statement: tirx.Stmt) -> Any | None:
     """Return the first shuffle of a statement that holds no other statements, or None."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
-    return next(iter(calls_of(statement, kernel_code.SHUFFLE)), None)
+    return next(iter(find_calls(statement, kernel_code.SHUFFLE)), None)

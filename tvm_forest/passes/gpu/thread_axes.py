@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm import tirx
 
-from ...schedule_prims.replay import FINISH
-from ...tir_gen.ir import change_loop, guarded, i64, mentions, replaced
+from ...schedule_prims.replay import EPILOGUE
+from ...tir_gen.ir import change_loop, guard, i64, mentions, replace_vars
 from ..nest_facts import NestFacts
 from .kernel_code import change_scope, is_spread, max_value, simplify, thread_axis
 
@@ -82,14 +82,14 @@ def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
     blocks, threads = dimension_var("grid.x"), dimension_var("block.x")
     number = blocks * FLAT_THREADS + threads
     swaps = split_number(chain, number)
-    body = guarded(replaced(body, swaps), [replaced(x, swaps) for x in conditions])
-    body = change_scope(guarded(body, [number < total]), "global", "local")
+    body = guard(replace_vars(body, swaps), [replace_vars(x, swaps) for x in conditions])
+    body = change_scope(guard(body, [number < total]), "global", "local")
     size = simplify(tirx.ceildiv(total, i64(FLAT_THREADS)))
     return bind(body, {"grid.x": (blocks, size), "block.x": (threads, FLAT_THREADS)})
 
 
 def _is_independent(loop: tirx.For, facts: NestFacts) -> bool:
     """Whether the iterations of a loop of no kernel may run at the same time."""
-    if is_spread(loop) or FINISH in loop.annotations or facts.kind(loop) in ("batch", "class"):
+    if is_spread(loop) or EPILOGUE in loop.annotations or facts.kind(loop) in ("batch", "class"):
         return True
     return str(loop.loop_var.name).endswith("_init")  # TVM writes base scores in such loops

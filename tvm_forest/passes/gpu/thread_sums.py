@@ -35,7 +35,7 @@ from tvm import tirx
 
 from ...schedule_prims.replay import NAME
 from ...tir_gen import ir, ops
-from ...tir_gen.builder import Code
+from ...tir_gen.builder import Builder
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, name_of
 from . import kernel_code
@@ -113,14 +113,14 @@ class _RegisterSums:
         cls, statement: tirx.Stmt, facts: NestFacts, lanes: tuple[tirx.For, int] | None
     ) -> _RegisterSums | None:
         """Return the sums of a statement, or None where they cannot be kept."""
-        stores = [store for store in ir.stores_of(statement) if _adds_walk(store)]
-        loops = ir.loops_of(statement)
+        stores = [store for store in ir.find_stores(statement) if _adds_walk(store)]
+        loops = ir.find_loops(statement)
         marks = [fact for fact in map(facts.of, loops) if fact is not None]
         if len(stores) != 1 or facts.has_level(statement, "grid") or any(x.simdize for x in marks):
             return None
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
             return None  # it is set to zero, or added up, inside
-        path = [loop for loop in loops if ir.stores_of(loop, stores[0].buffer)]
+        path = [loop for loop in loops if ir.find_stores(loop, stores[0].buffer)]
         place, lanes = stores[0].indices, lanes or _shuffled_loop(facts, path)
         index = [x for x in path if facts.level(x) or ir.mentions(place, {x.loop_var})]
         others = {loop.loop_var for loop in path if loop not in index}
@@ -153,7 +153,7 @@ class _RegisterSums:
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         atomic = ops.is_call(store.value, ops.ATOMIC_ADD)
         adds = atomic or self.lanes is not None
-        code = Code()
+        code = Builder()
         code.add(tirx.AllocBuffer(self.sums))
         if adds:
             zero = tirx.BufferStore(self.sums, tirx.const(0.0, store.buffer.dtype), self._place)
@@ -172,21 +172,19 @@ class _RegisterSums:
         done: tirx.Stmt = tirx.BufferStore(store.buffer, total, list(store.indices))
         if self.lanes is not None:
             loop, width = self.lanes
-            done = ir.guarded(
-                done, [tirx.EQ(tirx.floormod(loop.loop_var, ir.i64(width)), ir.i64(0))]
-            )
+            done = ir.guard(done, [tirx.EQ(tirx.floormod(loop.loop_var, ir.i64(width)), ir.i64(0))])
         self._repeat(code, done)
         return code.finish()
 
-    def _repeat(self, code: Code, body: tirx.Stmt, free: bool = False) -> None:
+    def _repeat(self, code: Builder, body: tirx.Stmt, free: bool = False) -> None:
         """Do something for every sum; not `free`: for those of the batch alone."""
         loops = [loop for loop in self.index if not (free and self.facts.level(loop))]
         fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, "int64") for loop in loops}
         with ExitStack() as stack:
             for loop in loops:
                 stack.enter_context(code.block(self._loop(loop, fresh[loop.loop_var])))
-            body = body if free else ir.guarded(body, self.conditions)
-            code.add(ir.replaced(body, fresh))
+            body = body if free else ir.guard(body, self.conditions)
+            code.add(ir.replace_vars(body, fresh))
 
     def _loop(self, loop: tirx.For, var: tirx.Var) -> Any:
         """A loop with another variable; registers are named by constants, so it is unrolled."""
@@ -231,9 +229,9 @@ class _RegisterSums:
 def _conditions_of(statement: tirx.Stmt, store: tirx.BufferStore) -> list[Any]:
     """Return the conditions between a statement and a store inside."""
     around = ir.find_all(
-        statement, tirx.IfThenElse, lambda x: bool(ir.stores_of(x.then_case, store.buffer))
+        statement, tirx.IfThenElse, lambda x: bool(ir.find_stores(x.then_case, store.buffer))
     )
-    return [part for x in around for part in ir.conjuncts(x.condition)]
+    return [part for x in around for part in ir.split_condition(x.condition)]
 
 
 def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[Any, int]) -> Any:
@@ -258,7 +256,7 @@ def _adds_walk(store: tirx.BufferStore) -> bool:
 
 def _count_uses(statement: tirx.Stmt, buffer: Any) -> int:
     """Count the loads and stores of a buffer."""
-    return len(ir.stores_of(statement, buffer)) + len(kernel_code.loads_of(statement, buffer))
+    return len(ir.find_stores(statement, buffer)) + len(kernel_code.loads_of(statement, buffer))
 
 
 def _is_constant(extent: Any, count: int) -> bool:

@@ -27,11 +27,11 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ...schedule_prims.devices import MOST_SHARED, MOST_THREADS
+from ...schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
-from ...tir_gen.ir import guarded, i64, mentions, replaced, sequence, stores_of
-from ...tir_gen.ops import calls_of
+from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
+from ...tir_gen.ops import find_calls
 from ..nest_facts import NestFacts, name_of
 from . import kernel_code
 from .kernel_code import simplify
@@ -77,7 +77,7 @@ class KernelWriter:
             ScheduleError: a block has too many threads.
         """
         loops = facts.on_levels(root)
-        inner = {loop.loop_var: i64(0) for loop in ir.loops_of(root)}
+        inner = {loop.loop_var: i64(0) for loop in ir.find_loops(root)}
         blocks, threads = dict[str, Dimension](), dict[str, tuple[tirx.Var, int]]()
         for dimension in AXES:
             mine = [loop for loop in loops if facts.dimension(loop) == dimension]
@@ -86,10 +86,10 @@ class KernelWriter:
                 counts = [facts.sch[name_of(loop)].count or 1 for loop in mine]
                 threads[dimension] = (var, max(counts))
             elif mine:  # bounds only shrink when the loops around go on
-                blocks[dimension] = (var, _largest([replaced(x.extent, inner) for x in mine]))
+                blocks[dimension] = (var, _largest([replace_vars(x.extent, inner) for x in mine]))
         _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
-        sizes = {d: simplify(replaced(extent, launches)) for d, (_, extent) in blocks.items()}
+        sizes = {d: simplify(replace_vars(extent, launches)) for d, (_, extent) in blocks.items()}
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For) -> tirx.Stmt:
@@ -104,8 +104,8 @@ class KernelWriter:
         body = kernel_code.move_buffers(body, self.places)
         _check_shared(self.facts.sch, self.shared)
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.own)]
-        body = bind(sequence([*memory, body]), {**self.blocks, **self.threads})
-        return sequence([*map(tirx.AllocBuffer, self.outer), body])
+        body = bind(join_statements([*memory, body]), {**self.blocks, **self.threads})
+        return join_statements([*map(tirx.AllocBuffer, self.outer), body])
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -115,11 +115,11 @@ class KernelWriter:
         `bound` names the dimensions of the block whose threads have different work in it.
         """
         if self._is_alone(s):
-            own = all(store.buffer.scope() == "local" for store in stores_of(s))
+            own = all(store.buffer.scope() == "local" for store in find_stores(s))
             if own and not kernel_code.loads_of(s):
                 return s  # a thread may always set what is its own
             others = (self.threads[d][0] for d in self.threads if d not in bound)
-            return guarded(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
+            return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
         if isinstance(s, tirx.BufferStore):
             return self._check_lanes(s)
         if isinstance(s, tirx.SeqStmt):
@@ -135,7 +135,7 @@ class KernelWriter:
         if not extent.same_as(s.extent):
             when = (*when, s.loop_var < s.extent)
         body = self._visit(s.body, when, bound)
-        if calls_of(body, kernel_code.SYNC) or kernel_code.has_spread(s.body):
+        if find_calls(body, kernel_code.SYNC) or kernel_code.has_spread(s.body):
             body = tirx.SeqStmt([body, kernel_code.barrier()])
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
@@ -145,10 +145,10 @@ class KernelWriter:
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
         limit = i64(extent) if isinstance(extent, int) else extent
-        own = replaced(s.extent, {s.loop_var: var})
+        own = replace_vars(s.extent, {s.loop_var: var})
         if not tvm_ffi.structural_equal(own, limit):
             when = (*when, var < own)
-        body = replaced(s.body, {s.loop_var: var})
+        body = replace_vars(s.body, {s.loop_var: var})
         return self._visit(body, when, (*bound, dimension) if of_block else bound)
 
     def _sequence(
@@ -166,7 +166,7 @@ class KernelWriter:
                 since = []
             since.append(accesses)
             written.append(self._visit(part, when, bound))
-        return sequence(written)
+        return join_statements(written)
 
     def _flatten(self, parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
         """Return statements, sequences among them taken apart where several threads meet inside."""
@@ -179,7 +179,7 @@ class KernelWriter:
     def _is_alone(self, s: tirx.Stmt) -> bool:
         """Whether one thread does a statement by itself."""
         shares = self.facts.has_level(s) or kernel_code.has_spread(s)
-        return not (shares or calls_of(s, kernel_code.SHUFFLE))
+        return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let all threads that do the same work share the iterations of a nest."""
@@ -199,13 +199,13 @@ class KernelWriter:
         others = {self.threads[d][0] for d in bound if d not in own}
         kept = [x for x in when if not mentions(x, others)]
         exact = isinstance(total, tirx.IntImm) and int(total) % count == 0
-        body = replaced(body, split_number(chain, number))
-        body = guarded(body, kept if exact else [*kept, number < total])
+        body = replace_vars(body, split_number(chain, number))
+        body = guard(body, kept if exact else [*kept, number < total])
         return body if once else tirx.For(turn, i64(0), turns, tirx.ForKind.SERIAL, body)
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
         """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
-        width = int(calls_of(store, kernel_code.SHUFFLE)[0].args[3])
+        width = int(find_calls(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
             raise ScheduleError(
@@ -222,7 +222,9 @@ class KernelWriter:
         if buffer.scope() == "local":
             self.own.append(buffer)
             return
-        filled = [x for part in parts for x in ir.loops_of(part, SPREAD) if stores_of(x, buffer)]
+        filled = [
+            x for part in parts for x in ir.find_loops(part, SPREAD) if find_stores(x, buffer)
+        ]
         own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
         threads = [self.threads[d] for d in self.threads if d in own]
         if buffer.scope() == "shared":
@@ -243,7 +245,7 @@ class KernelWriter:
     def _uniform(self, extent: Any) -> Any:
         """Return a bound that serves all threads: that of the first one is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
-        return simplify(replaced(extent, firsts)) if mentions(extent, firsts) else extent
+        return simplify(replace_vars(extent, firsts)) if mentions(extent, firsts) else extent
 
 
 @dataclass(frozen=True)
@@ -261,9 +263,9 @@ class _Accesses:
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
         """Collect them; who has the address of an element may do both."""
-        pointed = {call.args[0].source for call in calls_of(statement, "tirx.address_of")}
+        pointed = {call.args[0].source for call in find_calls(statement, "tirx.address_of")}
         reads = {load.source for load in kernel_code.loads_of(statement)}
-        writes = pointed | {store.buffer for store in stores_of(statement)}
+        writes = pointed | {store.buffer for store in find_stores(statement)}
         reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
         return cls(reads, writes, alone)
 
@@ -283,18 +285,18 @@ def _largest(extents: list[Any]) -> Any:
 
 
 def _check_threads(sch: Schedule, counts: list[int]) -> None:
-    if prod(counts) > MOST_THREADS:
+    if prod(counts) > MAX_BLOCK_THREADS:
         text = " x ".join(map(str, counts))
         raise ScheduleError(
             f"build: argument 'schedule': {text} = {prod(counts)} threads per block, the target "
-            f"allows {MOST_THREADS}; use smaller tiles\n{sch}"
+            f"allows {MAX_BLOCK_THREADS}; use smaller tiles\n{sch}"
         )
 
 
 def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
     """Refuse more shared memory than a block has, and say how many rows would fit."""
     sizes = {buffer: _bytes_of(buffer) for buffer in buffers}
-    spare = MOST_SHARED - sum(sizes.values())
+    spare = MAX_SHARED_BYTES - sum(sizes.values())
     if spare >= 0:
         return
     text = " + ".join(
@@ -307,7 +309,7 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
         remedy = f"use at most {fit} rows" if fit > 0 else "leave the cache of rows out"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
-        f"allows {MOST_SHARED}; {remedy}\n{sch}"
+        f"allows {MAX_SHARED_BYTES}; {remedy}\n{sch}"
     )
 
 

@@ -77,15 +77,15 @@ def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
     """
     if not isinstance(prefix, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*_", prefix):
         raise InputError(
-            f"{WHERE}: argument 'prefix': {archive.shown(prefix)} cannot begin the names of C "
+            f"{WHERE}: argument 'prefix': {archive.shorten(prefix)} cannot begin the names of C "
             "functions; give a letter, then letters, digits and underscores, an underscore at the "
             "end, such as 'airline_'"
         )
     file = archive.to_path(path, AT_PATH)
     if file.suffix != ".so":
         raise InputError(
-            f"{AT_PATH}: {archive.shown(str(file))} does not end with '.so'; only shared libraries "
-            "of Linux are written, so give a name such as 'model.so'"
+            f"{AT_PATH}: {archive.shorten(str(file))} does not end with '.so'; only shared "
+            "libraries of Linux are written, so give a name such as 'model.so'"
         )
     for place in (file, file.with_suffix(".h")):
         archive.check_place(place, AT_PATH)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import compile_forest
-from ...schedule_prims.batches import function_names
+from ...schedule_prims.batches import name_functions
 from ..functions import rows_per_block
 from .data import Data
 
@@ -31,7 +31,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any
         library, arrays, _ = compile_forest(predictor.forest, schedules, predictor.target)
     library.mod.write_to_file(str(folder / "code.o"))
     functions = list[str]()
-    for smallest, name in function_names(schedules).items():
+    for smallest, name in name_functions(schedules).items():
         block = rows_per_block(schedules[smallest], schedules)
         places = ", ".join(f"AT({data.places[data.number(array)]})" for array in arrays[name])
         functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {places})")

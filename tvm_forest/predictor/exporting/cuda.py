@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
-from ...schedule_prims.batches import function_names
+from ...schedule_prims.batches import name_functions
 from .data import Data
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     """
     library = predictor.library
     image = data.place(library.image(library.architecture or cuda_compiler.ANY))
-    starts = function_names(predictor.schedules)
+    starts = name_functions(predictor.schedules)
     plans = {name: library.plans[name] for name in starts.values()}
     launched = [step.kernel for plan in plans.values() for step in plan.launches]
     kernels = {name: number for number, name in enumerate(dict.fromkeys(launched))}

@@ -56,7 +56,7 @@ def open_gpu(target: Target) -> str:
     return str(driver.identity)
 
 
-def at_hand(target: Target) -> str:
+def identify_gpu(target: Target) -> str:
     """Return the `identity` of the GPU of a target; "" if it has none, or none is here."""
     with suppress(DeviceError):
         return str(_backend(target).open().identity) if target.kind in REAL_GPUS else ""

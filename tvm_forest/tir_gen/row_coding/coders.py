@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import WORD, PlaneCode
-from ...layouts.row_codes.ranks import WIDTH, Columns, RankCode, step_offset
-from ..builder import Code
-from ..ir import guarded, i64
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode
+from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
+from ..builder import Builder
+from ..ir import guard, i64
 from ..walks.node_test import Comparer
 from .memberships import SetWriter, copy_answers
 from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
@@ -62,7 +62,9 @@ class RowCoder(Protocol):
     def place(self, row: Any) -> list[Any]:
         """Return the indices in the buffer by which a walk names a row of the block."""
 
-    def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
         """Code `here` rows from `first` on."""
 
 
@@ -115,20 +117,22 @@ class RankCoder:
         lanes = i64(self.ranks.lanes)
         return [tirx.floordiv(row, lanes), column, tirx.floormod(row, lanes)]
 
-    def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
         """Search the cuts of every column."""
         if self.comparer.vectors is None:
             self._emit_spread(code, buffers, near, first)
         else:
             _emit_ranks(self, code, buffers, (first, here), {"codes": near})
 
-    def _emit_spread(self, code: Code, buffers: dict[str, Any], near: Any, first: Any) -> None:
+    def _emit_spread(self, code: Builder, buffers: dict[str, Any], near: Any, first: Any) -> None:
         """Let each thread of a GPU find one code; neighbouring threads code one row."""
         for columns, begin in _column_groups(self.ranks):
             spans = [near.shape[0], i64(columns.stop - begin)]
             with code.nest("code", spans, spread=True) as (row, place):
                 inside = first + row < self.rows.shape[0]
-                with code.block(lambda body, inside=inside: guarded(body, [inside])):
+                with code.block(lambda body, inside=inside: guard(body, [inside])):
                     search = _ColumnSearch(
                         self, code, buffers, columns, begin + place, {"codes": near}
                     )
@@ -163,25 +167,27 @@ class PlaneCoder:
         """Declare planes, one after the other, each of the words of all rows."""
         assert self.comparer.vectors is not None, "only LLVM compiles planes so far"
         assert isinstance(most, tirx.IntImm), "checked by `BlockWalker.check`"
-        words = -(-int(most) // WORD)
+        words = -(-int(most) // ROWS_IN_WORD)
         planes = self.planes.tests + max(self.planes.spare, PART_VALUES)
         return tirx.decl_buffer((i64(planes), i64(words)), "uint64", "planes", scope=scope)
 
     def place(self, row: Any) -> list[Any]:
         """Name a row by its word in the first plane."""
-        return [i64(0), tirx.floordiv(row, i64(WORD))]
+        return [i64(0), tirx.floordiv(row, i64(ROWS_IN_WORD))]
 
-    def emit(self, code: Code, buffers: dict[str, Any], near: Any, first: Any, here: Any) -> None:
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
         """Search all values, column by column, then write the planes of each column."""
         assert self.comparer.vectors is not None, "checked by `near`"
         words = int(near.shape[1])
-        size = (i64(max(1, self.ranks.searched)), i64(words * WORD))
+        size = (i64(max(1, self.ranks.n_searched)), i64(words * ROWS_IN_WORD))
         names = {"high": "uint8", "low": "uint8"}
         if any(x.steps > 2 and not x.asked for x in self.ranks.groups):
             names["codes"] = self.ranks.dtype
         results = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
-        if self.ranks.asked:
-            size = (i64(self.ranks.asked), i64(words * WORD))
+        if self.ranks.n_categorical:
+            size = (i64(self.ranks.n_categorical), i64(words * ROWS_IN_WORD))
             results["numbers"] = code.buffer("numbers", size, "uint16")
         parts = code.buffer("parts", (i64(PART_VALUES + 1), i64(VECTOR_WORDS)), "uint64")
         _emit_ranks(self, code, buffers, (first, here), results)
@@ -190,7 +196,7 @@ class PlaneCoder:
             if not columns.asked:
                 with code.repeat("column", i64(columns.stop - begin)) as place:
                     writer.write(columns.steps, begin + place)
-        if self.ranks.asked:
+        if self.ranks.n_categorical:
             self._emit_sets(code, buffers, results["numbers"], near, here)
         for plane, value in ((0, 0), (1, 2**64 - 1)):
             for word in range(words):
@@ -198,19 +204,19 @@ class PlaneCoder:
                 code.store(near, tirx.const(value, "uint64"), at)
 
     def _emit_sets(
-        self, code: Code, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
+        self, code: Builder, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
     ) -> None:
         """Write the planes of memberships, feature by feature."""
         size = (i64(self.planes.unions.numbers), near.shape[1])
         hot = code.buffer("hot", size, "uint64")
-        writer = SetWriter(code, buffers, numbers, near, self.planes.searched, hot)
-        with code.repeat("feature", i64(self.ranks.asked)) as feature:
+        writer = SetWriter(code, buffers, numbers, near, self.planes.n_searched, hot)
+        with code.repeat("feature", i64(self.ranks.n_categorical)) as feature:
             writer.write(feature, here)
 
 
 def _emit_ranks(
     coder: RankCoder | PlaneCoder,
-    code: Code,
+    code: Builder,
     buffers: dict[str, Any],
     span: tuple[Any, Any],
     results: dict[str, Any],
@@ -229,7 +235,7 @@ def _emit_ranks(
                         search.emit(first, rows)
 
 
-def _column_groups(ranks: RankCode) -> list[tuple[Columns, int]]:
+def _column_groups(ranks: RankCode) -> list[tuple[SearchGroup, int]]:
     """Return the groups of columns, and the first column of each."""
     begins = [0, *(columns.stop for columns in ranks.groups)]
     return list(zip(ranks.groups, begins, strict=False))
@@ -240,9 +246,9 @@ class _ColumnSearch:
     """The search of one column: which cuts are searched, and which buffers take the results."""
 
     coder: RankCoder | PlaneCoder
-    code: Code
+    code: Builder
     buffers: dict[str, Any]
-    columns: Columns
+    columns: SearchGroup
     column: Any
     results: dict[str, Any]
 
@@ -264,14 +270,14 @@ class _ColumnSearch:
 
     def _emit_number(self, xs: list[Any], row: Any) -> None:
         """Find the number of a row's category, and copy the codes of its memberships."""
-        feature = self.column - self.coder.ranks.searched
+        feature = self.column - self.coder.ranks.n_searched
         at = self.code.hold("at", tirx.BufferLoad(self.buffers["set_features"], [feature, i64(0)]))
         place = self._rank(xs)[0]
         number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
         if isinstance(self.coder, PlaneCoder):
             self.code.store(self.results["numbers"], number, [feature, row])
             return
-        codes = tirx.BufferLoad(self.results["codes"], [row, i64(self.coder.ranks.searched)])
+        codes = tirx.BufferLoad(self.results["codes"], [row, i64(self.coder.ranks.n_searched)])
         is_llvm = self.coder.comparer.vectors is not None
         copy_answers(self.code, self.buffers, feature, number.astype("int64"), codes, is_llvm)
 
@@ -299,8 +305,8 @@ class _ColumnSearch:
             highs = [self._count_cuts(how, at, x) for x in xs]
             self._store("high", places, highs)
             off = self._hold_entry("column_parts", 0).astype("int64")
-            begin = self.code.hold("begin", at + step_offset(1) - off * WIDTH)
-            bases = [begin + high * WIDTH for high in highs]
+            begin = self.code.hold("begin", at + count_cuts_before(1) - off * CUTS_IN_STEP)
+            bases = [begin + high * CUTS_IN_STEP for high in highs]
         self._store(
             "low", places, [self._count_cuts(how, b, x) for b, x in zip(bases, xs, strict=True)]
         )
@@ -309,8 +315,8 @@ class _ColumnSearch:
         """Count those of the 16 cuts from `at` on that compare with x."""
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
-        some = tirx.BufferLoad(self.buffers["cuts"], [tirx.Ramp(at, i64(1), WIDTH)])
-        bits = vectors.bits(how, some, tirx.Broadcast(x, WIDTH))
+        some = tirx.BufferLoad(self.buffers["cuts"], [tirx.Ramp(at, i64(1), CUTS_IN_STEP)])
+        bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
         return self.code.hold("count", tirx.popcount(bits).astype("int64"))
 
     def _encode(self, xs: list[Any]) -> list[Any]:
@@ -328,9 +334,9 @@ class _ColumnSearch:
         at = self._hold_entry("column_cuts")
         ranks: list[Any] = [i64(0)] * len(xs)
         for step in range(self.columns.steps):
-            base = at + step_offset(step)
+            base = at + count_cuts_before(step)
             for i, (x, rank) in enumerate(zip(xs, ranks, strict=True)):
-                rank = rank * WIDTH
+                rank = rank * CUTS_IN_STEP
                 ranks[i] = hold("rank", rank + self._count_reached(cuts, base + rank, x))
         return ranks
 

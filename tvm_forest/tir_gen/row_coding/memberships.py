@@ -12,13 +12,18 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import WORD, position
-from ..builder import Code
+from ...layouts.row_codes.planes import ROWS_IN_WORD, place_of_row
+from ..builder import Builder
 from ..ir import i64
 
 
 def copy_answers(
-    code: Code, buffers: dict[str, Any], feature: Any, number: Any, row: Any, is_llvm: bool
+    code: Builder,
+    buffers: dict[str, Any],
+    feature: Any,
+    number: Any,
+    row: Any,
+    is_llvm: bool,
 ) -> None:
     """Copy the codes of a row's memberships; the columns of a feature lie beside each other.
 
@@ -59,7 +64,7 @@ class SetWriter:
         hot: buffer (numbers, words) for the planes of a feature's numbers.
     """
 
-    code: Code
+    code: Builder
     buffers: dict[str, Any]
     numbers: Any
     planes: Any
@@ -95,8 +100,8 @@ class SetWriter:
             self.code.store(self.hot, self._all(0), [number, self._lanes()])
         with self.code.repeat("row", here) as row:
             number = tirx.BufferLoad(self.numbers, [feature, row]).astype("int64")
-            at = [self.code.hold("number", number), tirx.floordiv(row, i64(WORD))]
-            place = position(tirx.floormod(row, i64(WORD)))
+            at = [self.code.hold("number", number), tirx.floordiv(row, i64(ROWS_IN_WORD))]
+            place = place_of_row(tirx.floormod(row, i64(ROWS_IN_WORD)))
             bit = tirx.shift_left(tirx.const(1, "uint64"), place.astype("uint64"))
             self.code.store(self.hot, tirx.BufferLoad(self.hot, at) | bit, at)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from tvm import tirx
 
-from ...layouts.row_codes.planes import PARTS, WORD
-from ..builder import Code
+from ...layouts.row_codes.planes import OVERCOUNTS, ROWS_IN_WORD
+from ..builder import Builder
 from ..ir import i64
 from ..walks.vectors import Vectors
 
@@ -47,7 +47,7 @@ class PlaneWriter:
         below: buffer (17, 8): planes of "high < h".
     """
 
-    code: Code
+    code: Builder
     vectors: Vectors
     buffers: dict[str, Any]
     found: dict[str, Any]
@@ -91,7 +91,7 @@ class PlaneWriter:
         held = []
         for word in range(self.words):
             load = self._rows("codes", column, word)
-            held.append(self.code.hold("code", self.vectors.arranged(load)))
+            held.append(self.code.hold("code", self.vectors.arrange(load)))
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
@@ -102,7 +102,7 @@ class PlaneWriter:
         parts = self.buffers["column_parts"]
         too_high, last, too_low = (
             self.code.hold(name, tirx.BufferLoad(parts, [column, i64(k)]))
-            for k, name in enumerate(PARTS)
+            for k, name in enumerate(OVERCOUNTS)
         )
         count = 8 if is_long else 4
         shape = (i64(count), i64(VECTOR_WORDS))
@@ -115,7 +115,7 @@ class PlaneWriter:
             else:
                 low = low - _all(too_low)
             for part, codes in enumerate([low, high][: count // 4]):
-                codes = self.code.hold("code", self.vectors.arranged(codes))
+                codes = self.code.hold("code", self.vectors.arrange(codes))
                 for bit in range(4):
                     value = self.code.hold("bit", self.vectors.bit(codes, bit))
                     for lane in range(word, VECTOR_WORDS, self.words):
@@ -126,7 +126,9 @@ class PlaneWriter:
         return held[:4], held[4:]
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
-        return tirx.BufferLoad(self.found[name], [column, _lanes(WORD, i64(word * WORD))])
+        return tirx.BufferLoad(
+            self.found[name], [column, _lanes(ROWS_IN_WORD, i64(word * ROWS_IN_WORD))]
+        )
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
@@ -170,7 +172,7 @@ def _at_most(bits: list[Any]) -> list[Any]:
 
 
 def _all(value: Any) -> Any:
-    return tirx.Broadcast(value, WORD)
+    return tirx.Broadcast(value, ROWS_IN_WORD)
 
 
 def _lanes(count: int, first: Any = None) -> Any:

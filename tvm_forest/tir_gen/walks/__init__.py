@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...errors import ScheduleError
 from ...layouts.representation import REPRESENTATIONS, find
 from ...schedule import Schedule
-from ...schedule_prims.walks import LANES
+from ...schedule_prims.walks import LANE_COUNTS
 from .bits import BitWalker
 from .hops import HopWalker
 from .lanes import LaneWalker
@@ -36,7 +36,7 @@ def check_walks(sch: Schedule) -> None:
     leaves, how = sch.leaves(), find(sch.representation).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)
     if other is not None and how != "hops":
-        counts = ", ".join(map(str, LANES[how]))
+        counts = ", ".join(map(str, LANE_COUNTS[how]))
         raise ScheduleError(
             f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
             f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "

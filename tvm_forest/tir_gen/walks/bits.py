@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
-from ...layouts.row_codes.planes import WORD, position
+from ...layouts.row_codes.planes import ROWS_IN_WORD, place_of_row
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
-from ..builder import Code
+from ..builder import Builder
 from ..ir import at_iteration, i64
 from .vectors import Vectors
 from .walker import BlockWalker, look_up_leaves
@@ -47,17 +47,17 @@ class BitWalker(BlockWalker):
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Let all rows walk through a tree at once, then store what they find, 64 by 64."""
-        code, count = Code(), fact.count or 0
+        code, count = Builder(), fact.count or 0
         call: Any = ops.find_walk(at_iteration(loop, loop.min))
         (tree,) = self.open_trees(code, [call])
         assert self.comparer.vectors is not None, "checked by CodeRows"
-        walk = BitWalk.begin(code, tree, call.args[0], count // WORD, self.comparer.vectors)
+        walk = BitWalk.begin(code, tree, call.args[0], count // ROWS_IN_WORD, self.comparer.vectors)
         bits = walk.numbers()
         full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
         full = full and isinstance(loop.body, tirx.BufferStore)
-        with code.repeat("word", tirx.ceildiv(loop.extent, i64(WORD))) as word:
+        with code.repeat("word", tirx.ceildiv(loop.extent, i64(ROWS_IN_WORD))) as word:
             leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
-            self.store_rows(code, loop, word * WORD, WORD, full, leaves)
+            self.store_rows(code, loop, word * ROWS_IN_WORD, ROWS_IN_WORD, full, leaves)
         return code.finish()
 
 
@@ -73,14 +73,14 @@ class BitWalk:
         vectors: operations on vectors.
     """
 
-    code: Code
+    code: Builder
     tree: BitTree
     near: Any
     words: int
     vectors: Vectors
 
     @classmethod
-    def begin(cls, code: Code, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+    def begin(cls, code: Builder, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
         """Begin a walk; `row` is the load of planes by which the walk names its first row."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
@@ -153,5 +153,9 @@ class BitWalk:
             return self.code.hold("leaf", found).source
         held = self.code.hold("number", numbers).source
         return look_up_leaves(
-            self.code, self.tree, is_id, WORD, lambda row: tirx.BufferLoad(held, [position(row)])
+            self.code,
+            self.tree,
+            is_id,
+            ROWS_IN_WORD,
+            lambda row: tirx.BufferLoad(held, [place_of_row(row)]),
         )

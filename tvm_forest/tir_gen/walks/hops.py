@@ -31,8 +31,8 @@ from ...layouts.representation import Hold, TreeAccess
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
-from ..builder import Code
-from ..ir import at_iteration, change_loop, i64, mentions, stores_of
+from ..builder import Builder
+from ..ir import at_iteration, change_loop, find_stores, i64, mentions
 from .node_test import Comparer
 from .walker import Walker, is_one_walk, leaf_of
 
@@ -58,14 +58,14 @@ class HopWalker(Walker):
             return tirx.SeqStmt([self.lower_body(part, form) for part in body.seq])
         if ops.find_walk(body) is None:
             return body
-        code = Code()
+        code = Builder()
         self.emit_walks(code, [body], form)
         return code.finish()
 
     def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
         """Groups of `width` iterations, then what is left: in one group if its size is known."""
         extent = loop.extent.astype("int64")
-        code, first = Code(), loop.min
+        code, first = Builder(), loop.min
         known = isinstance(loop.extent, tirx.IntImm)
         widths = [width, int(loop.extent) % width] if known else _halves(width)
         # the sums of a GPU's thread are registers, which are named by constants
@@ -81,7 +81,7 @@ class HopWalker(Walker):
             first, extent = first + groups * size, extent - groups * size
         return code.finish()
 
-    def emit_walks(self, code: Code, bodies: Sequence[tirx.Stmt], form: WalkForm) -> None:
+    def emit_walks(self, code: Builder, bodies: Sequence[tirx.Stmt], form: WalkForm) -> None:
         """Emit walks that advance together, then their stores in order."""
         calls: list[Any] = [ops.find_walk(body) for body in bodies]
         trees = self.open_trees(code, calls)
@@ -118,7 +118,7 @@ class WalkGroup:
         comparer: how rows are compared with nodes.
     """
 
-    cells: Code | Lanes
+    cells: Builder | Lanes
     trees: list[TreeAccess]
     nodes: list[Any]
     rows: list[Any]
@@ -150,7 +150,7 @@ class WalkGroup:
         ends = [tirx.Not(tree.is_leaf(x)) for tree, x in zip(self.trees, self.nodes, strict=True)]
         return tirx.any(*ends)
 
-    def emit_peeled(self, code: Code, form: WalkForm) -> None:
+    def emit_peeled(self, code: Builder, form: WalkForm) -> None:
         """Some hops, with leaf tests or without, then hops while any walk is inside its tree."""
         if form.check:
             self._emit_checked(code, form.hops)
@@ -159,7 +159,7 @@ class WalkGroup:
             self.hop(held=False)
         self._emit_checked(code, 0)
 
-    def _emit_checked(self, code: Code, hops: int) -> None:
+    def _emit_checked(self, code: Builder, hops: int) -> None:
         """A leaf test before each of some hops, then before each of those that are needed."""
 
         def wrap(body: tirx.Stmt) -> tirx.Stmt:
@@ -186,7 +186,7 @@ def needs_holding(tree: TreeAccess, uneven: bool) -> bool:
 
 def _stores_by(loop: tirx.For) -> bool:
     """Whether the iterations of a loop store to places of their own."""
-    places = [index for store in stores_of(loop.body) for index in store.indices]
+    places = [index for store in find_stores(loop.body) for index in store.indices]
     return mentions(places, {loop.loop_var})
 
 

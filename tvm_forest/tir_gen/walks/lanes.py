@@ -25,8 +25,8 @@ from tvm import tirx
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
-from ..builder import Code
-from ..ir import at_iteration, i64, replaced
+from ..builder import Builder
+from ..ir import at_iteration, i64, replace_vars
 from .hops import HopWalker, WalkGroup
 from .walker import leaf_of
 
@@ -49,7 +49,7 @@ class LaneWalker(HopWalker):
 
     def _lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
         """Lower a full tile; a peeled walk becomes a loop over all hops, for lanes end together."""
-        code = Code()
+        code = Builder()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))
         body = at_iteration(loop, loop.min + lanes.lane)
         call: Any = ops.find_walk(body)
@@ -85,7 +85,7 @@ class Lanes:
         lane: variable that stands for the lane in expressions.
     """
 
-    code: Code
+    code: Builder
     count: int
     lane: tirx.Var
 
@@ -112,4 +112,4 @@ class Lanes:
         """Emit one vector loop with a store."""
         with self.code.lanes("lane", self.count) as lane:
             store = tirx.BufferStore(buffer, value, indices)
-            self.code.add(replaced(store, {self.lane: lane}))
+            self.code.add(replace_vars(store, {self.lane: lane}))

@@ -30,8 +30,8 @@ from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import WalkForm
 from .. import ops
-from ..builder import Code
-from ..ir import at_iteration, guarded, i64
+from ..builder import Builder
+from ..ir import at_iteration, guard, i64
 from .byte_vectors import LANES, ROWS, TREES, Permutes
 from .vectors import Vectors
 from .walker import BlockWalker, look_up_leaves
@@ -76,7 +76,7 @@ class PermuteWalker(BlockWalker):
 
     def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
         """Take the trees of a loop four by four; the last ones may be fewer."""
-        code = Code()
+        code = Builder()
         with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:
             inside = [four * TREES + k < trees.extent for k in range(TREES)]
             each = [tirx.min(four * TREES + k, trees.extent - 1) for k in range(TREES)]
@@ -86,11 +86,11 @@ class PermuteWalker(BlockWalker):
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Take one tree, where the loop around is not over trees."""
-        code = Code()
+        code = Builder()
         self._emit(code, [loop], [tirx.const(True, "bool")])
         return code.finish()
 
-    def _emit(self, code: Code, leaves: list[Any], inside: list[Any]) -> None:
+    def _emit(self, code: Builder, leaves: list[Any], inside: list[Any]) -> None:
         """Let rows walk through up to 4 trees at once, then store what they find, tree by tree.
 
         Args:
@@ -119,7 +119,7 @@ class PermuteWalker(BlockWalker):
                 walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, vectors)
                 for first, number in zip(firsts, walk.emit(), strict=True):
                     for k, leaf in enumerate(leaves):
-                        with code.block(lambda body, k=k: guarded(body, [inside[k]])):
+                        with code.block(lambda body, k=k: guard(body, [inside[k]])):
                             found = walk.leaves(number, k, is_id)
                             self.store_rows(code, leaf, first, ROWS, full[k], found)
 
@@ -136,7 +136,7 @@ class PermuteWalk:
         vectors: operations on vectors.
     """
 
-    code: Code
+    code: Builder
     trees: list[LevelTree]
     codes: list[Any]
     right: str
@@ -186,7 +186,7 @@ class PermuteWalk:
             return cells
 
         def look(wide: bool) -> tirx.Stmt:
-            inner = Code()
+            inner = Builder()
             for cell, node, field in each:
                 table = self.trees[0].byte(field, i64(0))
                 inner.put(cell, permutes.nodes(table, first, node, wide))

@@ -19,7 +19,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import position
+from ...layouts.row_codes.planes import place_of_row
 
 ELEMENTS = {"float32": "float", "float64": "double"}
 """LLVM's names of element types that are no integers."""
@@ -103,10 +103,10 @@ class Vectors:
         )
         return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
 
-    def arranged(self, codes: Any) -> Any:
+    def arrange(self, codes: Any) -> Any:
         """Put 64 codes, uint8 or uint16, into the order of `planes.position`."""
         vector, dtype = _llvm_type_of(codes), str(codes.ty.dtype)
-        mask = ", ".join(f"i32 {position(place)}" for place in range(64))
+        mask = ", ".join(f"i32 {place_of_row(place)}" for place in range(64))
         line = f"%x = shufflevector {vector} %codes, {vector} poison, <64 x i32> <{mask}>"
         return self.call(f"arranged_{dtype}", dtype, [line], "%x", codes=codes)
 

@@ -18,9 +18,9 @@ from ...errors import ScheduleError
 from ...layouts.representation import Representation
 from ...nest import Loop
 from ...schedule import Schedule
-from ...schedule_prims.walks import LANES, WalkForm
+from ...schedule_prims.walks import LANE_COUNTS, WalkForm
 from .. import ops
-from ..builder import Code
+from ..builder import Builder
 from ..ir import at_iteration, change_loop, find_all, i64, rewrite_loops, step_of
 from .node_test import Comparer
 
@@ -72,7 +72,7 @@ class Walker:
 
     # -- for all ways of walking ------------------------------------------------------------------
 
-    def open_trees(self, code: Code, calls: Sequence[Any]) -> list[Any]:
+    def open_trees(self, code: Builder, calls: Sequence[Any]) -> list[Any]:
         """Emit access to the tree of every walk; walks through one tree share it."""
         opened: list[tuple[Any, Any]] = []
         for call in calls:
@@ -81,7 +81,7 @@ class Walker:
             opened.append((tree, known or self.rep.tree(buffers, tree, code.hold)))
         return [access for _, access in opened]
 
-    def add_end(self, code: Code, body: tirx.Stmt, leaf: Any) -> None:
+    def add_end(self, code: Builder, body: tirx.Stmt, leaf: Any) -> None:
         """Emit what is done with the end of a walk; loops over classes become vectors."""
         if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
             body = rewrite_loops(body, _in_lanes)
@@ -94,7 +94,7 @@ def leaf_of(access: Any, call: Any, node: Any) -> Any:
 
 
 def look_up_leaves(
-    code: Code, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
+    code: Builder, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
 ) -> Any:
     """Emit the look-up of what rows ask of leaves, one by one; returns a buffer.
 
@@ -141,7 +141,13 @@ class BlockWalker(Walker):
     """The word of `simdize`."""
 
     def store_rows(
-        self, code: Code, loop: tirx.For, first: Any, count: int, full: bool, leaves: Any
+        self,
+        code: Builder,
+        loop: tirx.For,
+        first: Any,
+        count: int,
+        full: bool,
+        leaves: Any,
     ) -> None:
         """Emit what a leaf loop does with the leaves of a group of rows, `count` or fewer.
 
@@ -168,7 +174,7 @@ class BlockWalker(Walker):
                 f"known size, but no loop around the trees of '{endless.name}' has one; tile "
                 f"'batch', and put the loop over blocks outermost\n{sch.render(endless.name)}"
             )
-        least = LANES[cls.how][0]
+        least = LANE_COUNTS[cls.how][0]
         begins = (begin for loop in loops for begin in _begins_in_block(sch.path(loop.name)))
         name, rows = next((x for x in begins if x[1] % least), ("", 0))
         if rows:
