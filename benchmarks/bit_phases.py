@@ -26,7 +26,7 @@ from tvm import tirx
 import models
 import tvm_forest
 from tvm_forest import Forest
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search.cpu_rules import write_planes
 from tvm_forest.search.workload import Workload
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--gigahertz", type=float, default=2.6, help="clock that bounds assume")
     options = parser.parse_args()
     for name in options.models:
-        forest = plain(tvm_forest.load(models.get(name).load()))
+        forest = canonicalize(tvm_forest.load(models.get(name).load()))
         print(f"\n{name}, ns a row\n\n| phase | measured | bound |\n|---|---:|---:|")
         for phase in phases(forest, options.gigahertz):
             bound = "" if np.isnan(phase.bound) else f"{phase.bound:.3g}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from tvm_forest import archive
 from tvm_forest.forest import Forest
-from tvm_forest.forest.fields import from_parts, to_parts
+from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.gpu_runtime.cuda_compiler import compile_cuda
 from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
 
@@ -68,7 +68,7 @@ def write(model: PackedModel, path: Path) -> None:
         parts[name] = array
         return name
 
-    fields, arrays = to_parts(model.forest)
+    fields, arrays = to_fields(model.forest)
     manifest: dict[str, Any] = {"about": model.about, "results": model.results, "fields": fields}
     manifest["forest"] = {name: stored(array) for name, array in arrays.items()}
     manifest["rows"] = stored(model.rows)
@@ -101,7 +101,7 @@ def read(path: Path, driver: Any) -> PackedModel:
         candidates[name] = Candidate(one["schedule"], one["keeps_order"], library, arrays)
     return PackedModel(
         manifest["about"],
-        from_parts(manifest["fields"], named(manifest["forest"])),
+        from_fields(manifest["fields"], named(manifest["forest"])),
         [(name, dtype) for name, dtype in manifest["results"]],
         candidates,
         {kind: named(check) for kind, check in manifest["checks"].items()},

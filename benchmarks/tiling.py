@@ -29,10 +29,10 @@ import numpy as np
 from real_models import MODELS, published
 from tvm_forest import Forest
 from tvm_forest.forest import LEAF
-from tvm_forest.forest.hits import mean_hops, skewed_trees
+from tvm_forest.forest.hits import count_mean_hops, find_skewed_trees
 from tvm_forest.forest.profile import UNKNOWN, Profile
 from tvm_forest.forest.rewrites.padding import fill_tiles
-from tvm_forest.forest.rewrites.tile_table import tile_table
+from tvm_forest.forest.rewrites.tile_table import make_tile_table
 from tvm_forest.forest.rewrites.tiling import WAYS, tile_nodes
 
 AT_HAND = ("airline", "epsilon", "higgs", "year")
@@ -162,10 +162,10 @@ def measure(forest: Forest, size: int) -> dict[str, Any]:
     for how in WAYS:
         assert np.all(cost(tiled["optimal"]) <= cost(tiled[how])), f"{how} beats optimal"
     tiled["default"] = tile_nodes(forest, size, "optimal")
-    tables = {how: tile_table(fill_tiles(one)).lut for how, one in tiled.items()}
+    tables = {how: make_tile_table(fill_tiles(one)).lut for how, one in tiled.items()}
     return {
         "size": size,
-        "tiles": {how: mean_hops(one) for how, one in tiled.items()},
+        "tiles": {how: count_mean_hops(one) for how, one in tiled.items()},
         "shapes": {how: len(lut) for how, lut in tables.items()},
         "bytes": {how: lut.nbytes for how, lut in tables.items()},
     }
@@ -193,8 +193,8 @@ def main() -> None:
     results, gates = [], []
     for name, make in models().items():
         forest = make()
-        plain = mean_hops(forest)
-        counts = [int(skewed_trees(forest, share, 0.9).sum()) for share in SHARES]
+        plain = count_mean_hops(forest)
+        counts = [int(find_skewed_trees(forest, share, 0.9).sum()) for share in SHARES]
         gates.append({"model": name, "trees": forest.n_trees, "skewed": counts, "nodes": plain})
         results += [{"model": name, **measure(replace(forest), size)} for size in SIZES]
     print(CAPTION)

@@ -14,7 +14,7 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation, selections
 from tvm_forest.layouts.row_codes import planes
 from tvm_forest.layouts.selections import is_listed
@@ -32,7 +32,7 @@ def sliced(forest: Forest, rows: int = 64) -> Schedule:
 
 
 def pack(forest: Forest) -> tuple[Any, Any]:
-    return representation.find("bitsliced").pack(plain(forest))
+    return representation.find("bitsliced").pack(canonicalize(forest))
 
 
 def chain(depth: int, step: float = 1.0) -> Any:
@@ -59,7 +59,7 @@ def test_nodes_that_ask_the_same_share_a_plane() -> None:
 
 def test_the_order_of_bits_is_its_own_inverse() -> None:
     rows = np.arange(512)
-    order = np.array([planes.position(int(row)) for row in rows])
+    order = np.array([planes.place_of_row(int(row)) for row in rows])
     assert np.array_equal(order[order], rows)
     assert np.array_equal(np.sort(order), rows)
 

@@ -19,7 +19,7 @@ from test_plain import asking
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import CategoryRule, Forest
 from tvm_forest.forest import memberships as prepare
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.row_codes import categories, unions
 from tvm_forest.predictor import saving
@@ -74,17 +74,17 @@ def number(forest: Forest) -> categories.CategoricalFeature:
 def test_a_search_finds_the_category_that_the_rule_says(
     rule: str, dtype: str, known: dict[int, tuple[int, ...]]
 ) -> None:
-    forest = plain(asks(rule, dtype, known_categories=known))
+    forest = canonicalize(asks(rule, dtype, known_categories=known))
     found, x = number(forest), values(dtype)
     reached = np.sum(found.cuts <= x[:, None], axis=1)
     label = found.labels[found.number[reached]]
-    expected = prepare.labels(forest, 0, x)
+    expected = prepare.code_categories(forest, 0, x)
     in_sets = np.isin(expected, [prepare.MISSING, *(c for codes in SETS for c in codes)])
     assert np.array_equal(label, np.where(in_sets, expected, categories.NO_CATEGORY))
 
 
 def test_neighbouring_categories_share_a_cut() -> None:
-    forest = plain(asks("xgboost", "float32", ((0, 1, 2), (3,), (7,))))
+    forest = canonicalize(asks("xgboost", "float32", ((0, 1, 2), (3,), (7,))))
     found = number(forest)
     assert found.cuts.tolist() == [-np.inf, 0, 1, 2, 3, 4, 7, 8]
     assert found.labels[found.number].tolist() == [-2, -1, 0, 1, 2, 3, -1, 7, -1]
@@ -103,15 +103,15 @@ def test_a_union_names_the_fewer_numbers() -> None:
 
 def test_questions_count_the_categories_that_name_the_sets() -> None:
     """Four categories are named by the two other numbers: of no category, and missing."""
-    forest = plain(asks("xgboost", "float32", ((0, 1), (0, 1, 2, 3), (2,))))
-    assert forest.set_counts == [prepare.Question(0, 3, 4, 2 + 2 + 1)]
+    forest = canonicalize(asks("xgboost", "float32", ((0, 1), (0, 1, 2, 3), (2,))))
+    assert forest.set_counts == [prepare.SetCounts(0, 3, 4, 2 + 2 + 1)]
     assert (forest.searches, len(forest.cuts_per_column)) == (1, 6)
 
 
 def test_more_categories_than_16_bits_number_are_refused() -> None:
     forest = asks("xgboost", "float32", (tuple(range(0, 80_000, 2)),))
     with pytest.raises(BuildError, match="feature 0 is asked for 40000 categories, a number of 16"):
-        representation.find("ranked").pack(plain(forest))
+        representation.find("ranked").pack(canonicalize(forest))
     names = [x.representation for x in default_schedules(forest, parse_target("llvm")).values()]
     assert not {"ranked", "bitsliced"} & set(names)
 
@@ -123,7 +123,7 @@ def test_a_word_of_8_bytes_holds_what_4_do_not() -> None:
         chain = Split(1, float(count), 1.0, chain)
     tests = [Split(1, float(i), 0.0, 1.0) for i in range(256)]
     forest = asks("xgboost", "float32", tuple((i, i + 1) for i in range(1000)), [*tests, chain])
-    rep, arrays = representation.find("ranked").pack(plain(forest))
+    rep, arrays = representation.find("ranked").pack(canonicalize(forest))
     assert (rep.word, arrays["nodes"].dtype, rep.code.columns) == (64, np.uint64, 2001)
     rows = rows_of(forest)
     compiled = tvm_forest.build(forest, schedule=ranked(forest))
@@ -220,7 +220,7 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
     chosen = default_schedules(forest, parse_target("llvm")).values()
     assert {x.representation for x in chosen} <= {"ranked", "bitsliced"}
     for layout, takes in (("ranked", False), ("bitsliced", False), ("sparse", True)):
-        assert representation.takes_memberships(layout, plain(forest)) == takes
+        assert representation.takes_memberships(layout, canonicalize(forest)) == takes
     _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
     predictor.predict(rows_of(forest)[:3])
     assert len(predictor._small_batches.frames[3, 2]) == 1

@@ -18,7 +18,7 @@ import sklearn_models
 import test_frontend_onnx as onnx_models
 import tvm_forest
 import xgboost_models
-from tvm_forest.forest import Forest, labelled
+from tvm_forest.forest import Forest, choose_labels
 from tvm_forest.probe_rows import hard_rows
 
 N = 200
@@ -85,7 +85,7 @@ def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
     assert equal(predictor.predict_per_tree(rows), forest.predict_reference(rows, "per_tree"), 0)
     found = predictor.predict(rows)
     if forest.labels is not None:
-        assert equal(found, labelled(forest, margin, value), 0)
+        assert equal(found, choose_labels(forest, margin, value), 0)
     else:
         ulps = 0 if forest.link == "identity" else LINK_ULPS
         assert equal(found.reshape(value.shape), value, ulps)

@@ -19,7 +19,12 @@ from schedules import rounding_bound
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule_prims.batches import by_batch, function_names, schedule_of, walked
+from tvm_forest.schedule_prims.batches import (
+    arrange_by_batch,
+    name_functions,
+    select_hop_schedule,
+    select_schedule,
+)
 from tvm_forest.search import cpu_rules, heuristic, layout_fit, step_times, workload
 from tvm_forest.target import Target, cpu_vendor
 
@@ -113,8 +118,8 @@ def test_equal_schedules_are_compiled_once() -> None:
     lowered = tvm_forest.lower(FOREST, {1: START, 4: BLOCKS, 9: START, 20: START})
     names = {var.name_hint for var in lowered.after.get_global_vars()}
     assert names == {"predict", "predict_from_4", "per_tree", "apply"}
-    assert by_batch({1: START, 9: START}) == {1: START}
-    assert function_names({1: BLOCKS, 4: START, 9: BLOCKS, 20: SEVERAL[1]}) == {
+    assert arrange_by_batch({1: START, 9: START}) == {1: START}
+    assert name_functions({1: BLOCKS, 4: START, 9: BLOCKS, 20: SEVERAL[1]}) == {
         **{1: "predict_from_1", 9: "predict_from_1"},
         **{4: "predict_from_4", 20: "predict"},
     }
@@ -134,7 +139,7 @@ def test_schedules_of_one_layout_share_its_arrays() -> None:
 def test_the_schedule_of_a_batch_is_that_of_the_greatest_key_not_above(
     rows: int, smallest: int
 ) -> None:
-    assert schedule_of(SEVERAL, rows) is SEVERAL[smallest]
+    assert select_schedule(SEVERAL, rows) is SEVERAL[smallest]
 
 
 # -- refusals -------------------------------------------------------------------------------------
@@ -285,10 +290,12 @@ def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:
 def test_every_default_is_exact_and_serves_single_rows() -> None:
     for forest in (FOREST, WIDE, forest_of([1.0]), drawn_forest(3, 12, dtype="float64")):
         schedules = heuristic.default_schedules(forest, CPU)
-        assert by_batch(schedules)[1].keeps_order
+        assert arrange_by_batch(schedules)[1].keeps_order
         assert all(sch.keeps_order for sch in schedules.values())
         start = heuristic.default_schedule(forest, CPU)
-        assert start == walked(schedules) or start.without("parallel") == walked(schedules)
+        assert start == select_hop_schedule(schedules) or start.without(
+            "parallel"
+        ) == select_hop_schedule(schedules)
 
 
 def test_threads_are_for_the_largest_batches_only() -> None:
@@ -339,8 +346,8 @@ def test_lopsided_trees_are_walked_until_all_are_at_their_leaves() -> None:
     for level in range(30):
         deep = Split(0, float(level), 0.0, deep)
     lopsided = heuristic.default_schedules(forest_of([deep] * 3), CPU)
-    walked = [x for x in lopsided.values() if not x.sliced and not x.rewrites]
-    assert [sch.leaves()[0].peel for sch in walked] == [(1, False)]
+    select_hop_schedule = [x for x in lopsided.values() if not x.sliced and not x.rewrites]
+    assert [sch.leaves()[0].peel for sch in select_hop_schedule] == [(1, False)]
     even = heuristic.default_schedules(full_forest(3, 4), CPU)
     assert all(sch.leaves()[0].peel is None for sch in even.values())
 

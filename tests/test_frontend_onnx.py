@@ -18,7 +18,7 @@ from onnx_models import (
     regressor,
 )
 from shared_models import shared_model
-from tvm_forest.forest import labelled
+from tvm_forest.forest import choose_labels
 from tvm_forest.frontends import load
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
@@ -133,7 +133,7 @@ def probes(forest, model, n=700):
 def picked(forest, rows):
     """The labels that a forest gives, by its rule."""
     margin, value = forest.predict_reference(rows), forest.predict_reference(rows, "value")
-    return labelled(forest, margin, value)
+    return choose_labels(forest, margin, value)
 
 
 def both_scores(forest, value):

@@ -19,7 +19,7 @@ import tvm_forest
 from sklearn_models import MODELS, classes, data, leaves, margins, probe_rows, values
 from tvm_forest import load
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
-from tvm_forest.forest import labelled
+from tvm_forest.forest import choose_labels
 
 N = 1500
 pytestmark = pytest.mark.filterwarnings("ignore")  # of scikit-learn, e.g. of columns without names
@@ -66,7 +66,7 @@ def test_labels_equal_those_of_predict(case: Any) -> None:
         return
     expected = model.predict(rows)
     margin = forest.predict_reference(rows)
-    found = labelled(forest, margin, forest.predict_reference(rows, "value"))
+    found = choose_labels(forest, margin, forest.predict_reference(rows, "value"))
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
 
@@ -90,7 +90,7 @@ def test_a_target_may_have_a_single_class() -> None:
     forest, rows = load(model), data()[0]
     margin = forest.predict_reference(rows)
     assert forest.targets == (1, 2)
-    assert np.array_equal(labelled(forest, margin, margin), model.predict(rows))
+    assert np.array_equal(choose_labels(forest, margin, margin), model.predict(rows))
 
 
 def test_rows_are_cast_to_float32_before_they_are_compared() -> None:
@@ -124,7 +124,7 @@ def test_a_margin_of_zero_is_the_second_class_for_boosting_and_the_first_for_his
         forest = load(MODELS[name]())
         margin = forest.predict_reference(rows)
         assert margin == 0
-        found[name] = labelled(forest, margin, margin)[0]
+        found[name] = choose_labels(forest, margin, margin)[0]
     assert found == {"gb constant": "yes", "hist constant": "no"}
 
 
@@ -136,7 +136,7 @@ def test_inliers_follow_the_offset_even_on_a_score_that_occurs(offset: float) ->
         model.offset_ = cut
         forest = load(model)
         margin = forest.predict_reference(rows)
-        assert np.array_equal(labelled(forest, margin, margin), model.predict(rows))
+        assert np.array_equal(choose_labels(forest, margin, margin), model.predict(rows))
 
 
 def test_string_labels_give_equal_models_equal_signatures() -> None:

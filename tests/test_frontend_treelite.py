@@ -20,7 +20,7 @@ from treelite_models import MODELS, drawn, leaves, margins, probe_rows, values
 from tvm_forest.errors import ForestError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends import load
-from tvm_forest.frontends.oracle import ask
+from tvm_forest.frontends.oracle import predict_by_library
 from tvm_forest.verification import ulps
 
 N = 600
@@ -40,7 +40,7 @@ def test_verify_says_that_treelite_is_not_installed(monkeypatch: Any) -> None:
     data, forest = model.serialize_bytes(), load(model)
     monkeypatch.setitem(sys.modules, "treelite", None)
     rows = probe_rows(forest, N)
-    assert "'treelite' is not installed" in str(ask(data, forest, rows))
+    assert "'treelite' is not installed" in str(predict_by_library(data, forest, rows))
 
 
 # -- meaning --------------------------------------------------------------------------------------

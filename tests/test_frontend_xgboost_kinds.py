@@ -9,7 +9,7 @@ import xgboost as xgb
 
 import tvm_forest
 from models import COMMON, data, leaves, margins, matrix_of, values
-from tvm_forest.forest import CategoryRule, labelled
+from tvm_forest.forest import CategoryRule, choose_labels
 from tvm_forest.frontends import load
 from xgboost_models import KINDS, NAMES, ODD_CODES, coded, frame, odd_rows
 
@@ -53,7 +53,10 @@ def test_values_and_labels_equal_those_of_xgboost_within_ulps(name):
     if forest.label_rule == "argmax_margin":
         value = forest.labels[forest.predict_reference(rows).argmax(axis=1)][:, None]
     if forest.label_rule in ("argmax_probability", "half"):
-        label, known = labelled(forest, forest.predict_reference(rows), value), model.predict(rows)
+        label, known = (
+            choose_labels(forest, forest.predict_reference(rows), value),
+            model.predict(rows),
+        )
         assert label.dtype == known.dtype and np.array_equal(label, known)
     assert value.shape == expected.shape and value.dtype == expected.dtype
     assert np.all(np.abs(value - expected) <= LINK_ULPS * np.spacing(np.abs(expected)))

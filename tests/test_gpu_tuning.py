@@ -30,8 +30,8 @@ from tvm_forest.search.records import (
     NAMELESS,
     TrialRecord,
     describe_context,
+    load_schedules,
     read_records,
-    schedules_of,
 )
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.spaces import strategies_of
@@ -352,7 +352,7 @@ def test_records_that_do_not_name_their_gpu_are_passed_over(gpu_here: Any, tmp_p
     path = recorded(tmp_path / "tune.jsonl", NAMELESS)
     said = "no record of one GPU by name, and none is at hand .have: a GPU.; build where the GPU is"
     with pytest.raises(InputError, match=said):
-        schedules_of(path, TINY, CUDA)
+        load_schedules(path, TINY, CUDA)
     gpu_here()
     with pytest.raises(InputError, match=f"no record of cpu {OURS} .have: a GPU"):
         tvm_forest.build(TINY, "cuda", records=path)
@@ -360,11 +360,11 @@ def test_records_that_do_not_name_their_gpu_are_passed_over(gpu_here: Any, tmp_p
 
 def test_without_a_gpu_the_records_must_be_of_a_single_one(tmp_path: Path) -> None:
     one = recorded(tmp_path / "one.jsonl", NAMELESS, OURS)
-    assert schedules_of(one, TINY, CUDA) == {1: FAST}
+    assert load_schedules(one, TINY, CUDA) == {1: FAST}
     two = recorded(tmp_path / "two.jsonl", OURS, "another")
     with pytest.raises(InputError, match=f"one GPU by name, .* .have: another, {OURS}"):
-        schedules_of(two, TINY, CUDA)
-    assert schedules_of(two, TINY, CUDA, "another") == {1: FAST}
+        load_schedules(two, TINY, CUDA)
+    assert load_schedules(two, TINY, CUDA, "another") == {1: FAST}
 
 
 def test_records_of_simt_are_those_of_the_cpu_that_ran_it() -> None:

@@ -14,7 +14,7 @@ import sklearn_models
 import tvm_forest
 import xgboost_models
 from tvm_forest import Forest, InputError, UnsupportedModel
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_rounds
 from tvm_forest.predictor import rounds as ranges
 
@@ -49,7 +49,7 @@ def some_ranges(forest: Forest) -> set[tuple[int, int]]:
 
 def of_rounds(forest: Forest, rows: Any, span: tuple[int, int]) -> Any:
     """Return what the reference walk says of some rounds, without compiling them."""
-    margin = take_rounds(plain(forest), *span).predict_reference(rows)
+    margin = take_rounds(canonicalize(forest), *span).predict_reference(rows)
     return margin[:, 0] if forest.n_outputs == 1 else margin
 
 

@@ -19,7 +19,7 @@ from schedules import check_results, in_blocks, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
-from tvm_forest.forest.rewrites.ordering import depth_first
+from tvm_forest.forest.rewrites.ordering import order_depth_first
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import complete_trees as complete
 from tvm_forest.layouts import representation
@@ -272,7 +272,7 @@ def test_tiles_hold_thresholds_in_the_dtype_of_the_rows(layout: str) -> None:
 
 def test_depth_first_puts_siblings_together_and_the_larger_side_next() -> None:
     forest = drawn_forest(3, 6, seed=5)
-    order, place = depth_first(forest)
+    order, place = order_depth_first(forest)
     assert np.array_equal(order[place], np.arange(forest.n_nodes))
     inner = np.flatnonzero(~forest.is_leaf)
     base = forest.tree_offset[forest.node_tree[inner]]

@@ -14,7 +14,7 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks, odd_forest, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
@@ -53,7 +53,7 @@ def full(depth: int) -> Any:
 
 def test_a_level_says_where_its_nodes_and_the_leaves_below_are() -> None:
     forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 5.0)), 7.0])
-    _, arrays = representation.find("levels").pack(plain(forest))
+    _, arrays = representation.find("levels").pack(canonicalize(forest))
     fields = [[int(word) >> shift & 255 for shift in (0, 32, 40)] for word in arrays["levels"][:3]]
     assert fields == [[0, 1, 255], [1, 0, 1], [2, 0, 0]]
     assert arrays["nodes"][:, :3].tolist() == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]

@@ -24,7 +24,7 @@ from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.schedule_prims.walks import walk_forms
+from tvm_forest.schedule_prims.walks import find_walk_forms
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 RANDOM_SCHEDULES = 60
@@ -51,7 +51,7 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     rep, mod = canonical(sch.classes, sch.representation, output)
     forest = arrange_by_round(FORESTS[sch.classes])
     tir = s_tir.Schedule(mod)
-    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
+    facts = NestFacts(sch, find_walk_forms(sch, forest), replay(tir, sch))
     mod = tir.mod
     for step in pipeline(rep, "<", facts, None).passes:
         mod = step(mod)

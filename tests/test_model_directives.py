@@ -15,7 +15,7 @@ from forests import Split, drawn_forest, forest_of
 from schedules import check_results, rounding_bound
 from tvm_forest.errors import BuildError, ForestError, InputError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest.hits import peel_depths
+from tvm_forest.forest.hits import find_peel_depths
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.tile_rules import check_tiling
 from tvm_forest.probe_rows import hard_rows, typical_rows
@@ -252,7 +252,7 @@ def test_the_depths_are_looked_up_for_each_round() -> None:
     sch = tvm_forest.with_depths(plain, forest)
     tiled = tvm_forest.rewrite(forest, plain)
     assert sch.hops == tuple(tiled.depths.reshape(4, 2).max(axis=1))
-    assert sch.likely == tuple(peel_depths(tiled).reshape(4, 2).max(axis=1))
+    assert sch.likely == tuple(find_peel_depths(tiled).reshape(4, 2).max(axis=1))
     assert tvm_forest.with_depths(plain, replace(forest, hits=None)).likely is None
 
 

@@ -13,7 +13,7 @@ from forests import drawn_forest
 from schedules import check_results
 from tvm_forest.errors import ModelFormatError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.probe_rows import hard_rows
 
 SETS = ((0, 3), (1,), (2, 7, 40), ())
@@ -88,13 +88,13 @@ def test_any_layout_holds_derived_columns(name: str, layout: str) -> None:
 
 
 def test_a_plain_forest_is_left_alone() -> None:
-    once = plain(MODELS["categories and vector leaves"])
-    assert plain(once) is once
-    assert plain(SMALL) is SMALL
+    once = canonicalize(MODELS["categories and vector leaves"])
+    assert canonicalize(once) is once
+    assert canonicalize(SMALL) is SMALL
 
 
 def test_equal_questions_share_a_column() -> None:
-    forest = plain(asking(SMALL, XGBOOST))
+    forest = canonicalize(asking(SMALL, XGBOOST))
     assert forest.row_width == SMALL.n_features
     assert len(set(forest.derived)) == len(forest.derived) <= 2 * len(SETS)
 

@@ -17,7 +17,7 @@ from shared_models import shared_model
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.profile import Profile
-from tvm_forest.forest.rewrites.ordering import level_order
+from tvm_forest.forest.rewrites.ordering import order_by_level
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
 FOREST = drawn_forest(9, 5, seed=2)
@@ -278,6 +278,6 @@ def test_the_published_profiles_fit_their_models(name: str) -> None:
     profile = Profile.load(shared_model(f"{name}.profile.csv"))
     profiled = profile.onto(forest)
     assert np.array_equal(profiled.hits[profiled.hits > 0], profile.hits[profile.hits > 0])
-    order, _ = level_order(forest)
+    order, _ = order_by_level(forest)
     assert np.array_equal(order, np.arange(forest.n_nodes))
     assert np.sum(profile.depths == -1) == {"higgs": 667, "year": 1}.get(name, 0)

@@ -22,7 +22,7 @@ from tvm_forest.passes import pipeline
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.schedule_prims.walks import walk_forms
+from tvm_forest.schedule_prims.walks import find_walk_forms
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen.canonical import emit_canonical
 
@@ -85,7 +85,7 @@ def test_codes_and_tables_are_as_long_as_the_thresholds_ask(
     count: int, dtype: str, steps: int, cuts: int
 ) -> None:
     rep, arrays = pack(stumps(range(count)))
-    assert rep.code == ranks.RankCode(dtype, (ranks.Columns(1, steps, False),))
+    assert rep.code == ranks.RankCode(dtype, (ranks.SearchGroup(1, steps, False),))
     assert (arrays["cuts"].dtype, arrays["cuts"].shape) == (np.float32, (cuts,))
 
 
@@ -158,7 +158,7 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     rep, arrays = pack(forest)
     sch = schedule(forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
-    facts = NestFacts(sch, walk_forms(sch, forest), replay(tir, sch))
+    facts = NestFacts(sch, find_walk_forms(sch, forest), replay(tir, sch))
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
     mod = pipeline(rep, comparison, facts, None)(mod)

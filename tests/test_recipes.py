@@ -142,13 +142,13 @@ def test_a_gpu_recipe_computes_what_the_model_says(name: str, classes: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_GPU)
-def test_the_code_of_a_gpu_recipe_names_the_dimensions(name: str) -> None:
+def test_the_code_of_a_gpu_recipe_names_the_loops_of_threads(name: str) -> None:
     model = forest(3)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model))
     text = tvm_forest.lower(model, sch).after["predict"].script()
     for loop in sch.loops():
         if loop.gpu is not None:
-            assert f'"tvm_forest.gpu": "{loop.gpu}"' in text
+            assert f'"tvm_forest.name": "{loop.name}"' in text
     shared = any(
         loop.reduce == "shared" or (loop.cache and loop.kind == "batch") for loop in sch.loops()
     )

@@ -33,7 +33,7 @@ from tvm_forest.errors import (
     UnsupportedModel,
 )
 from tvm_forest.forest import Forest
-from tvm_forest.forest.fields import from_parts, to_parts
+from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
@@ -289,10 +289,10 @@ FIELDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_forest_survives_as_json_and_arrays(name: str) -> None:
     forest = replace(FOREST, **FIELDS[name])
-    values, arrays = to_parts(forest)
+    values, arrays = to_fields(forest)
     parts = {f"{key}.npy": array for key, array in arrays.items()}
     back = archive.unpack(archive.pack(archive.Archive(values, parts)), "test")
-    again = from_parts(back.manifest, {key[:-4]: array for key, array in back.parts.items()})
+    again = from_fields(back.manifest, {key[:-4]: array for key, array in back.parts.items()})
     plain = replace(forest, missing=None if forest.missing is None else float(forest.missing))
     if forest.labels is not None:
         assert again.labels is not None and again.labels.dtype == object
@@ -304,7 +304,7 @@ def test_a_forest_survives_as_json_and_arrays(name: str) -> None:
 def test_labels_that_are_other_objects_are_refused() -> None:
     odd = replace(FOREST, labels=np.array([{1}, "yes"], object))
     with pytest.raises(UnsupportedModel, match=r"save: field 'labels': \{1\} of type set"):
-        to_parts(odd)
+        to_fields(odd)
 
 
 # -- where code is compiled anew ------------------------------------------------------------------
@@ -516,6 +516,6 @@ def test_a_file_is_a_zip_archive_that_numpy_can_look_into(file: Path) -> None:
 
 
 def test_a_forest_has_no_field_that_a_file_would_lose() -> None:
-    values, arrays = to_parts(FOREST)
+    values, arrays = to_fields(FOREST)
     known = {*values, *arrays}
     assert known == set(Forest.__dataclass_fields__)

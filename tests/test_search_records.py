@@ -18,8 +18,8 @@ from tvm_forest.search.records import (
     Journal,
     TrialRecord,
     describe_context,
+    load_schedules,
     read_records,
-    schedules_of,
 )
 from tvm_forest.target import Target
 
@@ -131,7 +131,7 @@ def test_the_fastest_of_each_batch_is_taken_and_the_first_serves_smaller_ones(
     records = [record(SLOW, 2.0, 8), record(FAST, 1.0, 8), record(START, None, 8)]
     records += [record(START, None, 99), record(SLOW, 3.0, 64), record(FAST, 4.0, 64)]
     path = file_of(tmp_path / "tune.jsonl", *records)
-    assert schedules_of(path, MODEL, Target()) == {1: FAST, 64: SLOW}
+    assert load_schedules(path, MODEL, Target()) == {1: FAST, 64: SLOW}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_latest_tuning_of_this_model_counts(tmp_path: Path) -> None:
     old = record(SLOW, 0.2, context={"rows": "old"})
     records = (old, foreign, record(FAST, 0.3), record(SLOW, 0.4), replace(foreign, batch=8))
     path = file_of(tmp_path / "tune.jsonl", *records)
-    assert schedules_of(path, MODEL, Target()) == {1: FAST}
+    assert load_schedules(path, MODEL, Target()) == {1: FAST}
 
 
 def test_the_context_names_versions_and_machine() -> None:

@@ -15,12 +15,18 @@ from schedules import odd_forest
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
-from tvm_forest.forest.hits import mean_hops, node_hits, peel_depths, skewed, skewed_trees
+from tvm_forest.forest.hits import (
+    are_skewed,
+    count_mean_hops,
+    count_node_hits,
+    find_peel_depths,
+    find_skewed_trees,
+)
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import arrange_by_round, sort_trees, take_trees
 from tvm_forest.forest.rewrites.padding import fill_tiles, pad_trees
 from tvm_forest.forest.rewrites.tile_rules import check_tiling
-from tvm_forest.forest.rewrites.tile_table import TileTable, tile_table
+from tvm_forest.forest.rewrites.tile_table import TileTable, make_tile_table
 from tvm_forest.forest.rewrites.tiling import TABLE_BYTES, WAYS, tile_nodes
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
@@ -87,8 +93,8 @@ def test_real_models_can_be_tiled_in_every_way(name: str) -> None:
             tiled = tile_nodes(forest, size, how)
             check_tiling(tiled)
             full = fill_tiles(tiled)
-            assert tile_table(full).members.shape[1] == size
-            assert mean_hops(full) == mean_hops(tiled)
+            assert make_tile_table(full).members.shape[1] == size
+            assert count_mean_hops(full) == count_mean_hops(tiled)
             assert_same_predictions(forest, full)
 
 
@@ -136,7 +142,7 @@ def test_hybrid_tiles_are_greedy_where_a_fifth_of_the_rows_comes(rows: int, expe
 
 def least_cost(forest: Forest, size: int) -> int:
     """Try all tiles of a single tree at every node."""
-    rows, left, right = node_hits(forest), forest.left, forest.right
+    rows, left, right = count_node_hits(forest), forest.left, forest.right
     inner = [[c for c in (left[v], right[v]) if left[c] >= 0] for v in range(forest.n_nodes)]
 
     @cache
@@ -189,19 +195,19 @@ def test_tiles_are_replaced_and_taken_away() -> None:
 @pytest.mark.parametrize("how", WAYS[1:])
 def test_only_skewed_trees_pass_the_gate(how: str) -> None:
     forest = with_hits(full_forest(40, 6), 2, spread=3.0)
-    skewed = skewed_trees(forest, 0.1, 0.9)[forest.node_tree]
+    are_skewed = find_skewed_trees(forest, 0.1, 0.9)[forest.node_tree]
     gated = tile_nodes(forest, 4, how, (0.1, 0.9)).tile
     chosen, uniform = (tile_nodes(forest, 4, w).tile for w in (how, "uniform"))
-    assert 0 < skewed.sum() < len(skewed)
-    assert np.array_equal(gated[skewed], chosen[skewed])
-    assert np.array_equal(gated[~skewed], uniform[~skewed])
-    assert not np.array_equal(chosen[~skewed], uniform[~skewed])
+    assert 0 < are_skewed.sum() < len(are_skewed)
+    assert np.array_equal(gated[are_skewed], chosen[are_skewed])
+    assert np.array_equal(gated[~are_skewed], uniform[~are_skewed])
+    assert not np.array_equal(chosen[~are_skewed], uniform[~are_skewed])
 
 
 def test_a_table_that_would_be_large_closes_the_gate() -> None:
     forest = with_hits(full_forest(40, 6), 2)
     free = tile_nodes(forest, 8, "probability", OPEN_GATE)
-    assert tile_table(fill_tiles(free)).lut.nbytes > TABLE_BYTES
+    assert make_tile_table(fill_tiles(free)).lut.nbytes > TABLE_BYTES
     gated = tile_nodes(forest, 8, "probability", (0.05, 0.9))
     assert not np.array_equal(gated.tile, free.tile)
     assert np.array_equal(tile_nodes(forest, 8, "probability").tile, gated.tile)
@@ -242,7 +248,7 @@ def test_a_forest_of_leaves_or_of_nothing_has_no_tiles(how: str) -> None:
         forest = with_hits(forest_of(trees)) if trees else empty()
         tiled = tile_nodes(forest, 4, how)
         check_tiling(tiled)
-        table = tile_table(fill_tiles(tiled))
+        table = make_tile_table(fill_tiles(tiled))
         assert table.members.shape == (0, 4)
         assert table.root.tolist() == [-1] * len(trees)
         assert pad_trees(tiled, "forest").n_nodes == len(trees)
@@ -293,7 +299,7 @@ def test_any_tile_numbers_will_do() -> None:
     names = rng.permutation(10 * int(tiled.tile.max() + 1)).astype(np.int32)
     renamed = replace(tiled, tile=names[tiled.tile])
     check_tiling(renamed)
-    one, other = (tile_table(fill_tiles(forest)) for forest in (tiled, renamed))
+    one, other = (make_tile_table(fill_tiles(forest)) for forest in (tiled, renamed))
     assert np.array_equal(one.members, other.members)
     assert np.array_equal(renamed.hop_depth, tiled.hop_depth)
 
@@ -349,7 +355,7 @@ def test_an_invalid_tiling_cannot_be_filled() -> None:
 
 
 def test_the_table_of_the_complete_tile_of_three_is_the_known_one() -> None:
-    table = tile_table(tile_nodes(full_forest(2, 2), 3))
+    table = make_tile_table(tile_nodes(full_forest(2, 2), 3))
     assert table.lut.dtype == np.uint8
     assert table.lut.tolist() == [[3, 1, 3, 0, 2, 1, 2, 0]]
     assert table.children.tolist() == [[3, 4, 5, 6], [10, 11, 12, 13]]
@@ -357,7 +363,7 @@ def test_the_table_of_the_complete_tile_of_three_is_the_known_one() -> None:
 
 
 def test_a_forest_without_tiles_has_tiles_of_one_node() -> None:
-    table = tile_table(forest_of([0.5, LADDER]))
+    table = make_tile_table(forest_of([0.5, LADDER]))
     assert table.lut.tolist() == [[1, 0]]
     assert table.members.tolist() == [[1], [2], [3], [4]]
     assert table.root.tolist() == [-1, 0]
@@ -366,7 +372,7 @@ def test_a_forest_without_tiles_has_tiles_of_one_node() -> None:
 def test_tiles_that_are_not_full_have_no_table() -> None:
     message = "tile at node 2 of tree 0 has 1 nodes, expected 3; call fill_tiles first"
     with pytest.raises(ScheduleError, match=message):
-        tile_table(replace(forest_of([LADDER]), tile=np.array(TREE, np.int32), tile_size=3))
+        make_tile_table(replace(forest_of([LADDER]), tile=np.array(TREE, np.int32), tile_size=3))
 
 
 def walk(forest: Forest, table: TileTable, rows: Any) -> Any:
@@ -391,7 +397,7 @@ def walk(forest: Forest, table: TileTable, rows: Any) -> Any:
 def test_walks_by_table_end_where_the_model_ends(how: str, size: int) -> None:
     for seed in range(10):
         forest = fill_tiles(tile_nodes(odd(seed), size, how))
-        table = tile_table(forest)
+        table = make_tile_table(forest)
         if not len(table.tree):
             continue
         rows = hard_rows(forest, 50, seed)
@@ -415,7 +421,7 @@ def test_padded_trees_have_their_leaves_at_one_depth(size: int, to: str) -> None
         goal = forest.depths if to == "tree" else np.full_like(forest.depths, forest.depths.max())
         assert np.array_equal(padded.depths, goal)
         assert padded.hits.sum() == forest.hits.sum()
-        assert tile_table(padded).members.shape[1] == size
+        assert make_tile_table(padded).members.shape[1] == size
         assert_same_predictions(forest, padded)
 
 
@@ -450,7 +456,7 @@ def test_sorting_stays_in_the_class_and_keeps_values(by: str) -> None:
         trees = sort_trees(replace(forest, tree_id=np.arange(forest.n_trees)), by)
         assert np.array_equal(trees.tree_class, forest.tree_class)
         assert np.array_equal(forest.tree_class[trees.tree_id], forest.tree_class)
-        likely = peel_depths(trees) if by == "likely" else trees.depths
+        likely = find_peel_depths(trees) if by == "likely" else trees.depths
         late = (likely == trees.depths) & (by == "likely")
         for c in range(forest.n_outputs):
             own = np.flatnonzero(trees.tree_class == c)
@@ -472,7 +478,7 @@ def test_nine_rows_in_ten_decide_the_peel_depth() -> None:
     trees = [Split(0, 0.0, 1.0, Split(1, 0.0, 2.0, 3.0)), 0.5, Split(0, 0.0, 1.0, 2.0)]
     for first, expected in ((90, 1), (89, 2)):
         forest = counted(forest_of(trees), first, 100 - first, 0, 100, 0, 0)
-        assert peel_depths(forest).tolist() == [expected, 0, 1]
+        assert find_peel_depths(forest).tolist() == [expected, 0, 1]
 
 
 def test_expected_hops_are_those_of_the_rows() -> None:
@@ -481,7 +487,7 @@ def test_expected_hops_are_those_of_the_rows() -> None:
     ids = forest.predict_reference(rows, "apply")
     tiled = tile_nodes(Profile.of_leaves(forest, ids).onto(forest), 3, "optimal")
     visited = tiled.hop_depth[tiled.reference_nodes(rows)]
-    assert mean_hops(tiled) == pytest.approx(visited.mean())
+    assert count_mean_hops(tiled) == pytest.approx(visited.mean())
 
 
 GATES = {
@@ -500,5 +506,5 @@ GATES = {
 @pytest.mark.parametrize("name", GATES)
 def test_the_published_profiles_have_the_known_skew(name: str) -> None:
     profile = Profile.load(shared_model(f"{name}.profile.csv"))
-    found = [skewed(profile.hits, profile.leaf_counts, share).sum() for share in (0.10, 0.05)]
+    found = [are_skewed(profile.hits, profile.leaf_counts, share).sum() for share in (0.10, 0.05)]
     assert tuple(found) == GATES[name]

@@ -17,7 +17,7 @@ from tvm_forest.compiler import pack
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest import leaf_table as vectors
-from tvm_forest.forest.rewrites.canonical_form import plain
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
@@ -176,12 +176,12 @@ def test_nodes_are_held_once_and_equal_leaves_too() -> None:
 
 
 def test_leaves_whose_keys_meet_are_told_apart() -> None:
-    a, b = (int(x) for x in vectors.multipliers(2))
+    a, b = (int(x) for x in vectors.make_multipliers(2))
     wanted = word = a * pow(b, -1, 1 << 64) % (1 << 64)  # so that 1 * a = wanted * b
     for _ in range(3):
         word = wanted ^ (word >> 29)
     values = np.array([[1, 0], [0, word], [1, 0]], np.uint64).view(np.float64)
-    first, kind = vectors.distinct(values)
+    first, kind = vectors.find_distinct(values)
     assert len(first) == 2
     assert kind[0] == kind[2] != kind[1]
 
@@ -191,7 +191,7 @@ def test_more_leaves_than_float32_counts_are_numbered_in_float64(
 ) -> None:
     monkeypatch.setattr(leaves, "MOST_IN_FLOAT32", 3)
     forest = model(3)
-    assert leaves.numbered(plain(forest)).leaf_value.dtype == np.float64
+    assert leaves.with_leaf_numbers(canonicalize(forest)).leaf_value.dtype == np.float64
     check_results(forest, tvm_forest.new_schedule(forest).represent_as("sparse"), (1, 33), (1,))
 
 

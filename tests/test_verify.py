@@ -20,7 +20,7 @@ import xgboost_models
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
-from tvm_forest.frontends.oracle import ask
+from tvm_forest.frontends.oracle import predict_by_library
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.verification import ulps, verify
 
@@ -129,9 +129,9 @@ def test_rows_that_only_the_library_refuses_are_left_out_of_its_part() -> None:
     trained = models.MODELS["dart"]()
     forest = load(trained)
     rows = hard_rows(forest, 200)
-    answers = ask(trained, forest, rows)
-    assert np.array_equal(answers.asked, ~np.isinf(rows).any(axis=1))
-    assert 0 < len(answers.margin) == answers.asked.sum() < 200
+    answers = predict_by_library(trained, forest, rows)
+    assert np.array_equal(answers.n_categorical, ~np.isinf(rows).any(axis=1))
+    assert 0 < len(answers.margin) == answers.n_categorical.sum() < 200
     assert "infinities" in answers.note
 
 
@@ -140,7 +140,7 @@ def test_every_library_says_what_the_reference_walk_says(of: Any) -> None:
     trained = next(iter(of.MODELS.values()))()
     forest = load(trained)
     rows = np.nan_to_num(hard_rows(forest, 100), posinf=9, neginf=-9)
-    answers = ask(trained, forest, rows)
+    answers = predict_by_library(trained, forest, rows)
     assert np.array_equal(answers.margin, forest.predict_reference(rows))
     assert np.array_equal(answers.leaves(rows[7]), forest.predict_reference(rows, "apply")[7])
 
@@ -150,17 +150,19 @@ def test_onnxruntime_is_not_asked_where_it_is_wrong() -> None:
     trained = onnx_models.regressor(trees)
     forest = load(trained)
     rows = hard_rows(forest, 100)
-    answers = ask(trained, forest, rows)
-    assert np.array_equal(answers.asked, ~np.isnan(rows).any(axis=1))
-    assert np.array_equal(answers.margin, forest.predict_reference(rows[answers.asked]))
+    answers = predict_by_library(trained, forest, rows)
+    assert np.array_equal(answers.n_categorical, ~np.isnan(rows).any(axis=1))
+    assert np.array_equal(answers.margin, forest.predict_reference(rows[answers.n_categorical]))
 
 
 def test_a_library_that_is_missing_or_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     forest, rows = load(model()), models.data()[0]
-    assert ask(forest, forest, rows) == "the model is a Forest, which no library knows"
-    assert ask("no/such/file", forest, rows).startswith("xgboost fails: ")
+    assert (
+        predict_by_library(forest, forest, rows) == "the model is a Forest, which no library knows"
+    )
+    assert predict_by_library("no/such/file", forest, rows).startswith("xgboost fails: ")
     monkeypatch.setitem(sys.modules, "xgboost", None)
-    assert ask(model(), forest, rows) == "the package 'xgboost' is not installed"
+    assert predict_by_library(model(), forest, rows) == "the package 'xgboost' is not installed"
 
 
 @pytest.mark.parametrize("n_rows", [-1, 1.5, True])

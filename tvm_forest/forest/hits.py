@@ -54,7 +54,7 @@ def find_skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -
 
 
 def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
-    """Do what `skewed_trees` does for the leaves of all trees in one list.
+    """Do what `find_skewed_trees` does for the leaves of all trees in one list.
 
     Args:
         hits: int64 (L,), rows of each leaf, tree by tree.

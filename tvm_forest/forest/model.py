@@ -121,12 +121,12 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @property
     def needs_cleaning(self) -> bool:
-        """Whether `cleaned` may change rows."""
+        """Whether `clean_rows` may change rows."""
         return self.missing is not None or bool(self.zero_missing or self.compared_categories)
 
     @property
     def needs_preparation(self) -> bool:
-        """Whether `prepared` may change rows."""
+        """Whether `prepare_rows` may change rows."""
         return self.needs_cleaning or bool(self.known_categories or self.derived)
 
     def clean_rows(self, rows: Array) -> Array:

@@ -27,7 +27,7 @@ def build(
 
     Args:
         forest: the model.
-        schedule: how to evaluate it, see `by_batch`; made for `plain(forest)`.
+        schedule: how to evaluate it, see `arrange_by_batch`; made for `canonicalize(forest)`.
         target: the machine.
         exact: refuse a schedule that adds leaves in another order than the model.
         signature: of the model if `forest` is what became of it, see `Predictor.forest`.

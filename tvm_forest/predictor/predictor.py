@@ -40,7 +40,7 @@ class Predictor:
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
         schedule: how large batches are evaluated.
-        schedules: how batches of so many rows and more are evaluated, see `by_batch`.
+        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`.
         target: what it is compiled for.
         library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
             hold machine code only. On a GPU, a KernelLibrary.

@@ -133,7 +133,7 @@ class Pool:
             self._native.reset()
 
     def serve(self, library: Any) -> None:
-        """Let a library, which holds `launcher_setter`, run its parallel loops here."""
+        """Let a library, which holds `make_launcher_setter`, run its parallel loops here."""
         library[SET_LAUNCHER](self.launcher)
 
     @property

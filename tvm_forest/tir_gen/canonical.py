@@ -100,7 +100,7 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             with T.sblock("walk"):
                 with T.init(): margin[r, c] = base[c]
                 margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
-        ...                                                 # what `links.emit_finish` emits
+        ...                                                 # what `links.emit_epilogue` emits
     """
     n = tirx.Var("n", "int64")
     specs = model_buffers(forest, rep, output)

@@ -154,7 +154,7 @@ def order_depth_first(forest: Forest) -> tuple[Array, Array]:
     comes right behind.
 
     Returns:
-        (order, place), see `level_order`.
+        (order, place), see `order_by_level`.
     """
     levels = list_levels(forest)
     pairs = np.zeros(forest.n_nodes, np.int64)  # of siblings below a node

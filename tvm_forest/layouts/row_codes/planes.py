@@ -19,7 +19,7 @@ last high part is 2, whose 16 places hold 5 cuts, so 11 too many are counted in 
 Planes of memberships in sets of categories come last, see `unions`.
 
 The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
-bytes are unpacked, see `position`.
+bytes are unpacked, see `place_of_row`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Vectors:
         return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
 
     def arrange(self, codes: Any) -> Any:
-        """Put 64 codes, uint8 or uint16, into the order of `planes.position`."""
+        """Put 64 codes, uint8 or uint16, into the order of `planes.place_of_row`."""
         vector, dtype = _llvm_type_of(codes), str(codes.ty.dtype)
         mask = ", ".join(f"i32 {place_of_row(place)}" for place in range(64))
         line = f"%x = shufflevector {vector} %codes, {vector} poison, <64 x i32> <{mask}>"
@@ -150,7 +150,7 @@ class Vectors:
         """Look 64 values up in a table of float32 whose bytes lie in four planes.
 
         Args:
-            numbers: vector of 64 uint8, in the order of `planes.position`.
+            numbers: vector of 64 uint8, in the order of `planes.place_of_row`.
             first: load of the first byte of the table.
             size: entries of the table: 64, 128 or 256.
 
