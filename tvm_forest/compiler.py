@@ -103,8 +103,8 @@ def compile_forest(
 
     Args:
         forest: the model.
-        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; made for
-            `canonicalize(forest)`.
+        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; made
+            for `canonicalize(forest)`.
         target: the machine.
         outputs: what the functions give.
         exact: refuse a schedule that adds leaves in another order than the model.

@@ -26,7 +26,7 @@ FIELDS = ("leaf_const", "leaf_terms", "term_feature", "term_coefficient")
 
 
 def read_linear_fields(forest: Forest) -> tuple[Array, ...]:
-    """Return the fields of linear leaves in the order of `NODE_FIELDS`."""
+    """Return the fields of linear leaves in the order of `FIELDS`."""
     fields = [getattr(forest, name) for name in FIELDS]
     assert all(field is not None for field in fields), "checked when the forest was made"
     return tuple(fields)

@@ -15,7 +15,7 @@ class ProgressBar:
     """Shows how much of the budget is used, and the fastest schedule of the batch at hand."""
 
     def __init__(self, budget_s: float, shown: bool | None = None) -> None:
-        """Say how long it may take; `shorten` None means if the stream is a terminal."""
+        """Say how long it may take; `shown` None means if the stream is a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
