@@ -14,7 +14,6 @@ takes: IRModule without blocks, loops with the directive `cache`; gives: IRModul
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -36,7 +35,6 @@ Around = tuple[tirx.For, ...]
 
 
 @function_pass
-@dataclass(frozen=True)
 class CacheNear:
     """Act on every loop with a cache, innermost first.
 
@@ -79,13 +77,11 @@ class CacheNear:
         near = code.buffer("near", (most, pitch), rows.dtype, scope)
         spans = [ir.i64(most) if spread else here, features.astype("int64")]
         with code.nest("copy", spans, spread) as (r, f):
-            copy = tirx.BufferStore(near, tirx.BufferLoad(rows, [first + r, f]), [r, f])
+            copy = tirx.BufferStore(near, rows[first + r, f], [r, f])
             code.add(ir.guard(copy, [first + r < rows.shape[0]] if spread else []))
 
         def pack(inside: tirx.Stmt) -> tirx.Stmt:
-            reads = redirect_walks(
-                inside, rows, lambda r: tirx.BufferLoad(near, [r - first, ir.i64(0)])
-            )
+            reads = redirect_walks(inside, rows, lambda r: near[r - first, ir.i64(0)])
             return ir.join_statements([*code.statements, reads])
 
         return change_in_blocks(self.facts, loop.body, pack)
@@ -127,7 +123,7 @@ class CacheNear:
         a_line = LINE_BYTES // tvm.DataType(rows.dtype).itemsize
         lines = tirx.floordiv(rows.shape[1].astype("int64") + (a_line - 1), ir.i64(a_line))
         with code.nest("line", [here, lines]) as (r, line):
-            load = tirx.BufferLoad(rows, [first + r, line * a_line])
+            load = rows[first + r, line * a_line]
             code.add(_prefetch(tirx.address_of(load)))
 
 

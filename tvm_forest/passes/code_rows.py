@@ -37,7 +37,6 @@ from .nest_facts import NestFacts
 
 
 @function_pass
-@dataclass(frozen=True)
 class CodeRows:
     """Code the rows of all walks of a function.
 
@@ -100,11 +99,7 @@ class _Places:
         near, code = self.coder.declare(most, scope), Builder()
         code.add(tirx.AllocBuffer(near))
         self.coder.emit(code, ops.tree_of(calls[0], self.rep)[1], near, first, here)
-        code.add(
-            redirect_walks(
-                body, self.rows, lambda row: tirx.BufferLoad(near, self.coder.place(row - first))
-            )
-        )
+        code.add(redirect_walks(body, self.rows, lambda row: near[self.coder.place(row - first)]))
         return code.finish()
 
     def _may_hold_codes(self, loop: tirx.For) -> bool:

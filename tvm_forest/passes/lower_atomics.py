@@ -8,8 +8,6 @@ of LLVM lowers in its own way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tvm
 import tvm_ffi
 from tvm import tirx
@@ -30,7 +28,6 @@ define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind 
 
 
 @function_pass
-@dataclass(frozen=True)
 class LowerAtomics:
     """Rewrite every store whose value is an atomic sum."""
 
@@ -42,7 +39,7 @@ class LowerAtomics:
             if not ops.is_call(call, ops.ATOMIC_ADD):
                 return store
             dtype, (_, value) = call.ty.dtype, call.args
-            place = tirx.address_of(tirx.BufferLoad(store.buffer, list(store.indices)))
+            place = tirx.address_of(store.buffer[list(store.indices)])
             name = f"tvmf_atomic_add_{dtype}"
             return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
 

@@ -16,7 +16,6 @@ were walked in lanes are evaluated one after the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -30,7 +29,6 @@ from .function_pass import function_pass
 
 
 @function_pass
-@dataclass(frozen=True)
 class LowerLinear:
     """Lower every store that holds the value of a linear leaf."""
 
@@ -60,19 +58,19 @@ def _emit(code: Builder, number: Any, row: Any, *anchors: Any) -> Any:
     """Add up the terms of a leaf; returns its value."""
     value, const, terms, features, coefficients = (anchor.source for anchor in anchors)
     leaf = code.hold("leaf", number.astype("int64"))
-    begin, end = (code.hold("term", tirx.BufferLoad(terms, [leaf, i64(k)])) for k in (0, 1))
-    total = code.hold("total", tirx.BufferLoad(const, [leaf]))
+    begin, end = (code.hold("term", terms[leaf, i64(k)]) for k in (0, 1))
+    total = code.hold("total", const[leaf])
     hole = code.hold("hole", tirx.const(False, "bool"))
     with code.repeat("term", end - begin) as place:
-        feature = tirx.BufferLoad(features, [begin + place]).astype("int64")
-        load = tirx.BufferLoad(row.source, [*list(row.indices)[:-1], feature])
+        feature = features[begin + place].astype("int64")
+        load = row.source[(*list(row.indices)[:-1], feature)]
         x = code.hold("x", load.astype("float64"))
         code.put(hole, tirx.Or(hole, tirx.isnan(x)))
         zero = tirx.FloatImm("float64", 0.0)
         x = tirx.Select(tirx.abs(x) <= tirx.FloatImm("float64", float(ZERO)), zero, x)
-        product = tirx.BufferLoad(coefficients, [begin + place]) * x
+        product = coefficients[begin + place] * x
         code.put(total, total + _fence(product))
-    return tirx.Select(hole, tirx.BufferLoad(value, [leaf]), total)
+    return tirx.Select(hole, value[leaf], total)
 
 
 def _fence(value: Any) -> Any:

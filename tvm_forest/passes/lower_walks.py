@@ -28,7 +28,6 @@ from .nest_facts import NestFacts
 
 
 @function_pass
-@dataclass(frozen=True)
 class LowerWalks:
     """Lower every walk of a function.
 

@@ -15,8 +15,6 @@ every call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tvm
 from tvm import tirx
 
@@ -28,7 +26,6 @@ MODEL = "tvm_forest.model"
 
 
 @function_pass
-@dataclass(frozen=True)
 class ModelTable:
     """Replace the parameters that hold the model by one."""
 
@@ -42,7 +39,7 @@ class ModelTable:
         address = tirx.Var("table_address", tvm.ir.PointerType(tvm.ir.PrimType("uint64"), "global"))
         declared = [tirx.DeclBuffer(table, data=address)]
         for place, buffer in enumerate(model):
-            data = tirx.reinterpret(buffer.data.ty, tirx.BufferLoad(table, [i64(place)]))
+            data = tirx.reinterpret(buffer.data.ty, table[i64(place)])
             declared.append(tirx.DeclBuffer(buffer, data=data))
         body = join_statements([*declared, func.body])
         return tirx.PrimFunc([rows, address, *results], body, func.ret_type, func.attrs)

@@ -36,7 +36,6 @@ from .nest_facts import SUMS_OF, NestFacts, name_of
 
 
 @function_pass
-@dataclass(frozen=True)
 class PrivatizeSums:
     """Rewrite the accumulations inside parallel loops over trees.
 
@@ -222,7 +221,7 @@ class _Region:
             if added is None:
                 return old
             buffer, indices = place(old.indices)
-            load = tirx.BufferLoad(buffer, indices)
+            load = buffer[indices]
             atomically = (added.ty, ops.ATOMIC_ADD, load, added)
             total = tirx.call_intrin(*atomically) if atomic else load + added
             return tirx.BufferStore(buffer, total, indices)
@@ -270,9 +269,9 @@ class _Dimension:
 
     def _add(self, code: Builder, places: list[Any], element: Any, c: Any, r: Any) -> None:
         """Add an element to its sum."""
-        source = tirx.BufferLoad(self.part, self._at(places, element + self._first, c, r))
+        source = self.part[self._at(places, element + self._first, c, r)]
         target, at = self._sum(places, c, r)
-        code.store(target, tirx.BufferLoad(target, at) + source, at)
+        code.store(target, target[at] + source, at)
 
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
         """Where the sum of all elements is."""
@@ -302,7 +301,7 @@ class _Dimension:
                 halves = [*self._outer, ir.i64(count - half), *spans]
                 with code.nest("halve", halves, spread=True) as (*places, i, c, r):
                     into, source = (self._at(places, i + x, c, r) for x in (0, half))
-                    total = tirx.BufferLoad(self.part, into) + tirx.BufferLoad(self.part, source)
+                    total = self.part[into] + self.part[source]
                     code.store(self.part, total, into)
                 count = half
             count = ir.i64(count)

@@ -12,7 +12,6 @@ costs as much as it has rows, and the walk pass can group its rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import sym, tirx
@@ -23,7 +22,6 @@ from .nest_facts import NestFacts
 
 
 @function_pass
-@dataclass(frozen=True)
 class TightenGuards:
     """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
 

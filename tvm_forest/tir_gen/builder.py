@@ -48,7 +48,7 @@ class Builder:
         element, _, lanes = str(value.ty.dtype).partition("x")
         cell = self.buffer(name, (int(lanes or 1),), element)
         at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
-        load = tirx.BufferLoad(cell, [at])
+        load = cell[at]
         self.put(load, value)
         return load
 

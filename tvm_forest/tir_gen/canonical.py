@@ -185,7 +185,7 @@ class WalkBlock:
         if not leaves:
             return walk
         if self.forest.has_vectors:
-            return tirx.BufferLoad(self.model[-1], [walk.astype("int64"), c])
+            return self.model[-1][walk.astype("int64"), c]
         return tirx.call_intrin(dtype, ops.LINEAR, walk, self.rows[r, 0], *anchors[-leaves:])
 
 

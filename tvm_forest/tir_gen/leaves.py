@@ -23,7 +23,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.linear_leaves import read_linear_fields
-from ..layouts.representation import BufferSpec
+from ..layouts.representation import BufferSpec, read_specs
 
 MOST_IN_FLOAT32 = 1 << 24
 """Whole numbers from 0 on that float32 holds exactly."""
@@ -71,17 +71,5 @@ def leaf_arrays(forest: Forest) -> dict[str, Array]:
 
 
 def leaf_buffers(forest: Forest) -> tuple[BufferSpec, ...]:
-    """Return what leaves lie in, nothing for a plain forest."""
-    if forest.has_vectors:
-        values = forest.leaf_table.values
-        return (BufferSpec("leaf_vectors", forest.sum_dtype, values.shape),)
-    if not forest.is_linear:
-        return ()
-    leaves, terms = int(forest.is_leaf.sum()), len(read_linear_fields(forest)[-1]) + 1
-    return (
-        BufferSpec("linear_value", "float64", (leaves,)),
-        BufferSpec("linear_const", "float64", (leaves,)),
-        BufferSpec("linear_terms", "int64", (leaves, 2)),
-        BufferSpec("linear_feature", "int32", (terms,)),
-        BufferSpec("linear_coefficient", "float64", (terms,)),
-    )
+    """Return the specs of these arrays."""
+    return read_specs(leaf_arrays(forest))

@@ -32,21 +32,10 @@ ATOMIC_ADD = "tvm_forest.atomic_add"
 WALKS = (WALK, WALK_ID)
 
 
-def _register(name: str) -> None:
-    """Register an operator that reads memory and may not be duplicated or dropped."""
-    register_op_attr(name, "TCallEffectKind", tirx.CallEffectKind.ReadState.value, level=11)
-    register_op_attr(name, "TScriptPrinterName", name.replace(".", "_"), level=20)
-
-
-def register_ops() -> None:
-    """Register all operators; a second call does nothing."""
-    known = set(tvm.ir.Op.list_op_names())
-    for name in (WALK, WALK_ID, LINEAR, ATOMIC_ADD):
-        if name not in known:
-            _register(name)
-
-
-register_ops()
+for _name in {WALK, WALK_ID, LINEAR, ATOMIC_ADD}.difference(tvm.ir.Op.list_op_names()):
+    # they read memory, so TVM may not write them twice or drop them
+    register_op_attr(_name, "TCallEffectKind", tirx.CallEffectKind.ReadState.value, level=11)
+    register_op_attr(_name, "TScriptPrinterName", _name.replace(".", "_"), level=20)
 
 
 def is_call(node: Any, *names: str) -> bool:

@@ -14,7 +14,6 @@ whatever that gives: planes have bits for them. So the inner loop has one form f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -30,7 +29,6 @@ from ..nest_facts import NestFacts
 
 
 @function_pass
-@dataclass(frozen=True)
 class KeepSums:
     """Rewrite loops over trees that hold nothing but a walk of a block of rows.
 
@@ -62,11 +60,11 @@ class KeepSums:
         sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.store(sums, tirx.BufferLoad(store.buffer, at), [row])
+            code.store(sums, store.buffer[at], [row])
         code.add(change_loop(trees, body=_inside(leaf, store, sums, computed)))
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.store(store.buffer, tirx.BufferLoad(sums, [row]), at)
+            code.store(store.buffer, sums[row], at)
         return code.finish()
 
 
@@ -75,7 +73,7 @@ def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> t
     row = leaf.loop_var - leaf.min
 
     def swap(load: Any) -> Any:
-        return tirx.BufferLoad(sums, [row]) if load.source.same_as(store.buffer) else load
+        return sums[row] if load.source.same_as(store.buffer) else load
 
     value = tvm_ffi.structural_map(store.value, (tvm.ir.expr.TensorLoad, swap))
     return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))

@@ -271,13 +271,13 @@ class _ColumnSearch:
     def _emit_number(self, xs: list[Any], row: Any) -> None:
         """Find the number of a row's category, and copy the codes of its memberships."""
         feature = self.column - self.coder.ranks.n_searched
-        at = self.code.hold("at", tirx.BufferLoad(self.buffers["set_features"], [feature, i64(0)]))
+        at = self.code.hold("at", self.buffers["set_features"][feature, i64(0)])
         place = self._rank(xs)[0]
-        number = self.code.hold("number", tirx.BufferLoad(self.buffers["numbers"], [at + place]))
+        number = self.code.hold("number", self.buffers["numbers"][at + place])
         if isinstance(self.coder, PlaneCoder):
             self.code.store(self.results["numbers"], number, [feature, row])
             return
-        codes = tirx.BufferLoad(self.results["codes"], [row, i64(self.coder.ranks.n_searched)])
+        codes = self.results["codes"][row, i64(self.coder.ranks.n_searched)]
         is_llvm = self.coder.comparer.vectors is not None
         copy_answers(self.code, self.buffers, feature, number.astype("int64"), codes, is_llvm)
 
@@ -288,11 +288,11 @@ class _ColumnSearch:
 
     def _load_values(self, rows: list[Any]) -> list[Any]:
         feature = self._hold_entry("column_feature").astype("int64")
-        loads = [tirx.BufferLoad(self.coder.rows, [r, feature]) for r in rows]
+        loads = [self.coder.rows[r, feature] for r in rows]
         return [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
 
     def _hold_entry(self, name: str, *field: int) -> Any:
-        load = tirx.BufferLoad(self.buffers[name], [self.column, *field])
+        load = self.buffers[name][(self.column, *field)]
         return self.code.hold(name.split("_")[-1], load)
 
     def _emit_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
@@ -315,7 +315,7 @@ class _ColumnSearch:
         """Count those of the 16 cuts from `at` on that compare with x."""
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
-        some = tirx.BufferLoad(self.buffers["cuts"], [tirx.Ramp(at, i64(1), CUTS_IN_STEP)])
+        some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
         bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
         return self.code.hold("count", tirx.popcount(bits).astype("int64"))
 
@@ -348,7 +348,7 @@ class _ColumnSearch:
             return self._count_cuts("ole" if less else "olt", at, x)
         count: Any = i64(0)
         for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind
-            cut = tirx.BufferLoad(cuts, [at + count + (half - 1)])
+            cut = cuts[at + count + (half - 1)]
             there = cut <= x if less else cut < x
             count = self.code.hold("count", count + there.astype("int64") * half)
         return count

@@ -36,18 +36,18 @@ def copy_answers(
             than a loop.
     """
     table, answers = buffers["set_features"], buffers["answers"]
-    first, count, at = (tirx.BufferLoad(table, [feature, i64(k)]) for k in (1, 2, 3))
+    first, count, at = (table[feature, i64(k)] for k in (1, 2, 3))
     count = code.hold("count", count)
     begin = code.hold("begin", at + number * count)
     head, place = row.indices
     if is_llvm:
-        load = tirx.BufferLoad(row.source, [head, place + first])
-        ends = (tirx.address_of(x) for x in (load, tirx.BufferLoad(answers, [begin])))
+        load = row.source[head, place + first]
+        ends = (tirx.address_of(x) for x in (load, answers[begin]))
         size = count * tvm.DataType(answers.dtype).itemsize
         code.add(tirx.Evaluate(tirx.call_extern("handle", "memcpy", *ends, size)))
         return
     with code.repeat("set", count) as k:
-        answer = tirx.BufferLoad(answers, [begin + k])
+        answer = answers[begin + k]
         code.store(row.source, answer, [head, place + first + k])
 
 
@@ -90,7 +90,7 @@ class SetWriter:
             self.code.store(total, self._all(0), [self._lanes()])
             with self.code.repeat("word", last - first) as word:
                 self._unite(total, hold("numbers", self._load("unions", first + word)))
-            value = tirx.BufferLoad(total, [self._lanes()]) ^ self._spread_word(flip)
+            value = total[self._lanes()] ^ self._spread_word(flip)
             self.code.store(self.planes, value, [self.first + plane, self._lanes()])
 
     def _spread(self, feature: Any, here: Any) -> None:
@@ -99,26 +99,26 @@ class SetWriter:
         with self.code.repeat("number", count) as number:
             self.code.store(self.hot, self._all(0), [number, self._lanes()])
         with self.code.repeat("row", here) as row:
-            number = tirx.BufferLoad(self.numbers, [feature, row]).astype("int64")
+            number = self.numbers[feature, row].astype("int64")
             at = [self.code.hold("number", number), tirx.floordiv(row, i64(ROWS_IN_WORD))]
             place = place_of_row(tirx.floormod(row, i64(ROWS_IN_WORD)))
             bit = tirx.shift_left(tirx.const(1, "uint64"), place.astype("uint64"))
-            self.code.store(self.hot, tirx.BufferLoad(self.hot, at) | bit, at)
+            self.code.store(self.hot, self.hot[at] | bit, at)
 
     def _unite(self, total: Any, numbers: Any) -> None:
         """Add the rows of four numbers."""
-        value = tirx.BufferLoad(total, [self._lanes()])
+        value = total[self._lanes()]
         for k in range(4):
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
             number = (number & tirx.const(0xFFFF, "uint64")).astype("int64")
-            value = value | tirx.BufferLoad(self.hot, [number, self._lanes()])
+            value = value | self.hot[number, self._lanes()]
         self.code.store(total, value, [self._lanes()])
 
     def _of(self, feature: Any, field: int) -> Any:
-        return tirx.BufferLoad(self.buffers["set_features"], [feature, i64(field)])
+        return self.buffers["set_features"][feature, i64(field)]
 
     def _load(self, name: str, at: Any) -> Any:
-        return tirx.BufferLoad(self.buffers[name], [at])
+        return self.buffers[name][at]
 
     def _all(self, value: int) -> Any:
         return self._spread_word(tirx.const(value, "uint64"))

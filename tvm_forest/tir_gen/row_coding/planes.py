@@ -62,10 +62,7 @@ class PlaneWriter:
     def write(self, steps: int, column: Any) -> None:
         """Write the planes of a column whose cuts are searched in so many steps."""
         hold = self.code.hold
-        begin, end = (
-            hold("plane", tirx.BufferLoad(self.buffers["column_planes"], [column + k]))
-            for k in (0, 1)
-        )
+        begin, end = (hold("plane", self.buffers["column_planes"][column + k]) for k in (0, 1))
         first, count = begin.astype("int64"), (end - begin).astype("int64")
         if steps > 2:
             self._by_comparing(column, first, count)
@@ -78,10 +75,7 @@ class PlaneWriter:
             return
         self._write_high(high)
         with self.code.repeat("high", tirx.ceildiv(count, i64(PART_VALUES))) as h:
-            below, at_most = (
-                hold("high", tirx.BufferLoad(self.below, [h + k, _lanes(VECTOR_WORDS)]))
-                for k in (0, 1)
-            )
+            below, at_most = (hold("high", self.below[h + k, _lanes(VECTOR_WORDS)]) for k in (0, 1))
             equal = hold("equal", at_most & tirx.bitwise_not(below))
             for j, plane in enumerate(planes):
                 self._store(first + h * PART_VALUES, j, below | (equal & plane))
@@ -101,8 +95,7 @@ class PlaneWriter:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
         parts = self.buffers["column_parts"]
         too_high, last, too_low = (
-            self.code.hold(name, tirx.BufferLoad(parts, [column, i64(k)]))
-            for k, name in enumerate(OVERCOUNTS)
+            self.code.hold(name, parts[column, i64(k)]) for k, name in enumerate(OVERCOUNTS)
         )
         count = 8 if is_long else 4
         shape = (i64(count), i64(VECTOR_WORDS))
@@ -121,14 +114,12 @@ class PlaneWriter:
                     for lane in range(word, VECTOR_WORDS, self.words):
                         at = [i64(4 * part + bit), i64(lane)]
                         self.code.store(bits, value, at)
-        loads = (tirx.BufferLoad(bits, [i64(bit), _lanes(VECTOR_WORDS)]) for bit in range(count))
+        loads = (bits[i64(bit), _lanes(VECTOR_WORDS)] for bit in range(count))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
-        return tirx.BufferLoad(
-            self.found[name], [column, _lanes(ROWS_IN_WORD, i64(word * ROWS_IN_WORD))]
-        )
+        return self.found[name][column, _lanes(ROWS_IN_WORD, i64(word * ROWS_IN_WORD))]
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
@@ -137,11 +128,11 @@ class PlaneWriter:
             return planes
         flat = self.code.buffer("flat", (i64(PART_VALUES * self.words),), "uint64")
         for place, plane in enumerate(planes):
-            some = tirx.BufferLoad(plane.source, [_lanes(self.words)])
+            some = plane.source[_lanes(self.words)]
             at = _lanes(self.words, i64(place * self.words))
             self.code.store(flat, some, [at])
         starts = range(0, PART_VALUES * self.words, VECTOR_WORDS)
-        loads = (tirx.BufferLoad(flat, [_lanes(VECTOR_WORDS, i64(start))]) for start in starts)
+        loads = (flat[_lanes(VECTOR_WORDS, i64(start))] for start in starts)
         return [self.code.hold("low", load) for load in loads]
 
     def _write_high(self, bits: list[Any]) -> None:

@@ -83,7 +83,7 @@ class BitWalk:
     def begin(cls, code: Builder, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
         """Begin a walk; `row` is the load of planes by which the walk names its first row."""
         word = code.hold("word", row.indices[1])
-        return cls(code, tree, tirx.BufferLoad(row.source, [i64(0), word]), words, vectors)
+        return cls(code, tree, row.source[i64(0), word], words, vectors)
 
     def numbers(self) -> Any:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
@@ -137,7 +137,7 @@ class BitWalk:
 
     def _plane(self, plane: Any) -> Any:
         first, word = self.near.indices
-        return tirx.BufferLoad(self.near.source, [first + plane, self._lanes(word)])
+        return self.near.source[first + plane, self._lanes(word)]
 
     def _lanes(self, first: Any) -> Any:
         return first if self.words == 1 else tirx.Ramp(first, i64(1), self.words)
@@ -145,7 +145,7 @@ class BitWalk:
     def leaves(self, bits: Any, word: Any, is_id: bool) -> Any:
         """Emit the look-up of the leaves of 64 rows; returns a buffer of them."""
         count = int(bits.shape[0])
-        words = [tirx.BufferLoad(bits, [i64(bit), word]) for bit in range(count)]
+        words = [bits[i64(bit), word] for bit in range(count)]
         numbers = self.vectors.numbers(words)
         size = self.tree.rep.table
         if size and not is_id and VBMI in self.vectors.abilities:
@@ -157,5 +157,5 @@ class BitWalk:
             self.tree,
             is_id,
             ROWS_IN_WORD,
-            lambda row: tirx.BufferLoad(held, [place_of_row(row)]),
+            lambda row: held[place_of_row(row)],
         )

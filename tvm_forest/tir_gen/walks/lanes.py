@@ -71,7 +71,7 @@ class LaneWalker(HopWalker):
         leaf = lanes.hold("leaf", leaf)
         with code.repeat("row", i64(count)) as row:
             each = at_iteration(loop, loop.min + row)
-            self.add_end(code, each, tirx.BufferLoad(leaf.source, [row]))
+            self.add_end(code, each, leaf.source[row])
         return code.finish()
 
 
@@ -93,7 +93,7 @@ class Lanes:
         """Store a value of every lane in a new buffer; returns the load of one lane."""
         buffer = self.code.buffer(name, (self.count,), value.ty.dtype)
         self.store(buffer, value, [self.lane])
-        return tirx.BufferLoad(buffer, [self.lane])
+        return buffer[self.lane]
 
     def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
         """Hold what node tests say, as numbers.

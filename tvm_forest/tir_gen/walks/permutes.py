@@ -204,20 +204,20 @@ class PermuteWalk:
         for tree, begin in enumerate(first):
             with self.code.repeat("row", i64(ROWS)) as row:
                 lane = i64(tree * ROWS) + row
-                at = begin + tirx.BufferLoad(node.source, [lane]).astype("int64")
+                at = begin + node.source[lane].astype("int64")
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
         """Load each lane's row code in its column; `load` is of the first row of their group."""
         codes, group = load.source, load.indices[0]
         if self.in_registers:
-            first = tirx.BufferLoad(codes, [group, i64(0), i64(0)])
+            first = codes[group, i64(0), i64(0)]
             return permutes.codes(first, int(codes.shape[1]), column)
         cell = self.code.hold("code", ZEROS)
         with self.code.repeat("lane", i64(LANES)) as lane:
-            at = tirx.BufferLoad(column.source, [lane]).astype("int64")
+            at = column.source[lane].astype("int64")
             at = [group, at, tirx.floormod(lane, i64(ROWS))]
-            self.code.store(cell.source, tirx.BufferLoad(codes, at), [lane])
+            self.code.store(cell.source, codes[at], [lane])
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
@@ -232,5 +232,5 @@ class PermuteWalk:
             tree,
             is_id,
             ROWS,
-            lambda row: tirx.BufferLoad(number.source, [i64(place * ROWS) + row]),
+            lambda row: number.source[i64(place * ROWS) + row],
         )

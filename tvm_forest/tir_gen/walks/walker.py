@@ -162,7 +162,7 @@ class BlockWalker(Walker):
         some = tirx.min(loop.extent - first, i64(count))
         with code.lanes("row", count) if full else code.repeat("row", some) as row:
             each = at_iteration(loop, loop.min + first + row)
-            self.add_end(code, each, tirx.BufferLoad(leaves, [row]))
+            self.add_end(code, each, leaves[row])
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
