@@ -16,9 +16,7 @@ sums) or spatial (in leaves), so the same directives apply to both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -72,18 +70,17 @@ def check_forest(forest: Forest) -> None:
     Raises:
         UnsupportedModel: as said.
     """
-    refused = {
-        "n_features": forest.n_features == 0,
-        "threshold": forest.threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors,
-    }
-    field = next((name for name, fires in refused.items() if fires), None)
-    if field is not None:
-        value = getattr(forest, field)
-        shown = f"{value.dtype} {value.shape}" if hasattr(value, "shape") else repr(value)
-        raise UnsupportedModel(
-            f"build: argument 'model': field '{field}': {shown} cannot be compiled yet; "
-            "predict with Forest.predict_reference or the source library"
-        )
+    threshold = forest.threshold
+    if forest.n_features == 0:
+        refused = "'n_features': 0"
+    elif threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors:
+        refused = f"'threshold': {threshold.dtype} {threshold.shape}"
+    else:
+        return
+    raise UnsupportedModel(
+        f"build: argument 'model': field {refused} cannot be compiled yet; "
+        "predict with Forest.predict_reference or the source library"
+    )
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -103,107 +100,89 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         ...                                                 # what `links.emit_epilogue` emits
     """
     n = tirx.Var("n", "int64")
-    specs = model_buffers(forest, rep, output)
     with IRBuilder() as ib, tb.prim_func(s_tir=True):
         tb.func_name("main")
         width = forest.row_width if rep.codes_rows else forest.n_features
         rows = _parameter("rows", (n, width), forest.row_dtype)
+        specs = model_buffers(forest, rep, output)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
-        walks = WalkBlock(forest, n, rows, model)
-        if output in ("per_tree", "apply"):
+        if output in OF_LEAVES:
             dtype = "int32" if output == "apply" else forest.sum_dtype
             columns = forest.n_trees // forest.round_size * forest.n_outputs
             leaf = _parameter("leaf", (n, columns), dtype)
-            _emit_leaves(walks, leaf, ops.WALK_ID if output == "apply" else ops.WALK)
+            _emit_walks(forest, output, rows, model, leaf)
         else:
             base = _parameter("base", (forest.n_outputs,), forest.base_dtype)
             shape = (n, forest.n_outputs)
             names = result_names(forest)
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
-            _emit_sums(walks, base, next(iter(results.values())))
+            _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})
-
-
-@dataclass(frozen=True)
-class WalkBlock:
-    """The block "walk" of a function under construction.
-
-    Attributes:
-        forest: the model.
-        n: number of rows, symbolic.
-        rows: buffer of the rows.
-        model: buffers of the model, see `model_buffers`.
-    """
-
-    forest: Forest
-    n: Expr
-    rows: Any
-    model: list[Any]
-
-    @contextmanager
-    def loops(self) -> Iterator[dict[str, Any]]:
-        """Open the loops batch, class (if there is more than one) and tree."""
-        counts: dict[str, Expr] = {"batch": self.n, "class": i64(self.forest.n_outputs)}
-        counts["tree"] = i64(self.forest.n_trees // self.forest.round_size)
-        order = ("batch", "tree", "class") if self.forest.has_vectors else tuple(counts)
-        names = [x for x in order if x != "class" or self.forest.n_outputs > 1]
-        with tb.grid(*(counts[name] for name in names)) as loops:
-            for name, loop in zip(names, loops, strict=True):
-                IRBuilder.name(name, loop)
-            yield dict(zip(names, loops, strict=True))
-
-    def axes(self, loops: dict[str, Any], tree_axis: Any) -> tuple[Any, Any, Any]:
-        """Declare the block's axes; returns row, class and round."""
-        classes = i64(self.forest.n_outputs)
-        r = tb.axis.spatial(self.n, loops["batch"])
-        c = tb.axis.spatial(classes, loops["class"]) if "class" in loops else i64(0)
-        t = tree_axis(i64(self.forest.n_trees // self.forest.round_size), loops["tree"])
-        for name, axis in (("r", r), ("c", c), ("t", t)):
-            if isinstance(axis, tirx.Var):
-                IRBuilder.name(name, axis)
-        return r, c, t
-
-    def place(self, t: Expr, c: Expr) -> Expr:
-        """Return the column of a round t and class c; where leaves hold one value, its tree."""
-        classes = self.forest.n_outputs
-        return t * i64(classes) + c if classes > 1 else t
-
-    def reads(self, r: Expr) -> list[Any]:
-        """Return all that a walk of row r may read, which TVM cannot see inside the operator."""
-        whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in self.model]
-        return [self.rows[r, 0 : self.rows.shape[1]], *whole]
-
-    def walk(self, op: str, r: Expr, t: Expr, c: Expr) -> Expr:
-        """Return the value that row r adds to class c in round t, or the number of its leaf."""
-        anchors = [buffer[(0,) * len(buffer.shape)] for buffer in self.model]
-        leaves = len(leaf_buffers(self.forest)) if op == ops.WALK else 0
-        layout = anchors[: len(anchors) - leaves]
-        tree = t if self.forest.has_vectors else self.place(t, c)
-        dtype = "int32" if op == ops.WALK_ID else walk_dtype(self.forest)
-        walk = tirx.call_intrin(dtype, op, self.rows[r, 0], tree, *layout)
-        if not leaves:
-            return walk
-        if self.forest.has_vectors:
-            return self.model[-1][walk.astype("int64"), c]
-        return tirx.call_intrin(dtype, ops.LINEAR, walk, self.rows[r, 0], *anchors[-leaves:])
 
 
 JOIN = {"min": tirx.min, "max": tirx.max}
 """How two leaf values are joined, by the forest's aggregate; by default they are added."""
 
 
-def _emit_sums(walks: WalkBlock, base: Any, margin: Any) -> None:
-    forest = walks.forest
-    join = JOIN.get(forest.aggregate, lambda a, b: a + b)
-    with walks.loops() as loops, tb.sblock("walk"):
-        r, c, t = walks.axes(loops, tb.axis.reduce)
-        tb.reads(*walks.reads(r), base[c])
-        tb.writes(margin[r, c])
-        with tb.init():
-            tb.buffer_store(margin, _initial_sum(forest, base[c]), [r, c])
-        value = walks.walk(ops.WALK, r, t, c)
-        tb.buffer_store(margin, join(margin[r, c], value), [r, c])
+def _emit_walks(
+    forest: Forest, output: Output, rows: Any, model: list[Any], result: Any, base: Any = None
+) -> None:
+    """Emit the block "walk" in the loops batch, class (if there is more than one) and tree.
+
+    Args:
+        forest, output: see `emit_canonical`.
+        rows: buffer of the rows.
+        model: buffers of the model, see `model_buffers`.
+        result: buffer (rows, classes) of sums, or (rows, columns) of what single leaves say.
+        base: buffer of the base scores, for sums only.
+    """
+    classes, rounds = forest.n_outputs, forest.n_trees // forest.round_size
+    counts = {"batch": rows.shape[0], "class": i64(classes), "tree": i64(rounds)}
+    order = ("batch", "tree", "class") if forest.has_vectors else tuple(counts)
+    names = [name for name in order if name != "class" or classes > 1]
+    with tb.grid(*(counts[name] for name in names)) as variables:
+        loops = dict(zip(names, variables, strict=True))
+        with tb.sblock("walk"):
+            axes = {"r": tb.axis.spatial(counts["batch"], loops["batch"])}
+            if "class" in loops:
+                axes["c"] = tb.axis.spatial(counts["class"], loops["class"])
+            tree_axis = tb.axis.spatial if base is None else tb.axis.reduce
+            axes["t"] = tree_axis(counts["tree"], loops["tree"])
+            for name, variable in (loops | axes).items():
+                IRBuilder.name(name, variable)
+            r, c, t = axes["r"], axes.get("c", i64(0)), axes["t"]
+            column = t * i64(classes) + c if classes > 1 else t
+            # TVM cannot see inside the operator what a walk may read
+            whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in model]
+            reads = [rows[r, 0 : rows.shape[1]], *whole]
+            tree = t if forest.has_vectors else column
+            value = _walk(forest, output, rows[r, 0], tree, c, model)
+            if base is None:
+                tb.reads(*reads)
+                tb.writes(result[r, column])
+                tb.buffer_store(result, value, [r, column])
+            else:
+                tb.reads(*reads, base[c])
+                tb.writes(result[r, c])
+                with tb.init():
+                    tb.buffer_store(result, _initial_sum(forest, base[c]), [r, c])
+                join = JOIN.get(forest.aggregate, lambda a, b: a + b)
+                tb.buffer_store(result, join(result[r, c], value), [r, c])
+
+
+def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
+    """Return what the leaf that a row reaches in a tree says of class c, or the leaf's number."""
+    anchors = [buffer[(0,) * len(buffer.shape)] for buffer in model]
+    if output == "apply":
+        return tirx.call_intrin("int32", ops.WALK_ID, row, tree, *anchors)
+    dtype, layout = walk_dtype(forest), len(anchors) - len(leaf_buffers(forest))
+    walk = tirx.call_intrin(dtype, ops.WALK, row, tree, *anchors[:layout])
+    if forest.has_vectors:
+        return model[-1][walk.astype("int64"), c]
+    if forest.is_linear:
+        return tirx.call_intrin(dtype, ops.LINEAR, walk, row, *anchors[layout:])
+    return walk
 
 
 def _initial_sum(forest: Forest, base: Any) -> Any:
@@ -212,15 +191,6 @@ def _initial_sum(forest: Forest, base: Any) -> Any:
         end = tirx.infinity(forest.sum_dtype)
         return end if forest.aggregate == "min" else -end
     return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
-
-
-def _emit_leaves(walks: WalkBlock, leaf: Any, op: str) -> None:
-    with walks.loops() as loops, tb.sblock("walk"):
-        r, c, t = walks.axes(loops, tb.axis.spatial)
-        place = walks.place(t, c)
-        tb.reads(*walks.reads(r))
-        tb.writes(leaf[r, place])
-        tb.buffer_store(leaf, walks.walk(op, r, t, c), [r, place])
 
 
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
