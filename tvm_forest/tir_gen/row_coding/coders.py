@@ -13,7 +13,7 @@ category leads to the codes of its memberships, or to the bits of their planes (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -49,35 +49,9 @@ def row_pitch(columns: int, dtype: str) -> int:
     return (-(-columns * item // word) | 1) * word // item
 
 
-class RowCoder(Protocol):
-    """Writes the statements that code rows into a buffer, which walks read in place of rows."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a coded row; 0 where the row code is not for GPUs."""
-
-    def declare(self, most: Any, scope: str) -> Any:
-        """Declare a buffer for at most `most` coded rows."""
-
-    def place(self, row: Any) -> list[Any]:
-        """Return the indices in the buffer by which a walk names a row of the block."""
-
-    def emit(
-        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
-    ) -> None:
-        """Code `here` rows from `first` on."""
-
-
-def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
-    """Return what fills the buffer that a layout asks for."""
-    if isinstance(row_code, RankCode):
-        return RankCoder(row_code, rows, comparer)
-    return PlaneCoder(row_code, rows, comparer)
-
-
 @dataclass(frozen=True)
-class RankCoder:
-    """Codes every column of a row; codes lie row by row, or in groups of rows column by column.
+class RowCoder:
+    """Writes the statements that code rows into a buffer, which walks read in place of rows.
 
     Attributes:
         ranks: how values are coded.
@@ -88,6 +62,71 @@ class RankCoder:
     ranks: RankCode
     rows: Any
     comparer: Comparer
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a coded row; 0 where the row code is not for GPUs."""
+        return 0
+
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare a buffer for at most `most` coded rows."""
+        raise NotImplementedError
+
+    def place(self, row: Any) -> list[Any]:
+        """Return the indices in the buffer by which a walk names a row of the block."""
+        raise NotImplementedError
+
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
+        """Code `here` rows from `first` on."""
+        raise NotImplementedError
+
+    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+        """Code the values of some rows in a column, and store what that gives."""
+        raise NotImplementedError
+
+    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+        """Store what the number of a row's category says of its memberships."""
+        raise NotImplementedError
+
+    def _column_groups(self) -> list[tuple[SearchGroup, int]]:
+        """Return the groups of columns, and the first column of each."""
+        begins = [0, *(columns.stop for columns in self.ranks.groups)]
+        return list(zip(self.ranks.groups, begins, strict=False))
+
+    def _search_columns(
+        self,
+        code: Builder,
+        buffers: dict[str, Any],
+        results: dict[str, Any],
+        first: Any,
+        here: Any,
+    ) -> None:
+        """Code `here` rows from `first` on into the buffers of `results`, column by column."""
+        with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
+            start = chunk * ROWS_OF_CHUNK
+            left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))
+            for columns, begin in self._column_groups():
+                with code.repeat("column", i64(columns.stop - begin)) as place:
+                    search = _ColumnSearch(self, code, buffers, columns, begin + place, results)
+                    together = 1 if columns.asked else ROWS_TOGETHER
+                    for width, at, count in code.groups(left, together):
+                        with code.repeat("group", count) as group:
+                            rows = [start + at + group * width + r for r in range(width)]
+                            search.emit(first, rows)
+
+
+def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
+    """Return what fills the buffer that a layout asks for."""
+    if isinstance(row_code, RankCode):
+        return RankCoder(row_code, rows, comparer)
+    return PlaneCoder(row_code.ranks, rows, comparer, row_code)
+
+
+@dataclass(frozen=True)
+class RankCoder(RowCoder):
+    """Codes every column of a row; codes lie row by row, or in groups of rows column by column."""
 
     @property
     def _pitch(self) -> int:
@@ -120,52 +159,42 @@ class RankCoder:
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Search the cuts of every column."""
-        if self.comparer.vectors is None:
-            self._emit_spread(code, buffers, near, first)
-        else:
-            _emit_ranks(self, code, buffers, (first, here), {"codes": near})
-
-    def _emit_spread(self, code: Builder, buffers: dict[str, Any], near: Any, first: Any) -> None:
-        """Let each thread of a GPU find one code; neighbouring threads code one row."""
-        for columns, begin in _column_groups(self.ranks):
+        """Search the cuts of every column; on a GPU neighbouring threads find codes of one row."""
+        results = {"codes": near}
+        if self.comparer.vectors is not None:
+            self._search_columns(code, buffers, results, first, here)
+            return
+        for columns, begin in self._column_groups():
             spans = [near.shape[0], i64(columns.stop - begin)]
             with code.nest("code", spans, spread=True) as (row, place):
                 inside = first + row < self.rows.shape[0]
                 with code.block(lambda body, inside=inside: guard(body, [inside])):
-                    search = _ColumnSearch(
-                        self, code, buffers, columns, begin + place, {"codes": near}
-                    )
+                    search = _ColumnSearch(self, code, buffers, columns, begin + place, results)
                     search.emit(first, [row])
+
+    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+        """Store a code for each row."""
+        search.store("codes", [self.place(r, search.column) for r in rows], search.encode(xs))
+
+    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+        """Copy the codes of the memberships."""
+        codes = search.results["codes"][row, i64(self.ranks.n_searched)]
+        is_llvm, number = self.comparer.vectors is not None, number.astype("int64")
+        copy_answers(search.code, search.buffers, feature, number, codes, is_llvm)
 
 
 @dataclass(frozen=True)
-class PlaneCoder:
+class PlaneCoder(RowCoder):
     """Makes bit planes: for every test, a word of 64 bits for 64 rows.
 
     Attributes:
-        planes: how rows become planes.
-        rows: buffer of the rows.
-        comparer: how they are compared with cuts.
+        planes: how rows become planes; `ranks` is how values are coded before.
     """
 
     planes: PlaneCode
-    rows: Any
-    comparer: Comparer
-
-    @property
-    def ranks(self) -> RankCode:
-        """How values are coded before planes are made of the codes."""
-        return self.planes.ranks
-
-    @property
-    def row_bytes(self) -> int:
-        """0, for bit planes are not for GPUs."""
-        return 0
 
     def declare(self, most: Any, scope: str) -> Any:
         """Declare planes, one after the other, each of the words of all rows."""
-        assert self.comparer.vectors is not None, "only LLVM compiles planes so far"
         assert isinstance(most, tirx.IntImm), "checked by `BlockWalker.check`"
         words = -(-int(most) // ROWS_IN_WORD)
         planes = self.planes.tests + max(self.planes.spare, PART_VALUES)
@@ -179,73 +208,53 @@ class PlaneCoder:
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
         """Search all values, column by column, then write the planes of each column."""
-        assert self.comparer.vectors is not None, "checked by `near`"
-        words = int(near.shape[1])
-        size = (i64(max(1, self.ranks.n_searched)), i64(words * ROWS_IN_WORD))
+        vectors, ranks, words = self.comparer.vectors, self.ranks, int(near.shape[1])
+        assert vectors is not None, "only LLVM compiles planes so far"
+        size = (i64(max(1, ranks.n_searched)), i64(words * ROWS_IN_WORD))
         names = {"high": "uint8", "low": "uint8"}
-        if any(x.steps > 2 and not x.asked for x in self.ranks.groups):
-            names["codes"] = self.ranks.dtype
+        if any(x.steps > 2 and not x.asked for x in ranks.groups):
+            names["codes"] = ranks.dtype
         results = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
-        if self.ranks.n_categorical:
-            size = (i64(self.ranks.n_categorical), i64(words * ROWS_IN_WORD))
+        features = i64(ranks.n_categorical)
+        if ranks.n_categorical:
+            size = (features, i64(words * ROWS_IN_WORD))
             results["numbers"] = code.buffer("numbers", size, "uint16")
         parts = code.buffer("parts", (i64(PART_VALUES + 1), i64(VECTOR_WORDS)), "uint64")
-        _emit_ranks(self, code, buffers, (first, here), results)
-        writer = PlaneWriter(code, self.comparer.vectors, buffers, results, near, parts)
-        for columns, begin in _column_groups(self.ranks):
+        self._search_columns(code, buffers, results, first, here)
+        writer = PlaneWriter(code, vectors, buffers, results, near, parts)
+        for columns, begin in self._column_groups():
             if not columns.asked:
                 with code.repeat("column", i64(columns.stop - begin)) as place:
                     writer.write(columns.steps, begin + place)
-        if self.ranks.n_categorical:
-            self._emit_sets(code, buffers, results["numbers"], near, here)
+        if ranks.n_categorical:
+            hot = code.buffer("hot", (i64(self.planes.unions.numbers), near.shape[1]), "uint64")
+            first_set = self.planes.n_searched
+            sets = SetWriter(code, buffers, results["numbers"], near, first_set, hot)
+            with code.repeat("feature", features) as feature:
+                sets.write(feature, here)
         for plane, value in ((0, 0), (1, 2**64 - 1)):
             for word in range(words):
                 at = [i64(self.planes.tests + plane), i64(word)]
                 code.store(near, tirx.const(value, "uint64"), at)
 
-    def _emit_sets(
-        self, code: Builder, buffers: dict[str, Any], numbers: Any, near: Any, here: Any
-    ) -> None:
-        """Write the planes of memberships, feature by feature."""
-        size = (i64(self.planes.unions.numbers), near.shape[1])
-        hot = code.buffer("hot", size, "uint64")
-        writer = SetWriter(code, buffers, numbers, near, self.planes.n_searched, hot)
-        with code.repeat("feature", i64(self.ranks.n_categorical)) as feature:
-            writer.write(feature, here)
+    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+        """Store codes, or the two parts of each if these are found directly."""
+        places = [[search.column, r] for r in rows]
+        if search.columns.steps > 2:
+            search.store("codes", places, search.encode(xs))
+        else:
+            search.store_parts(xs, places)
 
-
-def _emit_ranks(
-    coder: RankCoder | PlaneCoder,
-    code: Builder,
-    buffers: dict[str, Any],
-    span: tuple[Any, Any],
-    results: dict[str, Any],
-) -> None:
-    """Code rows into the buffers of `results`; `span` is the first row and the number of rows."""
-    first, here = span
-    with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
-        start = chunk * ROWS_OF_CHUNK
-        left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))
-        for columns, begin in _column_groups(coder.ranks):
-            with code.repeat("column", i64(columns.stop - begin)) as place:
-                search = _ColumnSearch(coder, code, buffers, columns, begin + place, results)
-                for width, at, count in code.groups(left, 1 if columns.asked else ROWS_TOGETHER):
-                    with code.repeat("group", count) as group:
-                        rows = [start + at + group * width + r for r in range(width)]
-                        search.emit(first, rows)
-
-
-def _column_groups(ranks: RankCode) -> list[tuple[SearchGroup, int]]:
-    """Return the groups of columns, and the first column of each."""
-    begins = [0, *(columns.stop for columns in ranks.groups)]
-    return list(zip(ranks.groups, begins, strict=False))
+    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+        """Store the number, from which planes are made."""
+        search.code.store(search.results["numbers"], number, [feature, row])
 
 
 @dataclass(frozen=True)
 class _ColumnSearch:
     """The search of one column: which cuts are searched, and which buffers take the results."""
 
-    coder: RankCoder | PlaneCoder
+    coder: RowCoder
     code: Builder
     buffers: dict[str, Any]
     columns: SearchGroup
@@ -254,48 +263,28 @@ class _ColumnSearch:
 
     def emit(self, first: Any, rows: list[Any]) -> None:
         """Code rows side by side; `first` is the first row of the block, `rows` count from it."""
-        xs = self._load_values([first + r for r in rows])
-        if self.columns.asked:
-            self._emit_number(xs, rows[0])
+        feature = self._hold_entry("column_feature").astype("int64")
+        loads = [self.coder.rows[first + r, feature] for r in rows]
+        xs = [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
+        if not self.columns.asked:
+            self.coder.store_codes(self, xs, rows)
             return
-        if isinstance(self.coder, RankCoder):
-            places = [self.coder.place(r, self.column) for r in rows]
-            self._store("codes", places, self._encode(xs))
-            return
-        places = [[self.column, r] for r in rows]
-        if self.columns.steps > 2:
-            self._store("codes", places, self._encode(xs))
-        else:
-            self._emit_parts(xs, places)
-
-    def _emit_number(self, xs: list[Any], row: Any) -> None:
-        """Find the number of a row's category, and copy the codes of its memberships."""
         feature = self.column - self.coder.ranks.n_searched
         at = self.code.hold("at", self.buffers["set_features"][feature, i64(0)])
-        place = self._rank(xs)[0]
-        number = self.code.hold("number", self.buffers["numbers"][at + place])
-        if isinstance(self.coder, PlaneCoder):
-            self.code.store(self.results["numbers"], number, [feature, row])
-            return
-        codes = self.results["codes"][row, i64(self.coder.ranks.n_searched)]
-        is_llvm = self.coder.comparer.vectors is not None
-        copy_answers(self.code, self.buffers, feature, number.astype("int64"), codes, is_llvm)
+        number = self.code.hold("number", self.buffers["numbers"][at + self._rank(xs)[0]])
+        self.coder.store_number(self, feature, number, rows[0])
 
-    def _store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
+    def store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
+        """Store values in one of the buffers of the results."""
         near = self.results[name]
         for place, value in zip(places, values, strict=True):
             self.code.store(near, value.astype(near.dtype), place)
-
-    def _load_values(self, rows: list[Any]) -> list[Any]:
-        feature = self._hold_entry("column_feature").astype("int64")
-        loads = [self.coder.rows[r, feature] for r in rows]
-        return [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
 
     def _hold_entry(self, name: str, *field: int) -> Any:
         load = self.buffers[name][(self.column, *field)]
         return self.code.hold(name.split("_")[-1], load)
 
-    def _emit_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
+    def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
         """Find the high and low part of codes in one or two steps, see `row_codes.planes`."""
         at = self._hold_entry("column_cuts")
         name = "lt" if self.coder.comparer.comparison == "<=" else "le"
@@ -303,11 +292,11 @@ class _ColumnSearch:
         bases = [at] * len(xs)
         if self.columns.steps == 2:
             highs = [self._count_cuts(how, at, x) for x in xs]
-            self._store("high", places, highs)
+            self.store("high", places, highs)
             off = self._hold_entry("column_parts", 0).astype("int64")
             begin = self.code.hold("begin", at + count_cuts_before(1) - off * CUTS_IN_STEP)
             bases = [begin + high * CUTS_IN_STEP for high in highs]
-        self._store(
+        self.store(
             "low", places, [self._count_cuts(how, b, x) for b, x in zip(bases, xs, strict=True)]
         )
 
@@ -319,7 +308,7 @@ class _ColumnSearch:
         bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
         return self.code.hold("count", tirx.popcount(bits).astype("int64"))
 
-    def _encode(self, xs: list[Any]) -> list[Any]:
+    def encode(self, xs: list[Any]) -> list[Any]:
         """Return the codes of some values."""
         dtype = self.coder.ranks.dtype
         values = [rank.astype(dtype) for rank in self._rank(xs)]
