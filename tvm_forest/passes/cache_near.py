@@ -14,6 +14,7 @@ takes: IRModule without blocks, loops with the directive `cache`; gives: IRModul
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -35,6 +36,7 @@ Around = tuple[tirx.For, ...]
 
 
 @function_pass
+@dataclass(frozen=True)
 class CacheNear:
     """Act on every loop with a cache, innermost first.
 

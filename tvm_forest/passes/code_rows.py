@@ -37,6 +37,7 @@ from .nest_facts import NestFacts
 
 
 @function_pass
+@dataclass(frozen=True)
 class CodeRows:
     """Code the rows of all walks of a function.
 

@@ -63,7 +63,7 @@ def _emit(code: Builder, number: Any, row: Any, *anchors: Any) -> Any:
     hole = code.hold("hole", tirx.const(False, "bool"))
     with code.repeat("term", end - begin) as place:
         feature = features[begin + place].astype("int64")
-        load = row.source[(*list(row.indices)[:-1], feature)]
+        load = row.source[[*list(row.indices)[:-1], feature]]
         x = code.hold("x", load.astype("float64"))
         code.put(hole, tirx.Or(hole, tirx.isnan(x)))
         zero = tirx.FloatImm("float64", 0.0)

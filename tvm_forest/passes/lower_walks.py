@@ -14,6 +14,7 @@ This pass finds the leaf loops; what they become is the business of `tir_gen.wal
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 
@@ -28,6 +29,7 @@ from .nest_facts import NestFacts
 
 
 @function_pass
+@dataclass(frozen=True)
 class LowerWalks:
     """Lower every walk of a function.
 
@@ -45,34 +47,24 @@ class LowerWalks:
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Lower leaf loops, first those whose walker takes the loop over trees around them too."""
-        leaves = _LeafLoops(self.rep, Comparer.on(self.comparison, self.abilities), self.facts)
-        body = rewrite_loops(func.body, leaves.lower_trees)
-        body = rewrite_loops(body, leaves.lower)
-        return func.with_body(leaves.comparer.wrap(body))
+        comparer = Comparer.on(self.comparison, self.abilities)
+        body = rewrite_loops(func.body, partial(self._lower_trees, comparer))
+        body = rewrite_loops(body, partial(self._lower, comparer))
+        return func.with_body(comparer.wrap(body))
 
-
-@dataclass(frozen=True)
-class _LeafLoops:
-    """Lowers leaf loops, and keeps what their code needs beside it."""
-
-    rep: Representation
-    comparer: Comparer
-    facts: NestFacts
-
-    def lower_trees(self, loop: tirx.For) -> tirx.Stmt:
+    def _lower_trees(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
         """Return a loop over trees as its walker takes it, and any other loop as it is."""
         leaf, fact = loop.body, self.facts.of(loop.body)
         of_trees = self.facts.kind(loop) == "tree" and loop.kind == tirx.ForKind.SERIAL
         if fact is None or not of_trees or not isinstance(leaf.body, tirx.BufferStore):
             return loop
-        return WALKERS[fact.simdize](self.rep, self.comparer).lower_trees(loop) or loop
+        return WALKERS[fact.simdize](self.rep, comparer).lower_trees(loop) or loop
 
-    def lower(self, loop: tirx.For) -> tirx.Stmt:
+    def _lower(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
         """Return a leaf loop in its form, and any other loop as it is."""
         fact, form = self.facts.of(loop), self.facts.form(loop)
         if fact is None or form is None:
             return loop
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:
-            return WALKERS[fact.simdize](self.rep, self.comparer).lower(loop, fact, form)
-        walker = HopWalker(self.rep, self.comparer)
-        return change_loop(loop, body=walker.lower_body(loop.body, form))
+            return WALKERS[fact.simdize](self.rep, comparer).lower(loop, fact, form)
+        return change_loop(loop, body=HopWalker(self.rep, comparer).lower_body(loop.body, form))

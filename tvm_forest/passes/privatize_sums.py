@@ -36,6 +36,7 @@ from .nest_facts import SUMS_OF, NestFacts, name_of
 
 
 @function_pass
+@dataclass(frozen=True)
 class PrivatizeSums:
     """Rewrite the accumulations inside parallel loops over trees.
 

@@ -12,6 +12,7 @@ costs as much as it has rows, and the walk pass can group its rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import sym, tirx
@@ -22,6 +23,7 @@ from .nest_facts import NestFacts
 
 
 @function_pass
+@dataclass(frozen=True)
 class TightenGuards:
     """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
 

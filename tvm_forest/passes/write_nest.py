@@ -28,6 +28,7 @@ from .nest_facts import NestFacts, amount, name_of
 
 
 @function_pass
+@dataclass(frozen=True)
 class WriteNest:
     """Replace the loops that directives have put copies in the place of.
 

@@ -2,7 +2,7 @@
 
 takes: expressions; gives: one TIR statement.
 
-    code = Code()
+    code = Builder()
     with code.repeat("row", count) as row:         for row in range(count):
         x = code.hold("x", load(row))       -->        x = load(row)
         code.store(out, x * x, [row])                  out[row] = x * x
@@ -16,6 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
+from . import ir
 from .ir import i64, join_statements
 
 SPREAD = "tvm_forest.spread"
@@ -46,9 +47,8 @@ class Builder:
     def hold(self, name: str, value: Any) -> Any:
         """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
         element, _, lanes = str(value.ty.dtype).partition("x")
-        cell = self.buffer(name, (int(lanes or 1),), element)
-        at = tirx.Ramp(i64(0), i64(1), int(lanes)) if lanes else i64(0)
-        load = cell[at]
+        count = int(lanes or 1)
+        load = self.buffer(name, (count,), element)[ir.lanes(i64(0), count)]
         self.put(load, value)
         return load
 

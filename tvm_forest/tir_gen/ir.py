@@ -6,7 +6,7 @@ Every pass and every walker uses these few words, so that each says only what is
 
     find_all(body, tirx.For)                       all loops inside
     change_loop(loop, body=..., extent=...)        the same loop with another body and extent
-    replaced(body, {row: first + lane})            the same code with variables replaced
+    replace_vars(body, {row: first + lane})        the same code with variables replaced
     rewrite_nest(body, change)                     a nest whose loops and statements are changed
 """
 
@@ -25,6 +25,16 @@ Change = Callable[[tirx.Stmt, tuple[tirx.For, ...]], tirx.Stmt | None]
 def i64(value: int) -> tirx.IntImm:
     """Return a constant of the index type."""
     return tirx.IntImm("int64", value)
+
+
+def lanes(first: Any, count: int) -> Any:
+    """Return the index of `count` elements side by side, the number of the first if it is one."""
+    return first if count == 1 else tirx.Ramp(first, i64(1), count)
+
+
+def spread(value: Any, count: int) -> Any:
+    """Return a value in each of `count` lanes, the value itself if it is one."""
+    return value if count == 1 else tirx.Broadcast(value, count)
 
 
 # -- questions ------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ TVM's thread pool refuses a parallel loop inside another.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import tirx
 
 from ...tir_gen.ir import change_loop, replace_vars, rewrite_loops
@@ -19,6 +21,7 @@ from ..nest_facts import NestFacts
 
 
 @function_pass
+@dataclass(frozen=True)
 class FuseParallel:
     """Fuse chains of parallel loops; the fused loop has the name of the innermost one.
 

@@ -14,6 +14,7 @@ whatever that gives: planes have bits for them. So the inner loop has one form f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -29,6 +30,7 @@ from ..nest_facts import NestFacts
 
 
 @function_pass
+@dataclass(frozen=True)
 class KeepSums:
     """Rewrite loops over trees that hold nothing but a walk of a block of rows.
 

@@ -281,7 +281,7 @@ class _ColumnSearch:
             self.code.store(near, value.astype(near.dtype), place)
 
     def _hold_entry(self, name: str, *field: int) -> Any:
-        load = self.buffers[name][(self.column, *field)]
+        load = self.buffers[name][[self.column, *field]]
         return self.code.hold(name.split("_")[-1], load)
 
     def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:

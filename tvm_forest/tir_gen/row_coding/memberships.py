@@ -14,7 +14,7 @@ from tvm import tirx
 
 from ...layouts.row_codes.planes import ROWS_IN_WORD, place_of_row
 from ..builder import Builder
-from ..ir import i64
+from ..ir import i64, lanes, spread
 
 
 def copy_answers(
@@ -79,25 +79,25 @@ class SetWriter:
     def write(self, feature: Any, here: Any) -> None:
         """Write all planes of one feature; bits behind those of `here` rows mean nothing."""
         hold = self.code.hold
-        self._spread(feature, here)
-        begin, count = (hold("planes", self._of(feature, k)) for k in (1, 2))
+        self._write_hot(feature, here)
+        begin, count = (hold("planes", self._field(feature, k)) for k in (1, 2))
         total = self.code.buffer("union", (i64(self.words),), "uint64")
         with self.code.repeat("plane", count) as place:
             plane = begin + place
-            first, last = (hold("union", self._load("union_at", plane + k)) for k in (0, 1))
+            first, last = (hold("union", self.buffers["union_at"][plane + k]) for k in (0, 1))
             flip = hold("flip", -(first & 1)).astype("uint64")
             first, last = (tirx.shift_right(x, i64(1)) for x in (first, last))
-            self.code.store(total, self._all(0), [self._lanes()])
+            self.code.store(total, self._empty, [self._plane])
             with self.code.repeat("word", last - first) as word:
-                self._unite(total, hold("numbers", self._load("unions", first + word)))
-            value = total[self._lanes()] ^ self._spread_word(flip)
-            self.code.store(self.planes, value, [self.first + plane, self._lanes()])
+                self._unite(total, hold("numbers", self.buffers["unions"][first + word]))
+            value = total[self._plane] ^ spread(flip, self.words)
+            self.code.store(self.planes, value, [self.first + plane, self._plane])
 
-    def _spread(self, feature: Any, here: Any) -> None:
+    def _write_hot(self, feature: Any, here: Any) -> None:
         """Set the bit of each row in the plane of its number."""
-        count = self.code.hold("count", self._of(feature, 3))
+        count = self.code.hold("count", self._field(feature, 3))
         with self.code.repeat("number", count) as number:
-            self.code.store(self.hot, self._all(0), [number, self._lanes()])
+            self.code.store(self.hot, self._empty, [number, self._plane])
         with self.code.repeat("row", here) as row:
             number = self.numbers[feature, row].astype("int64")
             at = [self.code.hold("number", number), tirx.floordiv(row, i64(ROWS_IN_WORD))]
@@ -107,24 +107,22 @@ class SetWriter:
 
     def _unite(self, total: Any, numbers: Any) -> None:
         """Add the rows of four numbers."""
-        value = total[self._lanes()]
+        value = total[self._plane]
         for k in range(4):
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
             number = (number & tirx.const(0xFFFF, "uint64")).astype("int64")
-            value = value | self.hot[number, self._lanes()]
-        self.code.store(total, value, [self._lanes()])
+            value = value | self.hot[number, self._plane]
+        self.code.store(total, value, [self._plane])
 
-    def _of(self, feature: Any, field: int) -> Any:
+    def _field(self, feature: Any, field: int) -> Any:
         return self.buffers["set_features"][feature, i64(field)]
 
-    def _load(self, name: str, at: Any) -> Any:
-        return self.buffers[name][at]
+    @property
+    def _plane(self) -> Any:
+        """Index of all words of a plane."""
+        return lanes(i64(0), self.words)
 
-    def _all(self, value: int) -> Any:
-        return self._spread_word(tirx.const(value, "uint64"))
-
-    def _spread_word(self, value: Any) -> Any:
-        return value if self.words == 1 else tirx.Broadcast(value, self.words)
-
-    def _lanes(self) -> Any:
-        return i64(0) if self.words == 1 else tirx.Ramp(i64(0), i64(1), self.words)
+    @property
+    def _empty(self) -> Any:
+        """A plane of zeros."""
+        return spread(tirx.const(0, "uint64"), self.words)

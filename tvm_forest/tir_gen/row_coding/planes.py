@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ...layouts.row_codes.planes import OVERCOUNTS, ROWS_IN_WORD
 from ..builder import Builder
-from ..ir import i64
+from ..ir import i64, lanes, spread
 from ..walks.vectors import Vectors
 
 VECTOR_WORDS = 8
@@ -75,7 +75,9 @@ class PlaneWriter:
             return
         self._write_high(high)
         with self.code.repeat("high", tirx.ceildiv(count, i64(PART_VALUES))) as h:
-            below, at_most = (hold("high", self.below[h + k, _lanes(VECTOR_WORDS)]) for k in (0, 1))
+            below, at_most = (
+                hold("high", self.below[h + k, lanes(i64(0), VECTOR_WORDS)]) for k in (0, 1)
+            )
             equal = hold("equal", at_most & tirx.bitwise_not(below))
             for j, plane in enumerate(planes):
                 self._store(first + h * PART_VALUES, j, below | (equal & plane))
@@ -103,10 +105,12 @@ class PlaneWriter:
         for word in range(self.words):
             low, high = self._rows("low", column, word), None
             if is_long:
-                high = self.code.hold("high", self._rows("high", column, word) - _all(too_high))
+                high = self.code.hold(
+                    "high", self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
+                )
                 low = self.vectors.less_where(low, high, last, too_low)
             else:
-                low = low - _all(too_low)
+                low = low - spread(too_low, ROWS_IN_WORD)
             for part, codes in enumerate([low, high][: count // 4]):
                 codes = self.code.hold("code", self.vectors.arrange(codes))
                 for bit in range(4):
@@ -114,12 +118,12 @@ class PlaneWriter:
                     for lane in range(word, VECTOR_WORDS, self.words):
                         at = [i64(4 * part + bit), i64(lane)]
                         self.code.store(bits, value, at)
-        loads = (bits[i64(bit), _lanes(VECTOR_WORDS)] for bit in range(count))
+        loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(count))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
-        return self.found[name][column, _lanes(ROWS_IN_WORD, i64(word * ROWS_IN_WORD))]
+        return self.found[name][column, lanes(i64(word * ROWS_IN_WORD), ROWS_IN_WORD)]
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
@@ -128,22 +132,22 @@ class PlaneWriter:
             return planes
         flat = self.code.buffer("flat", (i64(PART_VALUES * self.words),), "uint64")
         for place, plane in enumerate(planes):
-            some = plane.source[_lanes(self.words)]
-            at = _lanes(self.words, i64(place * self.words))
+            some = plane.source[lanes(i64(0), self.words)]
+            at = lanes(i64(place * self.words), self.words)
             self.code.store(flat, some, [at])
         starts = range(0, PART_VALUES * self.words, VECTOR_WORDS)
-        loads = (flat[_lanes(VECTOR_WORDS, i64(start))] for start in starts)
+        loads = (flat[lanes(i64(start), VECTOR_WORDS)] for start in starts)
         return [self.code.hold("low", load) for load in loads]
 
     def _write_high(self, bits: list[Any]) -> None:
         none = tirx.Broadcast(tirx.const(0, "uint64"), VECTOR_WORDS)
         for place, plane in enumerate([none, *_at_most(bits)]):
-            self.code.store(self.below, plane, [i64(place), _lanes(VECTOR_WORDS)])
+            self.code.store(self.below, plane, [i64(place), lanes(i64(0), VECTOR_WORDS)])
 
     def _store(self, first: Any, place: int, value: Any) -> None:
         """Store eight words, the `place`-th such from the plane `first` on."""
         plane, word = divmod(place * VECTOR_WORDS, self.words)
-        at = [first + plane, _lanes(VECTOR_WORDS, i64(word))]
+        at = [first + plane, lanes(i64(word), VECTOR_WORDS)]
         self.code.store(self.planes, value, at)
 
 
@@ -160,12 +164,3 @@ def _at_most(bits: list[Any]) -> list[Any]:
         for h in range(4)
         for k in range(4)
     ]
-
-
-def _all(value: Any) -> Any:
-    return tirx.Broadcast(value, ROWS_IN_WORD)
-
-
-def _lanes(count: int, first: Any = None) -> Any:
-    first = i64(0) if first is None else first
-    return first if count == 1 else tirx.Ramp(first, i64(1), count)

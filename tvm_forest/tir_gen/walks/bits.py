@@ -24,7 +24,7 @@ from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..builder import Builder
-from ..ir import at_iteration, i64
+from ..ir import at_iteration, i64, lanes, spread
 from .vectors import Vectors
 from .walker import BlockWalker, look_up_leaves
 
@@ -106,11 +106,10 @@ class BitWalk:
         answers: list[Any] = []
         for level in range(depth):
             answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
-        zero = tirx.const(0, "uint64")
-        zeros = zero if self.words == 1 else tirx.Broadcast(zero, self.words)
+        zeros = spread(tirx.const(0, "uint64"), self.words)
         for bit in range(self.tree.rep.bits):
             answer = answers[depth - 1 - bit] if bit < depth else zeros
-            self.code.store(bits, answer, [i64(bit), self._lanes(i64(0))])
+            self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
     def _listed(self, bits: Any, form: int) -> None:
         """Walk a tree that is a list of selections, which write bits behind the tests' planes."""
@@ -122,11 +121,11 @@ class BitWalk:
             test, true, false, into = (field.astype("int64") for field in fields)
             test = self.code.hold("test", self._plane(test))
             value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
-            into = [into, self._lanes(self.near.indices[1])]
+            into = [into, lanes(self.near.indices[1], self.words)]
             self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
             found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
-            self.code.store(bits, found, [i64(bit), self._lanes(i64(0))])
+            self.code.store(bits, found, [i64(bit), lanes(i64(0), self.words)])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
         """Return each row's answer on a level below a node, the `node`-th of the level `at`."""
@@ -137,10 +136,7 @@ class BitWalk:
 
     def _plane(self, plane: Any) -> Any:
         first, word = self.near.indices
-        return self.near.source[first + plane, self._lanes(word)]
-
-    def _lanes(self, first: Any) -> Any:
-        return first if self.words == 1 else tirx.Ramp(first, i64(1), self.words)
+        return self.near.source[first + plane, lanes(word, self.words)]
 
     def leaves(self, bits: Any, word: Any, is_id: bool) -> Any:
         """Emit the look-up of the leaves of 64 rows; returns a buffer of them."""

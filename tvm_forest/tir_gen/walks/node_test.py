@@ -66,7 +66,7 @@ class Comparer:
         else:
             tests = [access.member(node, place, hold) for place in range(access.tile_size)]
         head = list(row.indices)[:-1]
-        values = [hold("x", row.source[(*head, hold("feature", test.feature))]) for test in tests]
+        values = [hold("x", row.source[[*head, hold("feature", test.feature)]]) for test in tests]
         return LoadedTest(tests, values)
 
     def outcome(self, access: TreeAccess, loaded: LoadedTest) -> Any:
