@@ -3,7 +3,7 @@
 takes: Forest, Schedule, Target; gives: functions that can be called (`compile_forest`), or the
 IRModules that they are made of (`lower`).
 
-    Forest --plain, rewrite--> Forest --pack--> Representation + arrays
+    Forest --canonicalize, rewrite--> Forest --pack--> Representation + arrays
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
@@ -194,9 +194,9 @@ def _lower(
     arguments = dict[str, list[Array]]()
     wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
     for name, output, sch in wanted:
-        found = _lower_function(name, output, packed[sch], sch, target)
-        before[name], arguments[name] = found[0], found[2]
-        after |= found[1]
+        lowered = _lower_function(name, output, packed[sch], sch, target)
+        before[name], functions, arguments[name] = lowered
+        after |= functions
     return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
 
 

@@ -188,11 +188,12 @@ class _Region:
         work = self._redirected(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
         code.add(_closed(work, [x.loop_var for x in self.levels]))
         for level in reversed(range(len(counts))):
-            dimension = _Dimension(self, part, level, (row0, rows), (class0, classes))
-            if self.facts.level(self.levels[level]):
-                dimension.add_by_threads(code)
+            loop, blocks = self.levels[level], [(row0, rows), (class0, classes)]
+            dimension = _Dimension(part, self.margin, counts, level, *blocks)
+            if self.facts.level(loop):
+                dimension.add_by_threads(code, self.is_shared(loop))
             else:
-                dimension.add(code)
+                dimension.add(code, self.facts.reduction(loop)[1])
         return code.finish()
 
     def count(self, loop: tirx.For) -> Any:
@@ -237,26 +238,19 @@ class _Dimension:
     The outermost is added up into the margins, others into their element 0.
 
     Attributes:
-        region: what the sums are of.
-        part: their buffer: a dimension for each level, then classes and rows.
-        level: the number of the dimension.
+        part: buffer of the partial sums: these dimensions, then classes and rows.
+        margin: the buffer of the margins.
+        counts: lengths of all dimensions.
+        level: the number of this one.
         rows, classes: the first one, and how many.
     """
 
-    region: _Region
     part: Any
+    margin: Any
+    counts: list[Any]
     level: int
     rows: tuple[Any, Any]
     classes: tuple[Any, Any]
-
-    @property
-    def _loop(self) -> tirx.For:
-        return self.region.levels[self.level]
-
-    @property
-    def _outer(self) -> list[Any]:
-        """Iterations of the dimensions outside."""
-        return [self.region.count(loop) for loop in self.region.levels[: self.level]]
 
     @property
     def _first(self) -> int:
@@ -265,7 +259,7 @@ class _Dimension:
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
         """Indices of an element; those of the dimensions inside are 0, for they are added up."""
-        inner = [ir.i64(0)] * (len(self.region.levels) - self.level - 1)
+        inner = [ir.i64(0)] * (len(self.counts) - self.level - 1)
         return [*places, element, *inner, c, r]
 
     def _add(self, code: Builder, places: list[Any], element: Any, c: Any, r: Any) -> None:
@@ -278,35 +272,35 @@ class _Dimension:
         """Where the sum of all elements is."""
         if self.level:
             return self.part, self._at(places, ir.i64(0), c, r)
-        return self.region.margin, [self.rows[0] + r, self.classes[0] + c]
+        return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
-    def add(self, code: Builder) -> None:
-        """Emit loops that add up, some rows at once with `vector_reduce`."""
-        _, width = self.region.facts.reduction(self._loop)
-        count = self.region.count(self._loop) - self._first
-        with code.nest("add", [*self._outer, count, self.classes[1]]) as (*places, i, c):
+    def add(self, code: Builder, width: int) -> None:
+        """Emit loops that add up, `width` rows at once."""
+        *outer, count = self.counts[: self.level + 1]
+        with code.nest("add", [*outer, count - self._first, self.classes[1]]) as (*places, i, c):
             for lanes, begin, groups in code.groups(self.rows[1], width):
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
                     self._add(code, places, i, c, begin + group * lanes + lane)
 
-    def add_by_threads(self, code: Builder) -> None:
+    def add_by_threads(self, code: Builder, is_shared: bool) -> None:
         """Emit the same for a GPU, whose threads share the rows and classes.
 
-        In shared memory the upper half is added to the lower one until one sum is left.
+        In shared memory (`is_shared`) the upper half is added to the lower one, until one sum is
+        left.
         """
-        count, spans = self.region.count(self._loop), [self.classes[1], self.rows[1]]
-        if self.region.is_shared(self._loop) and isinstance(count, tirx.IntImm):
+        (*outer, count), spans = self.counts[: self.level + 1], [self.classes[1], self.rows[1]]
+        if is_shared and isinstance(count, tirx.IntImm):
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2
-                halves = [*self._outer, ir.i64(count - half), *spans]
+                halves = [*outer, ir.i64(count - half), *spans]
                 with code.nest("halve", halves, spread=True) as (*places, i, c, r):
                     into, source = (self._at(places, i + x, c, r) for x in (0, half))
                     total = self.part[into] + self.part[source]
                     code.store(self.part, total, into)
                 count = half
             count = ir.i64(count)
-        with code.nest("add", [*self._outer, *spans], spread=True) as (*places, c, r):
+        with code.nest("add", [*outer, *spans], spread=True) as (*places, c, r):
             target, at = self._sum(places, c, r)
             pairs = () if self.level else zip(at, target.shape, strict=True)
             ends = [i < end for i, end in pairs] or [True]

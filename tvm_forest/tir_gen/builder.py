@@ -56,10 +56,6 @@ class Builder:
         """Overwrite a cell that `hold` made."""
         self.store(cell.source, value, list(cell.indices))
 
-    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
-        """Hold what a node test says, a truth value, or the bits of a tile."""
-        return self.hold("outcome", outcome)
-
     def add(self, statement: tirx.Stmt) -> None:
         """Append a finished statement."""
         self.statements.append(statement)

@@ -137,7 +137,7 @@ class WalkGroup:
             for tree, place, row in zip(self.trees, places, self.rows, strict=True)
         ]
         outcomes = [
-            self.cells.hold_outcome(comparer.outcome(tree, test), is_tile=tree.tile_size > 1)
+            hold("outcome", comparer.outcome(tree, test))
             for tree, test in zip(self.trees, loaded, strict=True)
         ]
         steps = zip(self.trees, self.nodes, places, outcomes, helds, strict=True)

@@ -90,19 +90,16 @@ class Lanes:
     lane: tirx.Var
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value of every lane in a new buffer; returns the load of one lane."""
+        """Store a value of every lane in a new buffer; returns the load of one lane.
+
+        Truth values are held as numbers: LLVM gets the complement of a byte for the negation of a
+        vector of truth values, as with 4 lanes.
+        """
+        is_truth = str(value.ty.dtype) == "bool"
+        value = value.astype("int32") if is_truth else value
         buffer = self.code.buffer(name, (self.count,), value.ty.dtype)
         self.store(buffer, value, [self.lane])
-        return buffer[self.lane]
-
-    def hold_outcome(self, outcome: Any, is_tile: bool) -> Any:
-        """Hold what node tests say, as numbers.
-
-        Held, for TVM turns not (a < b) into b <= a. As a number, for LLVM gets the complement of a
-        byte for the negation of a vector of truth values, as with 4 lanes.
-        """
-        number = self.hold("outcome", outcome.astype("int32"))
-        return number if is_tile else number != 0
+        return buffer[self.lane] != 0 if is_truth else buffer[self.lane]
 
     def put(self, cell: Any, value: Any) -> None:
         """Overwrite a buffer that `hold` made."""

@@ -23,14 +23,8 @@ from tvm import tirx
 from ...layouts.representation import NodeTest, TreeAccess
 from .vectors import Vectors
 
-
-@dataclass(frozen=True)
-class LoadedTest:
-    """What a walk loads at a node: tests, and the values of the row that they ask for."""
-
-    tests: list[NodeTest]
-    values: list[Any]
-    is_vector: bool = False
+LoadedTests = list[tuple[Any, NodeTest]]
+"""What a walk loads at a node: tests, each behind the value of the row that it asks for."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +48,30 @@ class Comparer:
         """Add the functions of vector operations that a statement calls."""
         return body if self.vectors is None else self.vectors.wrap(body)
 
-    def load(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> LoadedTest:
+    def load(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> LoadedTests:
         """Load what decides at `node`, and the values of the row; `row` is a load of the row."""
-        if access.tile_size == 1:
+        size = access.tile_size
+        if size == 1:
             tests = [access.test(node, hold)]
         elif self.vectors is not None:
             test = access.test(node, hold)
-            return LoadedTest(
-                [test], [hold("x", self.vectors.pick(row, test.feature))], is_vector=True
-            )
+            return [(hold("x", self.vectors.pick(row, test.feature)), test)]
         else:
-            tests = [access.member(node, place, hold) for place in range(access.tile_size)]
+            tests = [access.member(node, place, hold) for place in range(size)]
         head = list(row.indices)[:-1]
-        values = [hold("x", row.source[[*head, hold("feature", test.feature)]]) for test in tests]
-        return LoadedTest(tests, values)
+        return [(hold("x", row.source[[*head, hold("feature", x.feature)]]), x) for x in tests]
 
-    def outcome(self, access: TreeAccess, loaded: LoadedTest) -> Any:
+    def outcome(self, access: TreeAccess, loaded: LoadedTests) -> Any:
         """Return truth for left, or the bits of a tile."""
         if access.tile_size == 1:
-            return self.goes_left(loaded.values[0], loaded.tests[0])
-        if loaded.is_vector:
-            assert self.vectors is not None
-            return self._bits(self.vectors, loaded.values[0], loaded.tests[0])
-        total: Any = tirx.IntImm("int32", 0)
-        for place, (value, test) in enumerate(zip(loaded.values, loaded.tests, strict=True)):
+            return self.goes_left(*loaded[0])
+        if self.vectors is not None:
+            return self._bits(self.vectors, *loaded[0])
+        zero: Any = tirx.IntImm("int32", 0)
+        total = zero
+        for place, (value, test) in enumerate(loaded):
             bit = tirx.IntImm("int32", 1 << place)
-            total = total | tirx.Select(self.goes_left(value, test), bit, tirx.IntImm("int32", 0))
+            total = total | tirx.Select(self.goes_left(value, test), bit, zero)
         return total
 
     def goes_left(self, value: Any, test: NodeTest) -> Any:
