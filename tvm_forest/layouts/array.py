@@ -88,10 +88,9 @@ class TiledArrayLayout(records.TiledLayout):
         leaves = ways**depth
         inner = (leaves - 1) // forest.tile_size
         tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves
-        slot, leaf_order, copies = _place_tiles(forest, table, depth)
+        slot, ends = _place_tiles(forest, table, depth)
         tiles = np.zeros((int(inner.sum()) + 1, record.width), record.word)  # one to rest at
         tiles[tile_first[table.tree] + slot] = record.write(forest, table)
-        ends = np.repeat(leaf_order, copies)
         arrays: dict[str, Array] = {
             "tiles": tiles,
             "lut": records.flatten_lut(table),
@@ -224,35 +223,29 @@ class ArrayTree(complete.CompleteTree):
         return [self.number(tir.i64(node)) for node in (1, 8, 16, 24)]
 
 
-def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array, Array]:
-    """Find the slot of every tile in its tree, and the leaves from left to right.
+def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array]:
+    """Find the slot of every tile in its tree, and the leaf of every entry of the leaf array.
 
     Returns:
-        slot (M,); the leaves in the order of the leaf array; copies of each.
+        int64 (M,), slots; int64, nodes, tree by tree and from left to right.
     """
-    size = forest.tile_size
-    ways = size + 1
-    slot = np.zeros(len(table.tree), np.int64)
-    single = table.root < 0
-    found = [
-        (np.flatnonzero(single), np.zeros(single.sum(), np.int64), forest.tree_offset[:-1][single])
-    ]
-    tile, level = table.root[~single], 0
-    while tile.size:
-        level += 1
-        child, tree = table.children[tile], np.repeat(table.tree[tile], ways)
-        below = (ways * slot[tile][:, None] + 1 + np.arange(ways)).ravel()
-        next_tile = table.tile_of[child.ravel()]
-        is_leaf = next_tile < 0
-        begin = (below[is_leaf] - (ways**level - 1) // size) * ways ** (
-            depth[tree[is_leaf]] - level
+    ways = forest.tile_size + 1
+    slot_of_tile = np.zeros(len(table.tree), np.int64)
+    node, slot, level, first = forest.tree_offset[:-1], np.zeros(forest.n_trees, np.int64), 0, 0
+    ends = []
+    while node.size:
+        tile = table.tile_of[node]
+        leaf, slot_of_leaf = node[tile < 0], slot[tile < 0]
+        tree = forest.node_tree[leaf]
+        copies = ways ** (depth[tree] - level)
+        ends.append((tree, (slot_of_leaf - first) * copies, leaf, copies))
+        tile, slot = tile[tile >= 0], slot[tile >= 0]
+        slot_of_tile[tile] = slot
+        node, slot = (
+            table.children[tile].ravel(),
+            (ways * slot[:, None] + 1 + np.arange(ways)).ravel(),
         )
-        found.append((tree[is_leaf], begin, child.ravel()[is_leaf]))
-        tile = next_tile[~is_leaf]
-        slot[tile] = below[~is_leaf]
-    trees, begins, leaves = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((begins, trees))
-    trees, begins, leaves = trees[order], begins[order], leaves[order]
-    last = np.append(trees[1:] != trees[:-1], True)
-    ends = np.where(last, ways ** depth[trees], np.append(begins[1:], 0))
-    return slot, leaves, ends - begins
+        first, level = ways * first + 1, level + 1
+    tree, begin, leaf, copies = map(np.concatenate, zip(*ends, strict=True))
+    order = np.lexsort((begin, tree))
+    return slot_of_tile, np.repeat(leaf[order], copies[order])

@@ -282,16 +282,16 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
             f"{len(leaf)} leaves are more than {MAX_NODES}; split the model"
         )
     tree, first_leaf = forest.node_tree[node], max(1, len(node))
-    child = np.arange(len(node))  # a leaf is its own
     # In front of a tile's children stand the roots up to its tree's, and the children of others.
-    for chosen, begin, roots in (
-        (~is_end & ~stays, 0, np.cumsum(~is_single)),
-        (is_end, first_leaf, np.cumsum(is_single)),
-    ):
-        child[chosen] = begin + roots[tree[chosen]] + ways * np.arange(np.count_nonzero(chosen))
-    begin_leaf = first_leaf + np.searchsorted(forest.node_tree[leaf], np.arange(forest.n_trees))
-    begin = np.searchsorted(tree, np.arange(forest.n_trees))
-    return _Plan(node, child, stays, leaf, np.where(is_single, begin_leaf, begin))
+    roots, single_roots = np.cumsum(~is_single)[tree], np.cumsum(is_single)[tree]
+    tile_child = roots + ways * (np.cumsum(~is_end & ~stays) - 1)
+    leaf_child = first_leaf + single_roots + ways * (np.cumsum(is_end) - 1)
+    own = np.arange(len(node))  # a leaf is its own child
+    child = np.where(stays, own, np.where(is_end, leaf_child, tile_child))
+    trees = np.arange(forest.n_trees)
+    begin_leaf = first_leaf + np.searchsorted(forest.node_tree[leaf], trees)
+    begin = np.where(is_single, begin_leaf, np.searchsorted(tree, trees))
+    return _Plan(node, child, stays, leaf, begin)
 
 
 def _write_records(
