@@ -32,10 +32,10 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     dtype = np.dtype(forest.row_dtype)
     info = np.finfo(dtype)
-    special = np.array([*SPECIAL, info.tiny / 4, -info.tiny / 4, info.max, info.min], dtype)
     zero = _with_neighbours(np.array([1e-35, -1e-35], dtype)) if forest.zero_missing else ()
     own = () if forest.missing is None else (forest.missing,)
-    special = np.array([*special, *zero, *own], dtype)
+    limits = (info.tiny / 4, -info.tiny / 4, info.max, info.min)
+    special = np.array([*SPECIAL, *limits, *zero, *own], dtype)
     rows = np.empty((n, forest.row_width), dtype)
     categories = _categories(forest)
     for feature, thresholds in enumerate(_thresholds(forest)[: forest.row_width]):

@@ -20,11 +20,12 @@ def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
 
     A level holds the nodes of all trees, tree by tree, and those of a tree from left to right.
     """
-    left, right = find_children(forest)
     levels, node = list[tuple[Array, Array, Array]](), forest.tree_offset[:-1]
     while (node := node[~forest.is_leaf[node]]).size:
-        levels.append((node, left[node], right[node]))
-        node = np.stack(levels[-1][1:], axis=1).ravel()
+        base = forest.tree_offset[forest.node_tree[node]]
+        left, right = base + forest.left[node], base + forest.right[node]
+        levels.append((node, left, right))
+        node = np.stack([left, right], axis=1).ravel()
     return levels
 
 

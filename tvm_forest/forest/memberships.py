@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MISSING = -2
-"""What `labels` returns for a missing value."""
+"""What `code_categories` returns for a missing value."""
 
 
 class MembershipTable(NamedTuple):
@@ -87,7 +87,7 @@ def make_tables(meaning: InputMeaning) -> list[MembershipTable]:
         member = np.zeros((len(known) + 1, len(sets)), bool)
         for column, codes in enumerate(sets):
             member[np.searchsorted(known, np.array(codes, np.int64)), column] = True
-        goes_right = member == (_rule(meaning).members_go == "right")
+        goes_right = member == (read_rule(meaning).members_go == "right")
         columns = slice(begin, begin + len(sets))
         tables.append(
             MembershipTable(feature, columns, known, goes_right.astype(meaning.row_dtype))
@@ -105,7 +105,7 @@ def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array
     missing = np.isnan(values)
     if feature in meaning.known_categories:
         missing |= ~np.isin(values, meaning.known_categories[feature])
-    return np.where(missing, MISSING, _rule(meaning).codes(values))
+    return np.where(missing, MISSING, read_rule(meaning).codes(values))
 
 
 def mark_missing(
@@ -141,7 +141,7 @@ def add_columns(meaning: InputMeaning, rows: Array) -> Array:
     wide[:, : meaning.row_width] = rows
     for table in meaning.membership_tables:
         value = rows[:, table.feature]
-        wide[:, table.columns] = table.of(_rule(meaning).codes(value))
+        wide[:, table.columns] = table.of(read_rule(meaning).codes(value))
         wide[np.isnan(value), table.columns] = np.nan
     return wide
 
@@ -152,6 +152,7 @@ def _sets_of_features(meaning: InputMeaning) -> Iterator[tuple[int, list[tuple[i
         yield feature, [codes for _, codes in group]
 
 
-def _rule(meaning: InputMeaning) -> CategoryRule:
+def read_rule(meaning: InputMeaning) -> CategoryRule:
+    """Return the category rule of a model that has sets of categories."""
     assert meaning.category_rule is not None, "checked when the forest was made"
     return meaning.category_rule

@@ -50,13 +50,9 @@ class Forest(Trees, InputMeaning, OutputMeaning):
                 frozen = np.ascontiguousarray(value).view()
                 frozen.flags.writeable = False
                 object.__setattr__(self, name, frozen)
-        problem = self.problem()
+        problem = invariants.find_problem(self)
         if problem is not None:
             raise ModelFormatError(f"forest: {problem}; the model is damaged")
-
-    def problem(self) -> str | None:
-        """Return the first broken invariant as a sentence, or None."""
-        return invariants.find_problem(self)
 
     def arrays_per(self, unit: Unit) -> dict[str, Array]:
         """Return the arrays, by field, that have an entry for each node or for each tree."""
@@ -179,7 +175,9 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     def values_of(self, margin: Array) -> Array:
         """Return the values (R, C) of margins (R, C): rounded to `value_dtype`, then linked."""
-        return reference.values_of(self, margin)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            margin = margin.astype(self.value_dtype or self.sum_dtype)
+            return reference.apply_link(self.link, margin, self.link_scale, self.targets)
 
 
 ROLES = read_roles(Forest)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .linear_leaves import evaluate_leaves
+from .memberships import read_rule
 from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
     if output == "per_tree":
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
     margin = aggregate_leaves(forest, leaves)
-    return margin if output == "margin" else values_of(forest, margin)
+    return margin if output == "margin" else forest.values_of(margin)
 
 
 def cast_rows(forest: Forest, rows: Array) -> Array:
@@ -60,8 +61,7 @@ def _goes_left(forest: Forest, value: Array, node: Array) -> Array:
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
     for test in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
-        rule, here = forest.category_rule, node == test
-        assert rule is not None, "checked when the forest was made"
+        rule, here = read_rule(forest), node == test
         member = np.isin(rule.codes(value[here]), forest.categories[test])
         left[here] = member == (rule.members_go == "left")
     return np.where(np.isnan(value), forest.default_left[node], left)
@@ -83,13 +83,6 @@ def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
     if not forest.base_first:
         margin += forest.base_score
     return margin
-
-
-def values_of(forest: Forest, margin: Array) -> Array:
-    """Do the work of `Forest.values_of`."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        margin = margin.astype(forest.value_dtype or forest.sum_dtype)
-        return apply_link(forest.link, margin, forest.link_scale, forest.targets)
 
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:

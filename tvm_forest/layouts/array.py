@@ -1,6 +1,6 @@
 """The array layout: every tree is complete down to its own depth, children at 2i + 1 and 2i + 2.
 
-takes: Forest; gives: ArrayLayout and its arrays.
+takes: Forest; gives: ArrayLayout or TiledArrayLayout, and its arrays.
 
 A leaf above the last level is padded: the slots below it test feature 0 and lead to copies of the
 leaf, so a walk takes as many steps as its tree is deep, without asking whether it is done.
@@ -12,25 +12,139 @@ leaf, so a walk takes as many steps as its tree is deep, without asking whether 
 Threshold and feature lie side by side, as integers of the threshold's width, so that a node is one
 cache line away and not two.
 
-From "SilvanForge" (SOSP 2024), section 5, array representation; the padding is ours.
+With tiles of n_t nodes a slot has n_t + 1 children, and child c of slot i is slot
+(n_t + 1) i + 1 + c. What would be the last level of slots is an array of leaf values by itself, for
+a leaf needs no record.
+
+    tiles[tile_first[t] + node]    records of tree t, node from 0     see `TileRecord`
+    leaves[leaf_first[t] + node]   its leaves, node from inner[t]
+
+From "SilvanForge" (SOSP 2024), section 5, array representation, and with tiles from "Treebeard"
+(MICRO 2022); the padding and the separate leaves are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
+from ..forest.rewrites.narrowing import narrow_thresholds
+from ..forest.rewrites.padding import fill_tiles
+from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import complete_trees as complete
+from . import tile_records as records
 from . import tir
 from .linked_nodes import INTEGER_OF, show_places
-from .representation import Buffers, Columns, Expr, Hold, Layout, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .sparse import SparseLayout
-from .tile_records import TILE_SIZES
-from .tiled_array import TiledArrayLayout
+
+MAX_BYTES = 1 << 30
+"""Of all records of a model; the next cache line of so large a model is a page fault away."""
+
+
+@dataclass(frozen=True)
+class TiledArrayLayout(records.TiledLayout):
+    """Complete trees of tiles in level order.
+
+    Attributes:
+        depth: hops of all trees if it is the same, else None.
+    """
+
+    name: ClassVar[str] = "array"
+    instead: ClassVar[str] = SparseLayout.name
+    depth: int | None
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: trees are so deep that their complete form takes too much memory."""
+        record = records.TileRecord.of(narrow_thresholds(forest), links=0)
+        depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
+        ends = np.where(depth < 16, float(ways) ** np.minimum(depth, 16), np.inf)
+        leaf, word = (np.dtype(x).itemsize for x in (record.leaf_dtype, record.word))
+        size = ends * (leaf + word * record.width / forest.tile_size)
+        if size.sum() <= MAX_BYTES:
+            return None
+        worst = int(np.argmax(size))
+        return (
+            f"tree {worst} of {depth[worst]} hops and {forest.n_trees - 1} others need "
+            f"{size.sum():.3g} bytes, the limit is {MAX_BYTES}"
+        )
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: see `unfit`.
+        """
+        cls.check(forest)
+        depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
+        uniform, forest = complete.find_uniform_depth(forest), fill_tiles(narrow_thresholds(forest))
+        record, table = records.TileRecord.of(forest, links=0), make_tile_table(forest)
+        leaves = ways**depth
+        inner = (leaves - 1) // forest.tile_size
+        tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves
+        slot, ends = _place_tiles(forest, table, depth)
+        tiles = np.zeros((int(inner.sum()) + 1, record.width), record.word)  # one to rest at
+        tiles[tile_first[table.tree] + slot] = record.write(forest, table)
+        arrays: dict[str, Array] = {
+            "tiles": tiles,
+            "lut": records.flatten_lut(table),
+            "tile_first": tile_first,
+            "leaf_first": leaf_first - inner,
+            "inner": inner,
+            "depth": depth.astype(np.int32),
+            "leaves": forest.leaf_value[ends, 0],
+            "leaf_id": forest.node_id[ends],
+        }
+        return cls(read_specs(arrays), record, uniform), arrays
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledArrayTree:
+        """Load where the tree begins and how deep it is."""
+        names = ("tile_first", "leaf_first", "inner")
+        first = {name: hold(name, tir.BufferLoad(buffers[name], [tree])) for name in names}
+        hops = complete.load_hops(self.depth, buffers, tree, hold)
+        return TiledArrayTree(self, buffers, tir.i64(0), hops, self.record.size, first=first)
+
+
+@dataclass(frozen=True)
+class TiledArrayTree(records.TileTree):
+    """A walk counts slots from the tree's first one, and leaves behind all slots.
+
+    Attributes:
+        first: where the records and the leaves of the tree begin, and how many records it has.
+    """
+
+    first: dict[str, Expr] = field(default_factory=dict)
+    padded: ClassVar[bool] = True
+
+    def slot(self, node: Expr) -> Expr:
+        """Records stand tree by tree."""
+        return self.first["tile_first"] + node
+
+    def child(self, node: Expr, outcome: Expr) -> Expr:
+        """The child whose number the look-up table gives."""
+        return node * (self.tile_size + 1) + 1 + self.child_number(node, outcome)
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Leaves come after all slots of the tree."""
+        return node >= self.first["inner"]
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Leaf values have an array of their own."""
+        return tir.BufferLoad(self.buffers["leaves"], [self.first["leaf_first"] + node])
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        return tir.BufferLoad(self.buffers["leaf_id"], [self.first["leaf_first"] + node])
+
+    def heads(self) -> list[Expr]:
+        """The records of the root and its first children."""
+        return [self.word(tir.i64(node), 0) for node in range(4)]
 
 
 @register
@@ -40,7 +154,7 @@ class ArrayLayout(complete.CompleteLayout):
 
     name: ClassVar[str] = TiledArrayLayout.name
     instead: ClassVar[str] = SparseLayout.name
-    tile_sizes: ClassVar[tuple[int, ...]] = (1, *TILE_SIZES)
+    tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
     numbers_nodes: ClassVar[bool] = True
 
     @classmethod
@@ -52,7 +166,7 @@ class ArrayLayout(complete.CompleteLayout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module, or `tiled_array` for a forest with tiles.
+        """Lay the forest out, see the module.
 
         Raises:
             BuildError: see `unfit`.
@@ -62,14 +176,15 @@ class ArrayLayout(complete.CompleteLayout):
         cls.check(forest)
         sizes = complete.count_slots(forest.depths)
         offset, slots = np.cumsum(sizes) - sizes, int(sizes.sum())
-        filled = complete.fill_slots(forest, slots, lambda tree, slot: offset[tree] + slot)
+        number, code, leaf_id = complete.fill_slots(
+            forest, slots, lambda tree, slot: offset[tree] + slot
+        )
         integer = INTEGER_OF[str(forest.threshold.dtype)]
-        fields = [filled.number.view(integer), filled.code.astype(integer)]
         arrays: dict[str, Array] = {
             "offset": offset,
             "depth": forest.depths.astype(np.int32),
-            "nodes": np.stack(fields, axis=1),
-            "leaf_id": filled.leaf_id,
+            "nodes": np.stack([number.view(integer), code.astype(integer)], axis=1),
+            "leaf_id": leaf_id,
         }
         return cls.of(forest, arrays)
 
@@ -106,3 +221,31 @@ class ArrayTree(complete.CompleteTree):
     def heads(self) -> list[Expr]:
         """Return the top five levels."""
         return [self.number(tir.i64(node)) for node in (1, 8, 16, 24)]
+
+
+def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array]:
+    """Find the slot of every tile in its tree, and the leaf of every entry of the leaf array.
+
+    Returns:
+        int64 (M,), slots; int64, nodes, tree by tree and from left to right.
+    """
+    ways = forest.tile_size + 1
+    slot_of_tile = np.zeros(len(table.tree), np.int64)
+    node, slot, level, first = forest.tree_offset[:-1], np.zeros(forest.n_trees, np.int64), 0, 0
+    ends = []
+    while node.size:
+        tile = table.tile_of[node]
+        leaf, slot_of_leaf = node[tile < 0], slot[tile < 0]
+        tree = forest.node_tree[leaf]
+        copies = ways ** (depth[tree] - level)
+        ends.append((tree, (slot_of_leaf - first) * copies, leaf, copies))
+        tile, slot = tile[tile >= 0], slot[tile >= 0]
+        slot_of_tile[tile] = slot
+        node, slot = (
+            table.children[tile].ravel(),
+            (ways * slot[:, None] + 1 + np.arange(ways)).ravel(),
+        )
+        first, level = ways * first + 1, level + 1
+    tree, begin, leaf, copies = map(np.concatenate, zip(*ends, strict=True))
+    order = np.lexsort((begin, tree))
+    return slot_of_tile, np.repeat(leaf[order], copies[order])

@@ -204,7 +204,7 @@ class _Places(NamedTuple):
             return np.where(slot < self.size[tree], first[tree] + slot, tests + entry)
 
         complete = np.flatnonzero(~self.listed)
-        node = find_occupants(forest, tests + self.leaves, place, complete).node
+        node, _ = find_occupants(forest, tests + self.leaves, place, complete)
         leaf = np.flatnonzero(forest.is_leaf & self.listed[forest.node_tree])
         node[tests + self.leaf_at[forest.node_tree[leaf]] + number[leaf]] = leaf
         return node[:tests], node[tests:]

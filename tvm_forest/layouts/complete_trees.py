@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,20 +22,6 @@ from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, Tree
 
 MAX_SLOTS = 1 << 25
 """Of all trees of a model."""
-
-
-class Slots(NamedTuple):
-    """The slots of all trees, E elements.
-
-    Attributes:
-        number: threshold or, in the last level, leaf value; (E,) in the threshold's dtype.
-        code: int32 (E,), feature and DEFAULT_LEFT.
-        leaf_id: int32 (E,), number of the leaf in the source model, -1 above the last level.
-    """
-
-    number: Array
-    code: Array
-    leaf_id: Array
 
 
 def count_slots(depth: Array) -> Array:
@@ -70,24 +56,12 @@ def show_slots(number: Array, code: Array, place: Columns, depth: Array) -> Colu
     return {**place, "level": level, **columns, "children": children}
 
 
-class Occupants(NamedTuple):
-    """Which node lies in each slot, E elements.
-
-    Attributes:
-        node: int64 (E,), a leaf also where it pads the slots below it; -1 in slots of no tree.
-        ends: bool (E,), whether the slot is in the last level of its tree.
-    """
-
-    node: Array
-    ends: Array
-
-
 def find_occupants(
     forest: Forest,
     size: int,
     place: Callable[[Array, Array], Array],
     trees: Array | None = None,
-) -> Occupants:
+) -> tuple[Array, Array]:
     """Put trees into slots, level by level, and copies of shallow leaves below them.
 
     Args:
@@ -95,6 +69,10 @@ def find_occupants(
         size: E, elements of the layout.
         place: tree and slot, int64 each -> element.
         trees: int64, the trees; None for all.
+
+    Returns:
+        for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
+        below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
     """
     found, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
     roots = forest.tree_offset[:-1]
@@ -110,11 +88,19 @@ def find_occupants(
         node = np.concatenate([left, right])
         slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
         level += 1
-    return Occupants(found, ends)
+    return found, ends
 
 
-def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]) -> Slots:
-    """Write the fields of all slots; see `find_occupants`."""
+def fill_slots(
+    forest: Forest, size: int, place: Callable[[Array, Array], Array]
+) -> tuple[Array, Array, Array]:
+    """Write the fields of all slots; see `find_occupants`.
+
+    Returns:
+        for each element, (E,): threshold or, in the last level, leaf value, in the threshold's
+        dtype; int32, feature and DEFAULT_LEFT; int32, number of the leaf in the source model, -1
+        above the last level.
+    """
     found, ends = find_occupants(forest, size, place)
     number = np.zeros(size, forest.threshold.dtype)
     code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
@@ -124,7 +110,7 @@ def fill_slots(forest: Forest, size: int, place: Callable[[Array, Array], Array]
     code[inner] = forest.feature[found[inner]] + DEFAULT_LEFT * forest.default_left[found[inner]]
     number[ends] = forest.leaf_value[found[ends], 0]
     leaf_id[ends] = forest.node_id[found[ends]]
-    return Slots(number, code, leaf_id)
+    return number, code, leaf_id
 
 
 def find_uniform_depth(forest: Forest) -> int | None:

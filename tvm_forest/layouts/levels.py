@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -105,25 +105,28 @@ class LevelsLayout(Layout):
         ranked = rank_tests(forest)
         depth = np.maximum(forest.depths.astype(np.int64), 1)
         leaves = count_leaves(forest)
-        numbered = _number_nodes(forest, np.cumsum(depth) - depth, int(depth.sum()))
-        inner, base = numbered.inner, forest.tree_offset[forest.node_tree[numbered.inner]]
-        children = [numbered.place[base + side[inner]] for side in (forest.left, forest.right)]
+        first = np.cumsum(depth) - depth
+        inner, leaf, place, words = _number_nodes(forest, first, int(depth.sum()))
+        base = forest.tree_offset[forest.node_tree[inner]]
+        children = [place[base + side[inner]] for side in (forest.left, forest.right)]
         sides = np.where(forest.is_leaf[inner], 0, np.array(children))
         fields = [ranked.rank[inner], ranked.column[inner], *sides]
         floats = forest.leaf_value.dtype == np.float32
         table = next(x for x in TABLE_SIZES if x >= leaves.max(initial=1)) if floats else 0
         arrays: dict[str, Array] = {
             "depth": depth.astype(np.int32),
-            "first_level": np.cumsum(depth) - depth,
+            "first_level": first,
             "first_leaf": np.cumsum(leaves) - leaves,
-            "levels": np.append(numbered.words, np.zeros(int(depth.max()), np.uint64)),
+            "levels": np.append(words, np.zeros(int(depth.max()), np.uint64)),
             "nodes": np.pad(np.array(fields, np.uint8), ((0, 0), (0, MAX_BYTE))),
             **ranked.arrays,
-            "leaf_value": np.pad(forest.leaf_value[numbered.leaf, 0], (0, table)),
-            "leaf_id": forest.node_id[numbered.leaf],
+            "leaf_value": np.pad(forest.leaf_value[leaf, 0], (0, table)),
+            "leaf_id": forest.node_id[leaf],
         }
         code, dtype = replace(ranked.code, lanes=ROWS), str(forest.leaf_value.dtype)
-        return cls(read_specs(arrays), dtype, code, numbered.wide, table), arrays
+        return cls(
+            read_specs(arrays), dtype, code, bool(np.any(words >> np.uint64(48))), table
+        ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins and how deep it is; returns a LevelTree."""
@@ -145,26 +148,19 @@ class LevelsLayout(Layout):
         return {"levels": levels, "nodes": nodes}
 
 
-class _NodeNumbers(NamedTuple):
-    """The nodes of a forest, numbered.
+def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Array, Array, Array]:
+    """Number the nodes of each level.
 
-    Attributes:
-        inner: int64, inner nodes in the order of their bytes, and trees that are single leaves.
-        leaf: int64, leaves in the order of their table.
-        place: int64 (N,), place of every node on its level.
-        words: uint64, word of every level.
-        wide: whether some level has more than 64 inner nodes.
+    Args:
+        forest: the model.
+        first: int64 (T,), number of each tree's first level.
+        levels: levels of all trees.
+
+    Returns:
+        int64, inner nodes in the order of their bytes, and trees that are single leaves; int64,
+        leaves in the order of their table; int64 (N,), place of every node on its level; uint64
+        (levels,), word of every level.
     """
-
-    inner: Array
-    leaf: Array
-    place: Array
-    words: Array
-    wide: bool
-
-
-def _number_nodes(forest: Forest, first: Array, levels: int) -> _NodeNumbers:
-    """Number nodes; `first` is the number of each tree's first level, of so many in all."""
     root = forest.hop_depth == 0
     level = first[forest.node_tree] + forest.hop_depth
     above = np.where(root, level, level - 1)
@@ -177,9 +173,8 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> _NodeNumbers:
     place[inner] = np.arange(len(inner)) - begin[level[inner]]
     place[leaf] = following[above[leaf]] + np.arange(len(leaf)) - end[above[leaf]]
     number = end - np.repeat(end[first], np.diff(first, append=levels))
-    wide = count > REGISTER
-    words = begin | following << 32 | (number - following & 255) << 40 | wide << 48
-    return _NodeNumbers(inner, leaf, place, words.astype(np.uint64), bool(wide.any()))
+    words = begin | following << 32 | (number - following & 255) << 40 | (count > REGISTER) << 48
+    return inner, leaf, place, words.astype(np.uint64)
 
 
 def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:

@@ -65,11 +65,10 @@ def find_link_excess(
         return None
     bits = max(0, bits - 1)  # for the child
     child = link_nodes(forest, number_nodes(forest)[1]) >> 1
-    node = int(np.argmax(child >> bits > 0))
-    tree = int(forest.node_tree[node])
+    too_large = child >> bits > 0
     return (
-        f"tree {tree}, node {node - forest.tree_offset[tree]}: child {child[node]} does not fit "
-        f"the {bits} bits that {rest} leave"
+        f"{forest.name_first(too_large)}: child {child[too_large][0]} does not fit the {bits} bits "
+        f"that {rest} leave"
     )
 
 

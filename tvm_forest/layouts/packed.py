@@ -91,23 +91,20 @@ class PackedTree(linked.LinkedTree):
         """Leaf values lie in the number field, or in the table at that place."""
         if not self.layout.has_table:
             return _decode_number(self._word(node))
-        place = tir.shift_right(self._word(node), tir.i64(NUMBER_AT))
+        return self._entry(tir.shift_right(self._word(node), tir.i64(NUMBER_AT)))
+
+    def _entry(self, place: Expr) -> Expr:
         return tir.BufferLoad(self.buffers["leaf_value"], [place])
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
         """Nodes, and values of leaves: before this tree there are (first + tree) / 2 of them."""
-        most = self.layout.largest
-        found = [(most // WORDS_IN_LINE + 1, lambda line: self._word(line * WORDS_IN_LINE))]
+        nodes = self.layout.largest
+        lines = [(nodes // WORDS_IN_LINE + 1, lambda line: self._word(line * WORDS_IN_LINE))]
         if self.layout.has_table:
-            leaf = tir.floordiv(self.first + self.tree, tir.i64(2))
-            table = self.buffers["leaf_value"]
-            found.append(
-                (
-                    most // 2 // WORDS_IN_LINE + 1,
-                    lambda line: tir.BufferLoad(table, [leaf + line * WORDS_IN_LINE]),
-                )
-            )
-        return found
+            leaf, leaves = tir.floordiv(self.first + self.tree, tir.i64(2)), nodes // 2
+            count = leaves // WORDS_IN_LINE + 1
+            lines.append((count, lambda line: self._entry(leaf + line * WORDS_IN_LINE)))
+        return lines
 
     def heads(self) -> list[Expr]:
         """The first nodes of the tree, 8 to a cache line."""
@@ -142,10 +139,11 @@ class PackedLayout(linked.LinkedLayout):
     @staticmethod
     def node_bits(forest: Forest) -> NodeBits:
         """Count the bits that the fields below the number need; they have `NUMBER_AT`."""
-        feature = max(8, (forest.n_features - 1).bit_length())
-        return NodeBits(
-            feature, int(linked.any_default_left(forest)), linked.count_link_bits(forest)
+        feature, flag = (
+            max(8, (forest.n_features - 1).bit_length()),
+            linked.any_default_left(forest),
         )
+        return NodeBits(feature, int(flag), linked.count_link_bits(forest))
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
@@ -169,9 +167,8 @@ class PackedLayout(linked.LinkedLayout):
         cls.check(forest)
         inner, is_wide, bits = ~forest.is_leaf, _is_wide(forest), cls.node_bits(forest)
         order, place = _number_nodes(forest)
-        leaf = (
-            np.cumsum(~inner[order])[place] - 1 if is_wide else forest.leaf_value[:, 0].view("i4")
-        )
+        table_place = np.cumsum(~inner[order])[place] - 1
+        leaf = table_place if is_wide else forest.leaf_value[:, 0].view(np.int32)
         number = np.where(inner, narrow_thresholds(forest).threshold.view(np.int32), leaf)
         nodes = number.astype(np.int64) << NUMBER_AT
         nodes |= linked.link_nodes(forest, place) << bits.feature + bits.default_left

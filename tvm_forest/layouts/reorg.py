@@ -51,13 +51,9 @@ class ReorgLayout(complete.CompleteLayout):
         cls.check(forest)
         trees = forest.n_trees
         elements = _count_tree_slots(forest) * trees
-        filled = complete.fill_slots(forest, elements, lambda tree, slot: slot * trees + tree)
-        arrays: dict[str, Array] = {
-            "depth": forest.depths,
-            "threshold": filled.number,
-            "feature": filled.code,
-            "leaf_id": filled.leaf_id,
-        }
+        fields = complete.fill_slots(forest, elements, lambda tree, slot: slot * trees + tree)
+        names = ("threshold", "feature", "leaf_id")
+        arrays = {"depth": forest.depths, **dict(zip(names, fields, strict=True))}
         return cls.of(forest, arrays)
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ReorgTree:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..forest import Array, Forest
+from ..forest.edges import find_children, list_levels
 from .complete_trees import count_leaves
 
 MAX_PLANES = 1 << 16
@@ -73,15 +74,13 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
         int64 (N,) each; the leaves of a node are the numbers first to first + count - 1.
     """
     count = forest.is_leaf.astype(np.int64)
-    base = forest.tree_offset[forest.node_tree]
-    left, right = base + forest.left, base + forest.right
-    levels = _group_by_level(forest)
-    for node in levels[::-1]:
-        count[node] = count[left[node]] + count[right[node]]
+    levels = list_levels(forest)
+    for node, left, right in reversed(levels):
+        count[node] = count[left] + count[right]
     first = np.zeros(forest.n_nodes, np.int64)
-    for node in levels:
-        first[right[node]] = first[node]
-        first[left[node]] = first[node] + count[right[node]]
+    for node, left, right in levels:
+        first[right] = first[node]
+        first[left] = first[node] + count[right]
     return first, count
 
 
@@ -99,8 +98,7 @@ def write_selections(
     """
     first, count = number_leaves(forest)
     last = first + count - 1
-    base, root = forest.tree_offset[forest.node_tree], forest.tree_offset[:-1]
-    left, right = base + forest.left, base + forest.right
+    root, (left, right) = forest.tree_offset[:-1], find_children(forest)
     is_inner, is_root = ~forest.is_leaf & trees[forest.node_tree], forest.hop_depth == 0
     work, longest = tests + 2 + bits, 0  # first plane for what is in between, and how many
     columns: list[Array] = []
@@ -129,10 +127,3 @@ def write_selections(
     words = fields[0] | fields[1] << 16 | fields[2] << 32 | fields[3] << 48
     counts = np.bincount(table[0], minlength=forest.n_trees)
     return Selections(words, counts, first, 2 + bits + longest)
-
-
-def _group_by_level(forest: Forest) -> list[Array]:
-    inner = np.flatnonzero(~forest.is_leaf)
-    depth = forest.hop_depth[inner]
-    order = np.argsort(depth, kind="stable")
-    return np.split(inner[order], np.cumsum(np.bincount(depth))[:-1]) if len(inner) else []

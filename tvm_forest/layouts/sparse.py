@@ -1,6 +1,6 @@
-"""The sparse layout: the nodes that there are, in level order, siblings side by side.
+"""The sparse layouts: the nodes that there are, in level order, siblings side by side.
 
-takes: Forest; gives: SparseLayout and its arrays.
+takes: Forest; gives: SparseLayout, or TiledSparseLayout for a forest with tiles, and its arrays.
 
     nodes[slot] = (threshold or leaf value, feature, link)      link = 2 * left child + is inner
     next slot   = (link + goes right) >> 1                      right child = left child + 1
@@ -8,7 +8,20 @@ takes: Forest; gives: SparseLayout and its arrays.
 Children count from the tree's first slot. A leaf is its own child whatever the row holds, so walks
 of unequal length can go on together, and no tree is padded: the layout for deep or lopsided trees.
 
-From "SilvanForge" (SOSP 2024), section 5, sparse representation; the self-looping leaves are ours.
+With tiles, a record says where the children of its tile are: n_t + 1 neighbours, all of them tiles
+or all of them leaves. Numbers count through all trees; those from the number of tiles on are
+leaves:
+
+    node < tiles      record of a tile, child = its word + number from the look-up table
+    node >= tiles     leaves[node - tiles]
+
+A leaf beside a tile becomes a tile itself, whose children are copies of it: one hop more, never
+below the deepest leaf. In the peeled layout, such leaves down to the depth that nine rows of ten
+reach stay where they are: a record with the value in the place of a threshold. A second word of
+the record above says which of its children are such, and a walk adds OWN_RECORD to their numbers.
+
+From "SilvanForge" (SOSP 2024), section 5, sparse representation; with tiles from "Treebeard" (MICRO
+2022), and its draft on probability-based tiling; the self-looping leaves are ours.
 """
 
 from __future__ import annotations
@@ -19,12 +32,135 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..errors import BuildError
 from ..forest import Array, Forest
+from ..forest.hits import find_peel_depths
+from ..forest.rewrites.narrowing import narrow_thresholds
+from ..forest.rewrites.padding import fill_tiles
+from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import linked_nodes as linked
+from . import tile_records as records
 from . import tir
-from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
-from .tile_records import TILE_SIZES
-from .tiled_sparse import TiledSparseLayout
+from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, read_specs, register
+
+MAX_NODES = (1 << 31) - 1
+"""Tiles and leaves of all trees."""
+
+OWN_RECORD = 1 << 40
+"""Added to the number of a leaf that is a record, which makes it a leaf like those outside."""
+
+CHILD, OWN = 0, 1
+"""Words of a record: where the children are, and as bits which of them are leaves."""
+
+
+@dataclass(frozen=True)
+class TiledSparseLayout(records.TiledLayout):
+    """The tiles of all trees, one tree after the other, and their leaves.
+
+    Attributes:
+        tiles: records of all trees together.
+    """
+
+    name: ClassVar[str] = "sparse"
+    tile_sizes: ClassVar[tuple[int, ...]] = records.TILE_SIZES
+    links: ClassVar[tuple[str, ...]] = ("child",)
+    peels_leaves: ClassVar[bool] = False
+    """Whether likely leaves are records."""
+    tiles: int
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: there is no leaf profile to peel by. `pack` refuses too many tiles."""
+        if cls.peels_leaves and forest.hits is None:
+            return "needs a leaf profile to know which leaves are likely"
+        return None
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: see `unfit`, or there are too many tiles to be numbered.
+        """
+        reason = cls.unfit(forest)
+        if reason is not None:
+            raise BuildError(
+                f"represent_as: layout '{cls.name}' {reason}; give one with build(profile=...), "
+                f"or use represent_as('{TiledSparseLayout.name}')"
+            )
+        depth = forest.depths.astype(np.int32)
+        peel = find_peel_depths(forest) if cls.peels_leaves else np.zeros(forest.n_trees, np.int64)
+        forest = fill_tiles(forest if cls.peels_leaves else narrow_thresholds(forest))
+        table = make_tile_table(forest)
+        record = records.TileRecord.of(forest, links=len(cls.links))
+        plan = _plan_records(forest, table, peel)
+        arrays: dict[str, Array] = {
+            "tiles": _write_records(forest, table, record, plan),
+            "lut": records.flatten_lut(table),
+            "root": plan.root,
+            "depth": depth,
+            "leaves": forest.leaf_value[plan.leaf, 0],
+            "leaf_id": forest.node_id[plan.leaf],
+            "tile_id": forest.node_id[plan.node] if plan.node.size else np.zeros(1, np.int32),
+        }
+        return cls(read_specs(arrays), record, len(arrays["tiles"])), arrays
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
+        """Load the number of the root and how deep the tree is."""
+        root, hops = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
+        return TiledSparseTree(self, buffers, root, hops, self.record.size)
+
+
+@register
+class PeeledSparseLayout(TiledSparseLayout):
+    """The same with likely leaves as records; a forest needs a leaf profile."""
+
+    name: ClassVar[str] = "sparse_peeled"
+    links: ClassVar[tuple[str, ...]] = ("child", "children that are leaves")
+    peels_leaves: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class TiledSparseTree(records.TileTree):
+    """A walk through the numbers of tiles and leaves."""
+
+    layout: TiledSparseLayout
+
+    def child(self, node: Expr, outcome: Expr) -> Expr:
+        """The child whose number the look-up table gives."""
+        number = self.child_number(node, outcome)
+        child = self.link(node, CHILD) + number
+        if not self.layout.peels_leaves:
+            return child
+        own = tir.shift_right(self.link(node, OWN), number)
+        return child + (own & 1) * tir.i64(OWN_RECORD)
+
+    def is_leaf(self, node: Expr) -> Expr:
+        """Leaves come after all tiles."""
+        return node >= tir.i64(self.layout.tiles)
+
+    def leaf_value(self, node: Expr) -> Expr:
+        """Leaf values have an array of their own, but for likely ones."""
+        own = self.word(node - OWN_RECORD, 0)
+        return self._load_leaf("leaves", node, own, self.record.leaf_dtype)
+
+    def leaf_id(self, node: Expr) -> Expr:
+        """Numbers of the source."""
+        own = tir.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
+        return self._load_leaf("leaf_id", node, own, "int32")
+
+    def _load_leaf(self, name: str, node: Expr, own: Expr, dtype: str) -> Expr:
+        """Load from a buffer of leaves; `own` is what lies in the record of a leaf that has one."""
+        outside = tir.BufferLoad(self.buffers[name], [node - self.layout.tiles])
+        if not self.layout.peels_leaves:
+            return outside
+        own = tir.reinterpret(dtype, own)
+        return tir.if_then_else(node >= tir.i64(OWN_RECORD), own, outside)
+
+    def heads(self) -> list[Expr]:
+        """The records of the root and its first children."""
+        first = tir.min(self.root, tir.i64(self.layout.tiles))
+        return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
 
 @dataclass(frozen=True)
@@ -70,14 +206,14 @@ class SparseLayout(linked.LinkedLayout):
     """
 
     name: ClassVar[str] = TiledSparseLayout.name
-    tile_sizes: ClassVar[tuple[int, ...]] = (1, *TILE_SIZES)
+    tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
     access: ClassVar[type[linked.LinkedTree]] = SparseTree
     dtype: str
     any_default_left: bool
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module, or `tiled_sparse` for a forest with tiles."""
+        """Lay the forest out, see the module."""
         if forest.tile_size > 1:
             return TiledSparseLayout.pack(forest)
         order, links = linked.link_in_level_order(forest)
@@ -97,3 +233,81 @@ class SparseLayout(linked.LinkedLayout):
         columns = linked.show_places(arrays["offset"], len(link))
         columns |= linked.show_nodes(number.view(self.dtype), code, inner, ~inner)
         return {"nodes": {**columns, "left child": link >> 1, "inner": link & 1}}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What stands where.
+
+    Attributes:
+        node: node of the forest that each record stands for, the root of a tile or a leaf.
+        child: word of the child of each record.
+        stays: whether a record is a leaf.
+        leaf: node of each leaf value.
+        root: number where each tree begins.
+    """
+
+    node: Array
+    child: Array
+    stays: Array
+    leaf: Array
+    root: Array
+
+
+def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
+    """Number records and leaves tree by tree and level by level, children side by side.
+
+    Raises:
+        BuildError: there are too many.
+    """
+    ways, root, is_single = forest.tile_size + 1, forest.tree_offset[:-1], table.root < 0
+    node = root[~is_single]
+    none = np.zeros(0, bool)
+    levels = [(node[:0], np.zeros((0, ways), np.int64), none, none)]
+    while node.size:
+        tile = table.tile_of[node]
+        stays = (tile < 0) & (forest.hop_depth[node] <= peel[forest.node_tree[node]])
+        children = np.where((tile < 0)[:, None], node[:, None], table.children[tile])
+        is_end = np.all(table.tile_of[children] < 0, axis=1) & ~stays
+        levels.append((node, children, is_end, stays))
+        node = children[~is_end & ~stays].ravel()
+    node, children, is_end, stays = map(np.concatenate, zip(*levels, strict=True))
+    order = np.argsort(forest.node_tree[node], kind="stable")
+    node, children, is_end, stays = (x[order] for x in (node, children, is_end, stays))
+    leaf = np.concatenate([root[is_single], children[is_end].ravel()])
+    leaf = leaf[np.argsort(forest.node_tree[leaf], kind="stable")]
+    if len(node) + len(leaf) > MAX_NODES:
+        raise BuildError(
+            f"represent_as: layout '{TiledSparseLayout.name}': {len(node)} tiles and "
+            f"{len(leaf)} leaves are more than {MAX_NODES}; split the model"
+        )
+    tree, first_leaf = forest.node_tree[node], max(1, len(node))
+    # In front of a tile's children stand the roots up to its tree's, and the children of others.
+    roots, single_roots = np.cumsum(~is_single)[tree], np.cumsum(is_single)[tree]
+    tile_child = roots + ways * (np.cumsum(~is_end & ~stays) - 1)
+    leaf_child = first_leaf + single_roots + ways * (np.cumsum(is_end) - 1)
+    own = np.arange(len(node))  # a leaf is its own child
+    child = np.where(stays, own, np.where(is_end, leaf_child, tile_child))
+    trees = np.arange(forest.n_trees)
+    begin_leaf = first_leaf + np.searchsorted(forest.node_tree[leaf], trees)
+    begin = np.where(is_single, begin_leaf, np.searchsorted(tree, trees))
+    return _Plan(node, child, stays, leaf, begin)
+
+
+def _write_records(
+    forest: Forest, table: TileTable, record: records.TileRecord, plan: _Plan
+) -> Array:
+    """Write the records; a leaf beside a tile tests nothing, for all its children are equal."""
+    words = np.zeros((max(1, len(plan.node)), record.width), record.word)
+    tile = table.tile_of[plan.node]
+    here = np.flatnonzero(tile >= 0)
+    words[here] = record.write(forest, table)[tile[here]]
+    words[: len(plan.node), record.link_at(CHILD)] = plan.child
+    stays = np.flatnonzero(plan.stays)
+    if stays.size:
+        words[stays, 0] = forest.leaf_value[plan.node[stays], 0].view(record.word)
+        above = np.flatnonzero(~plan.stays & (plan.child < len(plan.node)))
+        ways = np.arange(forest.tile_size + 1)
+        own = plan.stays[plan.child[above, None] + ways]
+        words[above, record.link_at(OWN)] = own @ (1 << ways)
+    return words

@@ -38,9 +38,6 @@ TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 SIDES_AT = 24
 """First bit of the default sides in the word of the shape."""
 
-MAX_BYTES = 1 << 30
-"""Of all records of a model; the next cache line of so large a model is a page fault away."""
-
 
 @dataclass(frozen=True)
 class TileRecord:
@@ -98,6 +95,10 @@ class TileRecord:
         used = self.shape_at + 1 + self.links
         return 1 << (used - 1).bit_length()
 
+    def link_at(self, link: int) -> int:
+        """Place of a word of the layout."""
+        return self.shape_at + 1 + link
+
     def write(self, forest: Forest, table: TileTable) -> Array:
         """Return the records of all tiles, (M, width); the links are left 0."""
         members = table.members
@@ -116,29 +117,6 @@ class TileRecord:
         records[:, self.shape_at] = shape.astype(np.uint32).view(np.int32)
         return records
 
-    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show records, and a row of the look-up table for each shape."""
-        tiles, ways = arrays["tiles"], 1 << self.size
-        words = np.ascontiguousarray(tiles[:, self.lanes : self.shape_at])
-        word = tiles[:, self.shape_at].astype(np.int64)
-        columns = {
-            "thresholds": np.ascontiguousarray(tiles[:, : self.size]).view(self.dtype),
-            "features": words.view(f"uint{self.feature_bits}")[:, : self.size],
-            "shape": word & ((1 << SIDES_AT) - 1),
-        }
-        if self.any_default_left:
-            columns["default left"] = word[:, None] >> SIDES_AT + np.arange(self.size) & 1
-        links = range(self.links)
-        columns |= {f"link {link}": tiles[:, self.link_at(link)] for link in links}
-        shapes = len(arrays["lut"]) // ways
-        rows = arrays["lut"][: shapes * ways].reshape(shapes, ways)
-        table = {"shape": np.arange(shapes) * ways, f"child of outcome 0 to {ways - 1}": rows}
-        return {"tiles": columns, "lut": table}
-
-    def link_at(self, link: int) -> int:
-        """Place of a word of the layout."""
-        return self.shape_at + 1 + link
-
 
 def _count_lanes(size: int) -> int:
     return 1 << (size - 1).bit_length()
@@ -147,18 +125,6 @@ def _count_lanes(size: int) -> int:
 def flatten_lut(table: TileTable) -> Array:
     """Return the look-up table as one row of bytes."""
     return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
-
-
-def find_byte_excess(forest: Forest, bytes_of_tree: Array) -> str | None:
-    """Return how much too many bytes trees take, with the largest one; None if they do not."""
-    total = float(bytes_of_tree.sum())
-    if total <= MAX_BYTES:
-        return None
-    worst = int(np.argmax(bytes_of_tree))
-    return (
-        f"tree {worst} of {forest.depths[worst]} hops and {forest.n_trees - 1} others need "
-        f"{total:.3g} bytes, the limit is {MAX_BYTES}"
-    )
 
 
 @dataclass(frozen=True)
@@ -171,11 +137,27 @@ class TiledLayout(Layout):
 
     only_for_values: ClassVar[tuple[str, ...]] = ("leaves",)
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id", "tile_id")
+    links: ClassVar[tuple[str, ...]] = ()
+    """What the words of a record hold that the layout writes and reads itself."""
     record: TileRecord
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show records and the look-up table."""
-        return self.record.describe(arrays)
+        """Show records, and a row of the look-up table for each shape."""
+        record, tiles, ways = self.record, arrays["tiles"], 1 << self.record.size
+        words = np.ascontiguousarray(tiles[:, record.lanes : record.shape_at])
+        word = tiles[:, record.shape_at].astype(np.int64)
+        columns = {
+            "thresholds": np.ascontiguousarray(tiles[:, : record.size]).view(record.dtype),
+            "features": words.view(f"uint{record.feature_bits}")[:, : record.size],
+            "shape": word & ((1 << SIDES_AT) - 1),
+        }
+        if record.any_default_left:
+            columns["default left"] = word[:, None] >> SIDES_AT + np.arange(record.size) & 1
+        columns |= {name: tiles[:, record.link_at(k)] for k, name in enumerate(self.links)}
+        shapes = len(arrays["lut"]) // ways
+        rows = arrays["lut"][: shapes * ways].reshape(shapes, ways)
+        table = {"shape": np.arange(shapes) * ways, f"child of outcome 0 to {ways - 1}": rows}
+        return {"tiles": columns, "lut": table}
 
 
 @dataclass(frozen=True)

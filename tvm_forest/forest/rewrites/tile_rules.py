@@ -66,11 +66,9 @@ def _refuse(forest: Forest, wrong: Array, rule: str, what: str, size: Array | No
     if not wrong.any():
         return
     node = int(np.argmax(wrong))
-    tree = int(forest.node_tree[node])
     assert forest.tile is not None, "only tilings are checked"
     text = what.format(tile=forest.tile[node], size=0 if size is None else size[node])
     raise ScheduleError(
-        f"check_tiling: argument 'forest': tree {tree}, node "
-        f"{node - int(forest.tree_offset[tree])} breaks rule {rule}: {text}; "
+        f"check_tiling: argument 'forest': {forest.name_first(wrong)} breaks rule {rule}: {text}; "
         "let tile_nodes choose the tiles"
     )

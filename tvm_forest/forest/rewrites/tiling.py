@@ -51,8 +51,8 @@ def tile_nodes(
             likeliest node beside the tile, level order among equals; "hybrid", the same for tiles
             whose root sees a fifth of the tree's rows, uniform below; "optimal", the least expected
             number of tiles.
-        gate: (leaves, rows): only trees that this measure calls skewed, see `find_skewed_trees`, are
-            tiled as `how` says, and the others uniformly. None stands for all trees, or for
+        gate: (leaves, rows): only trees that are skewed by this measure (see `find_skewed_trees`)
+            are tiled as `how` says, and the others uniformly. None stands for all trees, or for
             (0.05, 0.9) if the look-up table of all trees would exceed 16,384 bytes.
 
     Raises:

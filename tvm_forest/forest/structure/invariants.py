@@ -61,20 +61,20 @@ def _node_problem(forest: Forest) -> str | None:
     for name, child in (("left", forest.left), ("right", forest.right)):
         wrong = inner & ((child < 1) | (child >= size))
         if wrong.any():
-            return f"{_first(forest, wrong)} has {name} child {child[np.argmax(wrong)]}"
+            return f"{forest.name_first(wrong)} has {name} child {child[np.argmax(wrong)]}"
     wrong = inner & ((forest.feature < 0) | (forest.feature >= forest.n_features))
     if wrong.any():
         feature = forest.feature[np.argmax(wrong)]
-        return f"{_first(forest, wrong)} tests feature {feature} of {forest.n_features}"
+        return f"{forest.name_first(wrong)} tests feature {feature} of {forest.n_features}"
     wrong = inner & np.isnan(forest.threshold)
     if wrong.any():
-        return f"{_first(forest, wrong)} has a threshold that is not a number"
+        return f"{forest.name_first(wrong)} has a threshold that is not a number"
     parents = _count_parents(forest)
     if np.any(parents > 1):  # first, for without this a walk could take for ever
-        return f"{_first(forest, parents > 1)} has two parents"
+        return f"{forest.name_first(parents > 1)} has two parents"
     wrong = (forest.node_depth < 0) | (parents != (forest.node_depth > 0))
     if wrong.any():
-        return f"{_first(forest, wrong)} is part of a cycle or no path leads to it"
+        return f"{forest.name_first(wrong)} is part of a cycle or no path leads to it"
     return None
 
 
@@ -84,10 +84,3 @@ def _count_parents(forest: Forest) -> Array:
     base = forest.tree_offset[forest.node_tree[inner]]
     children = np.concatenate([base + forest.left[inner], base + forest.right[inner]])
     return np.bincount(children, minlength=forest.n_nodes)
-
-
-def _first(forest: Forest, wrong: Array) -> str:
-    """Name the first node that a mask (N,) marks."""
-    node = int(np.argmax(wrong))
-    tree = int(forest.node_tree[node])
-    return f"tree {tree}, node {node - int(forest.tree_offset[tree])}"

@@ -13,6 +13,7 @@ asks this metadata, so a new field is written down in one place.
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 Unit = Literal["node", "tree", "model"]
@@ -36,21 +37,20 @@ class Role(NamedTuple):
     signed_if_set: bool = False
 
 
-def per_node(
-    place: int | None, in_null_tree: float = 0, signed_if_set: bool = False
+def _make_metadata(
+    unit: Unit, place: int | None, in_null_tree: float = 0, signed_if_set: bool = False
 ) -> dict[str, Role]:
-    """Return the metadata of an array with an entry for each node."""
-    return {"role": Role("node", place, in_null_tree, signed_if_set)}
+    return {"role": Role(unit, place, in_null_tree, signed_if_set)}
 
 
-def per_tree(place: int | None, in_null_tree: float = 0) -> dict[str, Role]:
-    """Return the metadata of an array with an entry for each tree."""
-    return {"role": Role("tree", place, in_null_tree)}
+per_node = partial(_make_metadata, "node")
+"""Returns the metadata of an array with an entry for each node."""
 
+per_tree = partial(_make_metadata, "tree")
+"""Returns the metadata of an array with an entry for each tree."""
 
-def per_model(place: int | None, signed_if_set: bool = False) -> dict[str, Role]:
-    """Return the metadata of any other field."""
-    return {"role": Role("model", place, 0, signed_if_set)}
+per_model = partial(_make_metadata, "model")
+"""Returns the metadata of any other field."""
 
 
 def read_roles(cls: Any) -> dict[str, Role]:

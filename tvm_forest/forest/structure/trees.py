@@ -156,6 +156,12 @@ class Trees:
         columns, _ = self._distinct_cuts(2 * self.feature.astype(np.int64) + self.default_left)
         return np.unique(columns, return_counts=True)
 
+    def name_first(self, marked: Array) -> str:
+        """Return how messages name the first node that a mask (N,) marks."""
+        node = int(np.argmax(marked))
+        tree = int(self.node_tree[node])
+        return f"tree {tree}, node {node - int(self.tree_offset[tree])}"
+
     def _distinct_cuts(self, column: Array) -> tuple[Array, Array]:
         """Return the distinct pairs of a number (N,) and the threshold of inner nodes, sorted."""
         inner = ~self.is_leaf

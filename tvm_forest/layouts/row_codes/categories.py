@@ -12,8 +12,8 @@ sets {0, 2} and {1, 2, 5}:
     means      NaN    none      0       1      2     none       5    none
 
 No value is turned into an integer. The cuts are whole numbers and their neighbours, and the rule of
-the source library is asked about each (`memberships.labels`): so -0.5, 2.5, 1e30 and infinities
-have the meaning that they have there. NaN reaches no cut.
+the source library is asked about each (`memberships.code_categories`): so -0.5, 2.5, 1e30 and
+infinities have the meaning that they have there. NaN reaches no cut.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class CategoricalFeature(NamedTuple):
         feature: column of a row.
         cuts: (B,) in the dtype of thresholds, ascending.
         number: uint16 (B + 1,), what a value means that reaches so many cuts.
-        labels: int64 (K,), the category of each number, see `memberships.labels`; categories
-            that are in no set are none.
+        labels: int64 (K,), the category of each number, see
+            `memberships.code_categories`; categories that are in no set are none.
         codes: (K, J) in the dtype of codes, those of each number in the columns of the feature.
     """
 
@@ -112,8 +112,6 @@ def number_categories(
         sets: the J sets.
         side_codes: of the columns of these sets.
     """
-    rule = forest.category_rule
-    assert rule is not None, "checked when the forest was made"
     sizes = np.fromiter(map(len, sets), np.int64, len(sets))
     members = np.fromiter(chain.from_iterable(sets), np.int64, int(sizes.sum()))
     cuts, found = _find_cuts(forest, feature, np.unique(members))
@@ -122,7 +120,7 @@ def number_categories(
     at = np.minimum(np.searchsorted(labels, members), len(labels) - 1)
     there = labels[at] == members  # a category may be too high for the rule
     is_member[at[there], np.repeat(np.arange(len(sets)), sizes)[there]] = True
-    goes_left = is_member == (rule.members_go == "left")
+    goes_left = is_member == (memberships.read_rule(forest).members_go == "left")
     codes = np.where(goes_left, side_codes.left, side_codes.right)
     codes[labels == memberships.MISSING] = side_codes.missing
     return CategoricalFeature(feature, cuts, number.astype(np.uint16), labels, codes)

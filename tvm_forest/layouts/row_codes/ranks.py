@@ -129,11 +129,9 @@ def choose_code_dtype(forest: Forest) -> str:
 
 def unfit(forest: Forest) -> str | None:
     """Return which feature has too many thresholds or categories for 16 bits, None if none has."""
-    counts = forest.cuts_per_column
+    keys, counts = forest.cut_columns
     if counts.max(initial=0) <= MAX_THRESHOLDS:
         return categories.unfit(forest)
-    inner = ~forest.is_leaf
-    keys = np.unique(2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner])
     worst = int(np.argmax(counts))
     return (
         f"feature {keys[worst] // 2} has {counts[worst]} thresholds, a code of 16 bits tells "
