@@ -18,7 +18,6 @@ from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..targets import Library
 from ..tir_gen.canonical import Output
-from .calls import count_places
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 
@@ -109,10 +108,12 @@ class DevicePredictor(Predictor):
 
     # -- rows on the GPU --------------------------------------------------------------------------
 
-    def _compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+    def _sums(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> tuple[Array, Array]:
         if not on_device(rows):
-            return super()._compute_sums(rows, n_jobs)
-        results = [array.numpy() for array in self._start_sums(rows)]
+            return super()._sums(rows, n_jobs, iteration_range)
+        results = [array.numpy() for array in self._part(iteration_range)._start_sums(rows)]
         return results[0], results[-1]
 
     def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
@@ -120,7 +121,7 @@ class DevicePredictor(Predictor):
             return super()._compute_leaves(name, dtype, rows, n_jobs)
         function = self._functions.named(name)
         there, stream = self._take(rows, function)
-        result = ((there.shape[0], count_places(self.forest)), np.dtype(dtype))
+        result = ((there.shape[0], self._functions.n_places), np.dtype(dtype))
         return _start(function, there, [result], stream)[0].numpy()
 
     def _start_sums(self, rows: Any) -> list[DeviceArray]:
@@ -129,7 +130,7 @@ class DevicePredictor(Predictor):
 
     def _start_on(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
         shape = (rows.shape[0], self.forest.n_outputs)
-        results = [(shape, dtype) for dtype in self._calls.result_dtypes.values()]
+        results = [(shape, dtype) for dtype in self._functions.result_dtypes]
         return _start(self._functions.for_batch(shape[0]), rows, results, stream)
 
     def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[dlpack.Tensor, int]:
@@ -152,8 +153,7 @@ class DevicePredictor(Predictor):
         stream = 0 if stream == 1 else stream
         check_shape(there.shape, self.forest)
         function, forest = function or self._functions.for_batch(there.shape[0]), self.forest
-        wide = function.takes_memberships
-        changes = forest.needs_preparation if wide else forest.needs_cleaning
+        changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
         if there.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
             return there, stream
         here = np.empty(there.shape, there.dtype)
@@ -164,8 +164,8 @@ class DevicePredictor(Predictor):
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""
-        prepare = self.forest.prepare_rows if function.takes_memberships else self.forest.clean_rows
-        ready, executor = np.ascontiguousarray(prepare(rows)), self.library.executor
+        ready = np.ascontiguousarray(self._functions.prepare_rows(function, rows))
+        executor = self.library.executor
         there = DeviceArray(executor, ready.shape, ready.dtype, stream)
         executor.driver.upload(there.pointer, ready, stream)
         return there
