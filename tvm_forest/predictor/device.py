@@ -78,7 +78,7 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
         if not on_device(rows) or self._gives_labels:
             return super().predict(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[-1].squeeze()
+        return self._part(iteration_range)._start_sums(rows)[1].squeeze()
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -87,7 +87,7 @@ class DevicePredictor(Predictor):
         several = self.forest.n_outputs > 1 and not self.forest.targets
         if not on_device(rows) or not several or not self.gives_probabilities:
             return super().predict_proba(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[-1]
+        return self._part(iteration_range)._start_sums(rows)[1]
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -102,8 +102,8 @@ class DevicePredictor(Predictor):
         rows = to_rows(rows, self.forest)
         return self._upload(rows, self._functions.for_batch(len(rows)), 0)
 
-    def start(self, rows: DeviceArray) -> list[DeviceArray]:
-        """Start the work for rows of `put`: margins, and values where they differ, both (R, C)."""
+    def start(self, rows: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+        """Start the work for rows of `put`; return margins and values, see `_start_sums`."""
         return self._start_on(dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows), 0)
 
     # -- rows on the GPU --------------------------------------------------------------------------
@@ -113,8 +113,8 @@ class DevicePredictor(Predictor):
     ) -> tuple[Array, Array]:
         if not on_device(rows):
             return super()._sums(rows, n_jobs, iteration_range)
-        results = [array.numpy() for array in self._part(iteration_range)._start_sums(rows)]
-        return results[0], results[-1]
+        margin, value = self._part(iteration_range)._start_sums(rows)
+        return margin.numpy(), value.numpy()
 
     def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
         if not on_device(rows):
@@ -124,14 +124,15 @@ class DevicePredictor(Predictor):
         result = ((there.shape[0], self._functions.n_places), np.dtype(dtype))
         return _start(function, there, [result], stream)[0].numpy()
 
-    def _start_sums(self, rows: Any) -> list[DeviceArray]:
-        """Start the work of margins, and of values where they differ, both (R, C)."""
+    def _start_sums(self, rows: Any) -> tuple[DeviceArray, DeviceArray]:
+        """Start the work of margins and values, both (R, C); one array if the link is identity."""
         return self._start_on(*self._take(rows))
 
-    def _start_on(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
+    def _start_on(self, rows: dlpack.Tensor, stream: int) -> tuple[DeviceArray, DeviceArray]:
         shape = (rows.shape[0], self.forest.n_outputs)
-        results = [(shape, dtype) for dtype in self._functions.result_dtypes]
-        return _start(self._functions.for_batch(shape[0]), rows, results, stream)
+        wanted = [(shape, dtype) for dtype in self._functions.result_dtypes]
+        results = _start(self._functions.for_batch(shape[0]), rows, wanted, stream)
+        return results[self._functions.margin_place], results[-1]
 
     def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[dlpack.Tensor, int]:
         """Return rows on the GPU as a function reads them, and the stream for the work on them.

@@ -89,7 +89,8 @@ class Functions:
         arguments: for each function by name, the tensors of the model that it reads.
         libraries: what was compiled, in order, each with the names of its functions.
         smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
-        result_dtypes: of margins, and of values where the link is not the identity.
+        result_dtypes: of the results of a sum, see `result_names`; values are the last.
+        margin_place: the place of the margins among these.
         n_places: number of places `round * C + class` that leaves can say something for.
     """
 
@@ -104,7 +105,9 @@ class Functions:
         names = batches.name_functions(schedules)
         self.smallest_batches = list(names)
         self.for_batches = [self._by_name[name] for name in names.values()]
-        self.result_dtypes = [np.dtype(result_dtype(forest, x)) for x in result_names(forest)]
+        results = result_names(forest)
+        self.result_dtypes = [np.dtype(result_dtype(forest, name)) for name in results]
+        self.margin_place = results.index("margin")
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
         self._steps_per_row = int(forest.depths.sum()) + forest.n_trees
 
@@ -198,7 +201,7 @@ class Functions:
         if rest:
             beyond = [array[whole:] for array in results]
             self._run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
-        return results[0], results[-1]
+        return results[self.margin_place], results[-1]
 
     def compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, n_places), what the leaf in each place says."""
@@ -208,7 +211,7 @@ class Functions:
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
-        """Return memory for the results of a batch: margins, and values where they differ."""
+        """Return memory for the results of a batch."""
         return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
 
     def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:

@@ -21,8 +21,8 @@ MAX_ROWS = 64
 MAX_BYTES = 1 << 15
 """Bytes of these rows."""
 
-MARGIN, VALUE = 0, -1
-"""Places of the results in `_Frame.results`, which are one where the link is the identity."""
+MARGIN, VALUE = 0, 1
+"""Places of the results in `_Frame.results`."""
 
 
 class _Frame(NamedTuple):
@@ -35,13 +35,13 @@ class _Frame(NamedTuple):
         rows: (R, F), which rows are copied to.
         call: the function.
         arguments: all that it takes, the rows and results of this frame among it.
-        results: margins, and values where they differ, (R,) or (R, C).
+        results: margins and values, (R,) or (R, C).
     """
 
     rows: Array
     call: Any
     arguments: tuple[Any, ...]
-    results: list[Array]
+    results: tuple[Array, Array]
 
 
 class SmallBatches:
@@ -101,8 +101,9 @@ class SmallBatches:
         function, results = self._functions.for_batch(n_rows), self._functions.new_results(n_rows)
         rows = np.empty((n_rows, self._functions.forest.row_width), self._row_dtype)
         first, *last = (tvm_ffi.from_dlpack(array) for array in (rows, *results))
+        margin, value = results[self._functions.margin_place], results[-1]
         arguments = (first, *function.model, *last)
-        return _Frame(rows, function.serial, arguments, list(map(squeeze, results)))
+        return _Frame(rows, function.serial, arguments, (squeeze(margin), squeeze(value)))
 
 
 def squeeze(array: Array) -> Array:
