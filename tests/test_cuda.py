@@ -192,6 +192,13 @@ def test_rows_on_the_gpu_are_not_copied_and_nobody_waits() -> None:
     assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
 
 
+def test_margins_of_rows_on_the_gpu_are_no_bare_sums() -> None:
+    model = replace(forest(), base_first=False, base_score=np.array([3], np.float32))
+    made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 9, seed=1)
+    result = made.predict_margin(Elsewhere(made, rows)).numpy()
+    assert np.array_equal(result, model.predict_reference(rows)[:, 0])
+
+
 def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
     made, rows = predictor(), hard_rows(forest(), 33, seed=1)
     result = made.predict(Elsewhere(made, rows))

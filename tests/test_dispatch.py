@@ -430,7 +430,7 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
     )
     made = tvm_forest.build(FOREST, schedule={1: START, 8: small, 64: large})
     chosen = {
-        (n, jobs): made._calls.choose_function(n, jobs).rows_per_thread
+        (n, jobs): made._functions.choose_function(n, jobs).rows_per_thread
         for n in (64, 128)
         for jobs in (1, 2, 4)
     }

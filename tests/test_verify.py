@@ -130,8 +130,8 @@ def test_rows_that_only_the_library_refuses_are_left_out_of_its_part() -> None:
     forest = load(trained)
     rows = hard_rows(forest, 200)
     answers = predict_by_library(trained, forest, rows)
-    assert np.array_equal(answers.n_categorical, ~np.isinf(rows).any(axis=1))
-    assert 0 < len(answers.margin) == answers.n_categorical.sum() < 200
+    assert np.array_equal(answers.row_mask, ~np.isinf(rows).any(axis=1))
+    assert 0 < len(answers.margin) == answers.row_mask.sum() < 200
     assert "infinities" in answers.note
 
 
@@ -151,8 +151,8 @@ def test_onnxruntime_is_not_asked_where_it_is_wrong() -> None:
     forest = load(trained)
     rows = hard_rows(forest, 100)
     answers = predict_by_library(trained, forest, rows)
-    assert np.array_equal(answers.n_categorical, ~np.isnan(rows).any(axis=1))
-    assert np.array_equal(answers.margin, forest.predict_reference(rows[answers.n_categorical]))
+    assert np.array_equal(answers.row_mask, ~np.isnan(rows).any(axis=1))
+    assert np.array_equal(answers.margin, forest.predict_reference(rows[answers.row_mask]))
 
 
 def test_a_library_that_is_missing_or_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
-    _add_tune(commands)
+    _add_tuning(commands)
     commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     return parser
 
@@ -89,7 +89,7 @@ def _add_n_jobs(command: argparse.ArgumentParser) -> None:
     command.add_argument("--n-jobs", type=int, help="threads; -1 for all cores")
 
 
-def _add_tune(commands: Any) -> None:
+def _add_tuning(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     _add_model(tune)
     tune.add_argument("--rows", type=Path, help=".npy or .csv of rows like those to be predicted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +71,7 @@ def _prove_equal(predictor: Predictor, model: Any, rows: Array) -> None:
     print(f"labels equal: {labels} of {len(rows)}")
 
 
-def _best_time(function: Callable[[Any], Any], batches: Sequence[Any], repeats: int = 5) -> float:
-    """Return seconds of one call, the best of some rounds over all batches."""
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        for batch in batches:
-            function(batch)
-        times.append((time.perf_counter() - begin) / len(batches))
-    return min(times)
+def _best_time(function: Callable[[Any], Any], batches: Sequence[Any]) -> float:
+    """Return seconds of one call, the best of five rounds over all batches."""
+    rounds = timeit.repeat(lambda: list(map(function, batches)), number=1, repeat=5)
+    return min(rounds) / len(batches)

@@ -19,7 +19,7 @@ from ..forest import Array, Forest
 OUTPUT = "predict: argument '--output'"
 
 
-def read_rows(path: Path, forest: Forest, command: str = "predict") -> Any:
+def read_rows(path: Path, forest: Forest, command: str) -> Any:
     """Read rows from .npy or .csv; errors name the command.
 
     A first line of a .csv that holds no numbers names the columns; empty fields are missing values.
@@ -77,24 +77,26 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def write_text(result: Array, file: Any) -> None:
-    """Write predictions as CSV text that reads back to the same bits."""
-    for line in result:
-        print(*(np.asarray(x).item().__repr__() for x in np.atleast_1d(line)), sep=",", file=file)
+def check_output(path: Path | None) -> None:
+    """Raise InputError unless predictions can be written there: a .npy, a .csv, or the terminal."""
+    if path is not None:
+        if path.suffix not in (".npy", ".csv"):
+            raise InputError(f"{OUTPUT}: suffix {path.suffix!r} is unknown; use .npy or .csv")
+        archive.check_place(path, OUTPUT)
 
 
-def write_result(result: Array, path: Path) -> None:
-    """Write predictions to a file of `check_output`, which appears whole or not at all."""
-    data, text = io.BytesIO(), io.StringIO()
-    if path.suffix == ".npy":
+def write_result(result: Array, path: Path | None) -> None:
+    """Write predictions to a file, which appears whole or not at all, or to the terminal.
+
+    CSV text reads back to the same bits.
+    """
+    data = io.BytesIO()
+    if path is not None and path.suffix == ".npy":
         np.save(data, result)
     else:
-        write_text(result, text)
-    archive.write_file(path, data.getvalue() or text.getvalue().encode(), OUTPUT)
-
-
-def check_output(path: Path) -> None:
-    """Raise InputError unless the path is that of a .npy or .csv that can be written."""
-    if path.suffix not in (".npy", ".csv"):
-        raise InputError(f"{OUTPUT}: suffix {path.suffix!r} is unknown; use .npy or .csv")
-    archive.check_place(path, OUTPUT)
+        lines = (map(repr, np.atleast_1d(line).tolist()) for line in result)
+        data.write("".join(",".join(line) + "\n" for line in lines).encode())
+    if path is None:
+        print(data.getvalue().decode(), end="")
+    else:
+        archive.write_file(path, data.getvalue(), OUTPUT)

@@ -1,6 +1,6 @@
 """What the training library itself predicts for rows.
 
-takes: model as it was loaded, its Forest, rows; gives: Answers, or why there are none.
+takes: model as it was loaded, its Forest, rows; gives: LibraryPredictions, or why there are none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LibraryPredictions:
 
     Attributes:
         library: name and version.
-        asked: bool (R,), rows that the library takes.
+        row_mask: bool (R,), rows that the library takes.
         margin, value: (N, C), or None where the library does not tell them.
         labels: (N,) or (N, C), or None.
         leaves: gives the leaf numbers (T,) of one row, or None.
@@ -35,7 +35,7 @@ class LibraryPredictions:
     """
 
     library: str
-    asked: Array
+    row_mask: Array
     margin: Array | None = None
     value: Array | None = None
     labels: Array | None = None
@@ -52,8 +52,8 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
         rows: (R, row_width) in the row dtype, without what `forest.refuses`.
 
     Returns:
-        Answers: of one thread where threads change bits. A text says why there are none: a Forest
-        has no library, the library is not installed, or it fails.
+        LibraryPredictions: of one thread where threads change bits. A text says why there are none:
+        a Forest has no library, the library is not installed, or it fails.
     """
     library = forest.source.partition(" ")[0]
     if isinstance(model, Forest) or library not in _PREDICT:
@@ -68,22 +68,22 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
         return f"{library} fails: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
 
 
-def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+def _predict_by_xgboost(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import xgboost
 
     if isinstance(model, str | os.PathLike):
         model = xgboost.Booster({"nthread": 1}, model_file=os.fspath(model))
-    library, asked, note = f"xgboost {xgboost.__version__}", np.ones(len(rows), bool), ""
+    library, row_mask, note = f"xgboost {xgboost.__version__}", np.ones(len(rows), bool), ""
     by_classes = forest.source == "xgboost multi:softmax"  # gives labels, where others give values
     if not isinstance(model, xgboost.Booster):
         margin = _as_columns(model.predict(rows, output_margin=True))
         if forest.labels is None:
-            return LibraryPredictions(library, asked, margin, _as_columns(model.predict(rows)))
+            return LibraryPredictions(library, row_mask, margin, _as_columns(model.predict(rows)))
         value = None if by_classes else _as_probability(model.predict_proba(rows), forest)
-        return LibraryPredictions(library, asked, margin, value, model.predict(rows))
+        return LibraryPredictions(library, row_mask, margin, value, model.predict(rows))
     if '"name":"dart"' in model.save_config():  # rounds otherwise in place
-        asked, note = asked & ~np.isinf(rows).any(axis=1), "a DMatrix refuses infinities"
-        matrix = _make_matrix(model, rows[asked])
+        row_mask, note = row_mask & ~np.isinf(rows).any(axis=1), "a DMatrix refuses infinities"
+        matrix = _make_matrix(model, rows[row_mask])
         margin, value = (model.predict(matrix, output_margin=raw) for raw in (True, False))
     else:
         margin, value = (
@@ -95,7 +95,7 @@ def _ask_xgboost(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
         return model.predict(_make_matrix(model, row[None, :]), pred_leaf=True).ravel()
 
     values, labels = (None, value) if by_classes else (_as_columns(value), None)
-    return LibraryPredictions(library, asked, _as_columns(margin), values, labels, leaves, note)
+    return LibraryPredictions(library, row_mask, _as_columns(margin), values, labels, leaves, note)
 
 
 def _make_matrix(model: Any, rows: Array) -> Any:
@@ -105,7 +105,7 @@ def _make_matrix(model: Any, rows: Array) -> Any:
     return xgboost.DMatrix(rows, feature_names=names, feature_types=types, enable_categorical=True)
 
 
-def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+def _predict_by_lightgbm(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import lightgbm
 
     if isinstance(model, str | os.PathLike):
@@ -122,16 +122,16 @@ def _ask_lightgbm(model: Any, forest: Forest, rows: Array) -> LibraryPredictions
     )
 
 
-def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+def _predict_by_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import sklearn
 
     if "n_jobs" in model.get_params():  # more threads add in any order
         model = copy.copy(model).set_params(n_jobs=1)
-    asked, note = np.ones(len(rows), bool), ""
+    row_mask, note = np.ones(len(rows), bool), ""
     if getattr(model, "is_categorical_", None) is not None:
-        asked &= ~np.isinf(rows[:, model.is_categorical_]).any(axis=1)
+        row_mask &= ~np.isinf(rows[:, model.is_categorical_]).any(axis=1)
         note = "the encoder of categories refuses infinities"
-    rows = rows[asked]
+    rows = rows[row_mask]
     labels = None if forest.labels is None else model.predict(rows)
     if forest.link == "isolation":
         margin, value = None, model.score_samples(rows)
@@ -142,7 +142,7 @@ def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
             margin = model._raw_predict(rows)
     return LibraryPredictions(
         f"scikit-learn {sklearn.__version__}",
-        asked,
+        row_mask,
         None if margin is None else _as_columns(margin),
         _as_probability(value, forest),
         labels,
@@ -151,8 +151,8 @@ def _ask_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     )
 
 
-def _ask_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
-    """Ask onnxruntime, which is wrong where sets meet fractions and where NaN meets NEQ.
+def _predict_by_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+    """Predict by onnxruntime, which is wrong where sets meet fractions and where NaN meets NEQ.
 
     It cuts off the fractions, and sends NaN to the true branch.
     """
@@ -161,33 +161,35 @@ def _ask_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     data: Any = model.SerializeToString() if onnx.is_model(model) else model
     if not isinstance(data, bytes):
         data = Path(data).read_bytes()
-    op, asked, note = read_tree_op(data), np.ones(len(rows), bool), ""
+    op, row_mask, notes = read_tree_op(data), np.ones(len(rows), bool), list[str]()
     modes = [f"BRANCH_{mode}".encode() for mode in MODES]
     if op.kind == "TreeEnsemble":
         used = {modes[code] for code in op.tensor("nodes_modes", dtype="uint8")}
     else:
         used = set(op.texts("nodes_modes"))
     if b"BRANCH_NEQ" in used:
-        asked, note = asked & ~np.isnan(rows).any(axis=1), "onnxruntime is wrong about NaN at NEQ"
+        row_mask &= ~np.isnan(rows).any(axis=1)
+        notes.append("onnxruntime is wrong about NaN at NEQ")
     if b"BRANCH_MEMBER" in used:
         whole = np.isnan(rows) | (rows == np.trunc(rows))
-        asked, note = asked & whole.all(axis=1), f"{note}; ".lstrip("; ") + "fractions in sets"
+        row_mask &= whole.all(axis=1)
+        notes.append("fractions in sets")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [node.name for node in session.get_outputs()]
-    *labels, scores = session.run(names, {session.get_inputs()[0].name: rows[asked]})
+    *labels, scores = session.run(names, {session.get_inputs()[0].name: rows[row_mask]})
     if not isinstance(scores, np.ndarray):  # a ZipMap
         scores = np.array([list(row.values()) for row in scores], np.float32)
     value = _as_probability(scores, forest)
     same = forest.link == "identity" and str(scores.dtype) == forest.sum_dtype
     return LibraryPredictions(
         f"onnxruntime {onnxruntime.__version__}",
-        asked,
+        row_mask,
         value if same else None,
         value,
         np.array(labels[0]) if labels else None,
-        note=note,
+        note="; ".join(notes),
     )
 
 
@@ -203,16 +205,16 @@ def _as_probability(value: Any, forest: Forest) -> Array:
     return value[:, -1:] if forest.n_outputs == 1 else value
 
 
-def _ask_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+def _predict_by_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
     import treelite
 
     if isinstance(model, str | os.PathLike):
         model = treelite.Model.deserialize(os.fspath(model))
 
     def outputs(pred_margin: bool) -> Array:  # without those of the classes that a target lacks
-        found = treelite.gtil.predict(model, rows, nthread=1, pred_margin=pred_margin)
-        sizes = forest.targets or (found.shape[2],) * found.shape[1]
-        return np.concatenate([found[:, at, :size] for at, size in enumerate(sizes)], axis=1)
+        padded = treelite.gtil.predict(model, rows, nthread=1, pred_margin=pred_margin)
+        sizes = forest.targets or (padded.shape[2],) * padded.shape[1]
+        return np.concatenate([padded[:, at, :size] for at, size in enumerate(sizes)], axis=1)
 
     return LibraryPredictions(
         f"treelite {treelite.__version__}",
@@ -224,9 +226,9 @@ def _ask_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPredictions
 
 
 _PREDICT: dict[str, Callable[[Any, Forest, Array], LibraryPredictions]] = {
-    "xgboost": _ask_xgboost,
-    "lightgbm": _ask_lightgbm,
-    "scikit-learn": _ask_sklearn,
-    "onnx": _ask_onnx,
-    "treelite": _ask_treelite,
+    "xgboost": _predict_by_xgboost,
+    "lightgbm": _predict_by_lightgbm,
+    "scikit-learn": _predict_by_sklearn,
+    "onnx": _predict_by_onnx,
+    "treelite": _predict_by_treelite,
 }

@@ -18,7 +18,6 @@ from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..targets import Library
 from ..tir_gen.canonical import Output
-from .calls import count_places
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 
@@ -79,7 +78,7 @@ class DevicePredictor(Predictor):
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
         if not on_device(rows) or self._gives_labels:
             return super().predict(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[-1].squeeze()
+        return self._part(iteration_range)._start_sums(rows)[1].squeeze()
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -88,7 +87,7 @@ class DevicePredictor(Predictor):
         several = self.forest.n_outputs > 1 and not self.forest.targets
         if not on_device(rows) or not several or not self.gives_probabilities:
             return super().predict_proba(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[-1]
+        return self._part(iteration_range)._start_sums(rows)[1]
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -103,34 +102,37 @@ class DevicePredictor(Predictor):
         rows = to_rows(rows, self.forest)
         return self._upload(rows, self._functions.for_batch(len(rows)), 0)
 
-    def start(self, rows: DeviceArray) -> list[DeviceArray]:
-        """Start the work for rows of `put`: margins, and values where they differ, both (R, C)."""
+    def start(self, rows: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+        """Start the work for rows of `put`; return margins and values, see `_start_sums`."""
         return self._start_on(dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows), 0)
 
     # -- rows on the GPU --------------------------------------------------------------------------
 
-    def _compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+    def _sums(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> tuple[Array, Array]:
         if not on_device(rows):
-            return super()._compute_sums(rows, n_jobs)
-        results = [array.numpy() for array in self._start_sums(rows)]
-        return results[0], results[-1]
+            return super()._sums(rows, n_jobs, iteration_range)
+        margin, value = self._part(iteration_range)._start_sums(rows)
+        return margin.numpy(), value.numpy()
 
     def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
         if not on_device(rows):
             return super()._compute_leaves(name, dtype, rows, n_jobs)
         function = self._functions.named(name)
         there, stream = self._take(rows, function)
-        result = ((there.shape[0], count_places(self.forest)), np.dtype(dtype))
+        result = ((there.shape[0], self._functions.n_places), np.dtype(dtype))
         return _start(function, there, [result], stream)[0].numpy()
 
-    def _start_sums(self, rows: Any) -> list[DeviceArray]:
-        """Start the work of margins, and of values where they differ, both (R, C)."""
+    def _start_sums(self, rows: Any) -> tuple[DeviceArray, DeviceArray]:
+        """Start the work of margins and values, both (R, C); one array if the link is identity."""
         return self._start_on(*self._take(rows))
 
-    def _start_on(self, rows: dlpack.Tensor, stream: int) -> list[DeviceArray]:
+    def _start_on(self, rows: dlpack.Tensor, stream: int) -> tuple[DeviceArray, DeviceArray]:
         shape = (rows.shape[0], self.forest.n_outputs)
-        results = [(shape, dtype) for dtype in self._calls.result_dtypes.values()]
-        return _start(self._functions.for_batch(shape[0]), rows, results, stream)
+        wanted = [(shape, dtype) for dtype in self._functions.result_dtypes]
+        results = _start(self._functions.for_batch(shape[0]), rows, wanted, stream)
+        return results[self._functions.margin_place], results[-1]
 
     def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[dlpack.Tensor, int]:
         """Return rows on the GPU as a function reads them, and the stream for the work on them.
@@ -152,8 +154,7 @@ class DevicePredictor(Predictor):
         stream = 0 if stream == 1 else stream
         check_shape(there.shape, self.forest)
         function, forest = function or self._functions.for_batch(there.shape[0]), self.forest
-        wide = function.takes_memberships
-        changes = forest.needs_preparation if wide else forest.needs_cleaning
+        changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
         if there.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
             return there, stream
         here = np.empty(there.shape, there.dtype)
@@ -164,8 +165,8 @@ class DevicePredictor(Predictor):
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""
-        prepare = self.forest.prepare_rows if function.takes_memberships else self.forest.clean_rows
-        ready, executor = np.ascontiguousarray(prepare(rows)), self.library.executor
+        ready = np.ascontiguousarray(self._functions.prepare_rows(function, rows))
+        executor = self.library.executor
         there = DeviceArray(executor, ready.shape, ready.dtype, stream)
         executor.driver.upload(there.pointer, ready, stream)
         return there

@@ -1,6 +1,10 @@
-"""The compiled functions of a predictor, bound to the arrays of its model.
+"""The compiled functions of a predictor, bound to the arrays of its model, and calls of them.
 
-takes: Compiled, Forest, schedules, Target; gives: BoundFunction by size of batch or by name.
+takes: Compiled, Forest, schedules, Target, rows of the host; gives: margins, values and what
+leaves say, as arrays.
+
+    700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
+                                                 rows 512 to 699 by the one of 188 rows
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +20,19 @@ import tvm
 
 from ..compiler import Compiled, compile_forest
 from ..forest import Array, Forest
+from ..inputs import to_rows, writable_view
 from ..layouts.representation import takes_memberships
 from ..schedule import Schedule
 from ..schedule_prims import batches
-from ..target import Target
+from ..target import Target, available_cores
 from ..targets import Library
-from ..threads import count_rows_of_a_thread
+from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
-from ..tir_gen.canonical import Output
+from ..tir_gen.canonical import Output, result_dtype, result_names
+
+MAX_ROWS_WITH_MEMBERSHIPS = 512
+"""Rows that get their membership columns together: for thousands of rows the memory of these
+columns would have to be taken from the system and given back."""
 
 _compile_lock = threading.Lock()
 """Held while a function is compiled that was left out at first."""
@@ -71,17 +80,24 @@ class Functions:
     """The functions of a predictor.
 
     Those that sum up leaves are there from the start. What says which leaves rows reach ("apply")
-    and what these add ("per_tree") is compiled when it is asked for first.
+    and what these add ("per_tree") is compiled when it is asked for first. Where a call takes
+    `n_jobs`, this is None for all cores when the batch is large enough and one otherwise, -1 for
+    all cores, or the number of threads.
 
     Attributes:
+        forest: the model.
         arguments: for each function by name, the tensors of the model that it reads.
         libraries: what was compiled, in order, each with the names of its functions.
+        smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
+        result_dtypes: of the results of a sum, see `result_names`; values are the last.
+        margin_place: the place of the margins among these.
+        n_places: number of places `round * C + class` that leaves can say something for.
     """
 
     def __init__(
         self, compiled: Compiled, forest: Forest, schedules: dict[int, Schedule], target: Target
     ) -> None:
-        self._forest, self._schedules, self._target = forest, schedules, target
+        self.forest, self._schedules, self._target = forest, schedules, target
         self._by_name: dict[str, BoundFunction] = {}
         self.arguments: dict[str, list[Any]] = {}
         self.libraries: list[tuple[Library, list[str]]] = []
@@ -89,31 +105,37 @@ class Functions:
         names = batches.name_functions(schedules)
         self.smallest_batches = list(names)
         self.for_batches = [self._by_name[name] for name in names.values()]
+        results = result_names(forest)
+        self.result_dtypes = [np.dtype(result_dtype(forest, name)) for name in results]
+        self.margin_place = results.index("margin")
+        self.n_places = forest.n_trees * forest.leaf_value.shape[1]
+        self._steps_per_row = int(forest.depths.sum()) + forest.n_trees
+
+    # -- binding ----------------------------------------------------------------------------------
 
     def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
-        tensors = _tensors_of(arrays, self.to_tensor)
+        distinct = {id(array): array for read in arrays.values() for array in read}
+        tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
         names = batches.name_functions(self._schedules)
         schedules = {name: self._schedules[smallest] for smallest, name in names.items()}
-        for name in arrays:
+        for name, read in arrays.items():
             sch = schedules.get(name) or batches.select_hop_schedule(self._schedules)
-            self._by_name[name] = self._bind_function(library, name, sch, tensors[name])
-        self.arguments |= tensors
+            self.arguments[name] = [tensors[id(array)] for array in read]
+            self._by_name[name] = self._bind_function(library, name, sch)
         self.libraries.append((library, list(arrays)))
 
-    def _bind_function(
-        self, library: Library, name: str, sch: Schedule, tensors: list[Any]
-    ) -> BoundFunction:
+    def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
         parallel = [loop for loop in sch.loops() if loop.parallel]
         if parallel:
             POOL.serve(library)
         return BoundFunction(
             library[name],
             library[name + batches.PARALLEL] if parallel else None,
-            self.to_arguments(tensors),
+            self.to_arguments(self.arguments[name]),
             count_rows_of_a_thread(parallel),
             rows_per_block(sch, self._schedules),
-            takes_memberships(sch.representation, self._forest),
+            takes_memberships(sch.representation, self.forest),
             sch.keeps_order,
         )
 
@@ -125,6 +147,8 @@ class Functions:
         """Return what a function takes for the tensors of the model."""
         return (AddressTable(tensors),)
 
+    # -- which function serves a call --------------------------------------------------------------
+
     def for_batch(self, n_rows: int) -> BoundFunction:
         """Return the function that predicts batches of so many rows."""
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
@@ -134,10 +158,91 @@ class Functions:
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
-                    model = (self._forest, self._schedules, self._target)
+                    model = (self.forest, self._schedules, self._target)
                     compiled = compile_forest(*model, outputs=(name,))
                     self.bind(compiled.library, compiled.arguments)
         return self._by_name[name]
+
+    def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:
+        """Return the function of a batch, or that of a smaller one if only that gives threads work.
+
+        64 rows in blocks of 64 are work for one thread, so two threads take them by the function of
+        smaller batches in blocks of 16. They do not if that adds in another order, for
+        `Predictor.tolerance` goes by the number of rows.
+        """
+        function = self.for_batch(n_rows)
+        for candidate in reversed(self.for_batches[: self.for_batches.index(function) + 1]):
+            threads = self.count_threads(candidate, n_rows, n_jobs)
+            has_work = candidate.parallel and candidate.rows_per_thread * threads <= n_rows
+            if has_work and threads > 1 and (candidate.keeps_order or candidate is function):
+                return candidate
+        return function
+
+    def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
+        """Return how many threads a call uses."""
+        if n_jobs is None:
+            has_work = n_rows > function.rows_per_thread
+            is_large = has_work and n_rows * self._steps_per_row >= MIN_STEPS_FOR_ALL_CORES
+            return self._target.cores if is_large else 1
+        check_n_jobs("predict", n_jobs)
+        return self._target.cores if n_jobs == -1 else int(n_jobs)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+        """Return margins and values, both (R, C); one array if the link is the identity."""
+        rows = to_rows(rows, self.forest)
+        results = self.new_results(len(rows))
+        function = self.choose_function(len(rows), n_jobs)
+        block = function.rows_per_block
+        rest = len(rows) % block if len(rows) > block > 0 else 0
+        whole = len(rows) - rest
+        self._run(function, rows[:whole], [array[:whole] for array in results], n_jobs)
+        if rest:
+            beyond = [array[whole:] for array in results]
+            self._run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
+        return results[self.margin_place], results[-1]
+
+    def compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+        """Return (R, n_places), what the leaf in each place says."""
+        rows = to_rows(rows, self.forest)
+        leaves = np.empty((len(rows), self.n_places), dtype)
+        self._run(self.named(name), rows, [leaves], n_jobs)
+        return leaves
+
+    def new_results(self, n_rows: int) -> list[Array]:
+        """Return memory for the results of a batch."""
+        return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
+
+    def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:
+        """Return rows as a function reads them."""
+        forest = self.forest
+        return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
+
+    def _run(
+        self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
+    ) -> None:
+        """Write the results of some rows."""
+        n_rows = len(rows)
+        threads = self.count_threads(function, n_rows, n_jobs)
+        if not n_rows:
+            return
+        step = MAX_ROWS_WITH_MEMBERSHIPS if function.takes_memberships else n_rows
+        for begin in range(0, n_rows, step):
+            part = slice(begin, begin + step)
+            ready = writable_view(self.prepare_rows(function, rows[part]))
+            arguments = (ready, *function.model, *(array[part] for array in outputs))
+            if function.parallel is None or threads == 1:
+                function.serial(*arguments)
+            else:
+                _run_parallel(function, arguments, threads)
+
+
+def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
+    """Run with helpers, or on this thread if another call has them and this one adds up alike."""
+    helpers = min(threads, available_cores()) - 1
+    with POOL.helpers(helpers, waits=not function.keeps_order) as has_helpers:
+        (function.parallel if has_helpers else function.serial)(*arguments)
 
 
 def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
@@ -147,12 +252,3 @@ def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
     batches, unless one of the schedules adds up in another order: results would depend on it.
     """
     return sch.sliced if all(x.keeps_order for x in schedules.values()) else 0
-
-
-def _tensors_of(
-    arrays: dict[str, list[Array]], to_tensor: Callable[[Array], Any]
-) -> dict[str, list[Any]]:
-    """Make tensors of the arrays of each function; an array that functions share becomes one."""
-    distinct = {id(array): array for read in arrays.values() for array in read}
-    tensors = {key: to_tensor(array) for key, array in distinct.items()}
-    return {name: [tensors[id(array)] for array in read] for name, read in arrays.items()}

@@ -2,8 +2,8 @@
 
 takes: Compiled, Forest, schedules, Target; gives: Predictor.
 
-    Predictor --few rows---> SmallBatches --+--> Functions: compiled code, bound to the model
-              --other rows-> Calls ---------+
+    Predictor --few rows---> SmallBatches --> Functions: compiled code, bound to the model
+              --other rows----------------->
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
 from ..targets import Library
 from ..tir_gen.canonical import Output
-from .calls import Calls
 from .exporting import export_library
 from .functions import Functions
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
@@ -74,10 +73,8 @@ class Predictor:
         sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
         self.model_bytes = sum(read.values())
-        self._calls = Calls(forest, self._functions, target.cores)
-        few = (forest, self._functions, self._calls, self._max_small_batch)
-        self._small_batches = SmallBatches(*few)
-        self._gives_labels = forest.labels is not None and forest.label_rule != "none"
+        self._small_batches = SmallBatches(self._functions, self._max_small_batch)
+        self._gives_labels = forest.gives_labels
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
 
     def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
@@ -275,14 +272,14 @@ class Predictor:
         size = f"{len(self.columns)} trees, {forest.row_width} features"
         return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
 
-    # -- what methods share; a DevicePredictor supplies other `_compute_...` ----------------------
+    # -- what methods share -----------------------------------------------------------------------
 
     def _sums(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
         part = self._part(iteration_range)
-        return part._compute_sums(rows, self.n_jobs if n_jobs is None else n_jobs)
+        return part._functions.compute_sums(rows, self.n_jobs if n_jobs is None else n_jobs)
 
     def _leaves(
         self,
@@ -315,9 +312,6 @@ class Predictor:
             ) from None
         return self.rounds(begin, end)
 
-    def _compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        return self._calls.compute_sums(rows, n_jobs)
-
     def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""
-        return self._calls.compute_leaves(name, dtype, rows, n_jobs)
+        return self._functions.compute_leaves(name, dtype, rows, n_jobs)

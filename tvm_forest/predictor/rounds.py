@@ -30,17 +30,14 @@ def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
     if span is None:
         return whole
     with _lock:
-        part = whole._parts.pop(span, None) or _compile_part(whole, *span)
+        part = whole._parts.pop(span, None)
+        if part is None:
+            forest = take_rounds(whole.forest, *span)
+            part = build(forest, heuristic.default_schedules(forest, whole.target), whole.target)
+            part.n_jobs = whole.n_jobs
         whole._parts[span] = part
         for oldest in list(whole._parts)[:-MAX_PARTS]:
             del whole._parts[oldest]
-    return part
-
-
-def _compile_part(whole: Predictor, begin: int, end: int) -> Predictor:
-    forest = take_rounds(whole.forest, begin, end)
-    part = build(forest, heuristic.default_schedules(forest, whole.target), whole.target)
-    part.n_jobs = whole.n_jobs
     return part
 
 

@@ -61,11 +61,13 @@ def to_bytes(predictor: Predictor) -> bytes:
     parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in forest_arrays.items()}
     parts["columns.npy"] = predictor.columns
     arrays_of = _add_arrays(parts, predictor)
-    first, *others = (
-        _add_code(parts, number, machine_code.to_machine_code(library, predictor.target))
-        | {"functions": {name: arrays_of[name] for name in names}}
-        for number, (library, names) in enumerate(libraries)
-    )
+    stored: list[dict[str, Any]] = []
+    for number, (library, names) in enumerate(libraries):
+        code = machine_code.to_machine_code(library, predictor.target)
+        parts[_name_code(number, code.form)] = code.data
+        functions = {name: arrays_of[name] for name in names}
+        about_code = {"form": code.form, "made_for": code.made_for}
+        stored.append({"code": about_code, "functions": functions})
     manifest = {
         "kind": KIND,
         "format": FORMAT,
@@ -74,8 +76,8 @@ def to_bytes(predictor: Predictor) -> bytes:
         "row_width": predictor.forest.row_width,
         "n_jobs": predictor.n_jobs,
         "target": predictor.target.to_dict(),
-        **first,
-        "others": others,
+        **stored[0],
+        "others": stored[1:],
         "forest": values,
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }
@@ -96,15 +98,9 @@ def _add_arrays(parts: dict[str, Any], predictor: Predictor) -> dict[str, list[s
     return arrays_of
 
 
-def _code_name(number: int, form: str) -> str:
+def _name_code(number: int, form: str) -> str:
     """Name the part that holds the code of a library, counted from 0."""
     return f"code{number or ''}.{form}"
-
-
-def _add_code(parts: dict[str, Any], number: int, code: MachineCode) -> dict[str, Any]:
-    """Add the code of a library to the parts; return what the manifest says about it."""
-    parts[_code_name(number, code.form)] = code.data
-    return {"code": {"form": code.form, "made_for": code.made_for}}
 
 
 def from_bytes(
@@ -143,9 +139,11 @@ def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None)
 
 
 def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
-    prefix, suffix = "forest/", ".npy"
-    names = [name for name in parts if name.startswith(prefix)]
-    arrays = {name.removeprefix(prefix).removesuffix(suffix): parts[name] for name in names}
+    arrays = {
+        name.removeprefix("forest/").removesuffix(".npy"): part
+        for name, part in parts.items()
+        if name.startswith("forest/")
+    }
     forest, target = from_fields(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
     model = (forest, arrange_by_batch(named, "load_predictor"), target)
@@ -153,8 +151,7 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
     if manifest["versions"]["tvm_forest"] != _versions()["tvm_forest"]:
         stored = []
-    loaded = [_load(x, number, parts, target) for number, x in enumerate(stored)]
-    first, *others = loaded or [None]
+    first, *others = [_load(x, number, parts, target) for number, x in enumerate(stored)] or [None]
     if first is None:
         predictor = build(*model, exact=False, signature=manifest["signature"])
     else:
@@ -172,7 +169,7 @@ def _load(
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     if not machine_code.runs_here(made_for):
         return None
-    code = MachineCode(form, parts[_code_name(number, form)], made_for)
+    code = MachineCode(form, parts[_name_code(number, form)], made_for)
     library = machine_code.load_library(code, target)
     if library is None:
         return None

@@ -1,6 +1,6 @@
 """The short way of batches of few rows, whose calls would else take longer than their walks.
 
-takes: rows as users pass them, Calls; gives: margins or values, or None for the long way.
+takes: rows as users pass them, Functions; gives: margins or values, or None for the long way.
 
     rows --copy--> frame.rows --frame.call--> frame.results --copy--> what the user gets
 """
@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm_ffi
 
-from ..forest import Array, Forest
-from .calls import Calls
-from .functions import BoundFunction, Functions
+from ..forest import Array
+from .functions import Functions
 
 MAX_ROWS = 64
 """Rows of a batch that goes the short way."""
@@ -52,8 +51,8 @@ class SmallBatches:
         frames: those that no call uses, by the shapes of rows that may go the short way.
     """
 
-    def __init__(self, forest: Forest, functions: Functions, calls: Calls, max_rows: int) -> None:
-        self._forest, self._functions, self._calls = forest, functions, calls
+    def __init__(self, functions: Functions, max_rows: int) -> None:
+        self._functions, forest = functions, functions.forest
         self._row_dtype = np.dtype(forest.row_dtype)
         # Numbers of other types become `other_dtype` before they become `row_dtype`.
         codes = "fd" if forest.other_dtype is not None else "?bBhHiIlLqQefd"
@@ -66,11 +65,10 @@ class SmallBatches:
 
     def _may_hold(self, n_rows: int) -> bool:
         """Whether so many rows are read as they are, and by one thread."""
-        if self._forest.needs_cleaning or self._forest.refuses:
-            return False
-        function = self._functions.for_batch(n_rows)
-        is_serial = self._calls.count_threads(function, n_rows, None) == 1
-        return is_serial and not function.takes_memberships
+        forest, function = self._functions.forest, self._functions.for_batch(n_rows)
+        is_serial = self._functions.count_threads(function, n_rows, None) == 1
+        is_read_as_is = not (forest.needs_cleaning or forest.refuses or function.takes_memberships)
+        return is_serial and is_read_as_is
 
     def predict(self, rows: Any, n_jobs: Any, result: int) -> Array | None:
         """Predict margins (MARGIN) or values (VALUE); None if rows have to go the long way."""
@@ -95,18 +93,17 @@ class SmallBatches:
             with np.errstate(all="ignore"):  # as `to_rows` converts them
                 frame.rows[...] = rows
         frame.call(*frame.arguments)
-        found = frame.results[result].copy()
+        predictions = frame.results[result].copy()
         frames.append(frame)
-        return found
+        return predictions
 
     def _new_frame(self, n_rows: int) -> _Frame:
-        function: BoundFunction = self._functions.for_batch(n_rows)
-        rows = np.empty((n_rows, self._forest.row_width), self._row_dtype)
-        results = self._calls.new_results(n_rows)
-        first, *last = (tvm_ffi.from_dlpack(array) for array in (rows, *results.values()))
-        margin = squeeze(results["margin"])
-        value = squeeze(results["value"]) if "value" in results else margin
-        return _Frame(rows, function.serial, (first, *function.model, *last), (margin, value))
+        function, results = self._functions.for_batch(n_rows), self._functions.new_results(n_rows)
+        rows = np.empty((n_rows, self._functions.forest.row_width), self._row_dtype)
+        first, *last = (tvm_ffi.from_dlpack(array) for array in (rows, *results))
+        margin, value = results[self._functions.margin_place], results[-1]
+        arguments = (first, *function.model, *last)
+        return _Frame(rows, function.serial, arguments, (squeeze(margin), squeeze(value)))
 
 
 def squeeze(array: Array) -> Array:

@@ -109,7 +109,7 @@ def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
 
 def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
     """Compare a compiled model with the answers of another."""
-    compared, bound = theirs.asked, LINK_ULPS[ours.forest.link]
+    compared, bound = theirs.row_mask, LINK_ULPS[ours.forest.link]
     if theirs.library == _REFERENCE:
         bound *= 2  # numpy's `exp` is less exact than that of the C library
     margin = row_ulps(ours.margin, theirs.margin, compared)

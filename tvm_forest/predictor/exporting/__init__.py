@@ -61,10 +61,9 @@ def export_library(
     """See `Predictor.export_library`."""
     file, compiler = check_wishes(path, prefix)
     _check_exportable(predictor)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _link(compiler, folder, _write_parts(predictor, folder, prefix))
-        archive.write_file(file, (folder / "model.so").read_bytes(), AT_PATH)
+    with tempfile.TemporaryDirectory() as folder:
+        library = _compile_library(predictor, prefix, compiler, Path(folder))
+    archive.write_file(file, library, AT_PATH)
     text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
     archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
 
@@ -100,10 +99,9 @@ def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
 
 def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:
     """Return the C header of a library of a model, for a CPU or a GPU."""
-    names = dict(
-        zip(("row", "margin", "value"), (C_TYPES[x] for x in _dtypes(forest)), strict=True)
-    )
-    names |= {"prefix": prefix, "trees": str(forest.n_trees)}
+    row, margin, value = (C_TYPES[dtype] for dtype in _dtypes(forest))
+    names = {"row": row, "margin": margin, "value": value, "prefix": prefix}
+    names["trees"] = str(forest.n_trees)
     names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
     names["there"] = Template(PREDICT_THERE).substitute(names) if on_gpu else ""
     text = Path(__file__).with_name("header.h").read_text(encoding="utf-8")
@@ -134,35 +132,44 @@ def _check_exportable(predictor: Predictor) -> None:
 
 
 def _dtypes(forest: Forest) -> tuple[str, str, str]:
-    margin = result_dtype(forest, "margin")
-    valued = "value" in result_names(forest)
-    return forest.row_dtype, margin, result_dtype(forest, "value") if valued else margin
+    """Return the dtypes of rows, margins and values."""
+    value = result_names(forest)[-1]
+    return forest.row_dtype, result_dtype(forest, "margin"), result_dtype(forest, value)
 
 
-def _write_parts(predictor: Predictor, folder: Path, prefix: str) -> list[str]:
-    """Write the data of the model and the macros of `library.c`; return what is to be linked."""
-    (folder / "version.map").write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
+def _compile_library(predictor: Predictor, prefix: str, compiler: str, folder: Path) -> bytes:
+    """Return the library; what it is made of is written to the folder."""
     data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
     macros, linked = part.write(predictor, data, folder)
     (folder / "data.bin").write_bytes(data.to_bytes())
-    data_file = f'"{folder / "data.bin"}"'
-    macros = {**_macros(predictor.forest), "PREFIX": prefix, "DATA": data_file, **macros}
+    macros |= _macros(predictor.forest)
+    macros |= {"PREFIX": prefix, "DATA": f'"{folder / "data.bin"}"'}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     (folder / "model.h").write_text(text, encoding="utf-8")
-    return linked
+    exports, library = folder / "version.map", folder / "model.so"
+    exports.write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
+    ffi = tvm_ffi.libinfo
+    command = [compiler, *FLAGS, f"-I{folder}", f"-I{ffi.find_include_path()}"]
+    command += [f"-I{ffi.find_dlpack_include_path()}", str(Path(__file__).with_name("library.c"))]
+    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={exports}", "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")
+    return library.read_bytes()
 
 
 def _macros(forest: Forest) -> dict[str, Any]:
+    """Return the macros of `library.c` that say what a model takes and gives."""
     row, margin, value = _dtypes(forest)
-    names, shape = result_names(forest), f"(n, {forest.n_outputs})"
+    results, shape = result_names(forest), f"(n, {forest.n_outputs})"
     tests = [REFUSAL_TESTS[word] for word in forest.refuses] or ["0"]
     return {
         "ROW": C_TYPES[row],
         "RESULT": C_TYPES[margin],
         "VALUE": C_TYPES[value],
         "ROW_TYPE": f"(DLDataType){{kDLFloat, {8 * np.dtype(row).itemsize}, 1}}",
-        "IS_VALUED": int("value" in names),
-        "RESULTS": len(names),
+        "IS_VALUED": int("value" in results),
+        "RESULTS": len(results),
         "FEATURES": forest.row_width,
         "OUTPUTS": forest.n_outputs,
         "REFUSED(x)": f"({' || '.join(tests)})",
@@ -172,16 +179,3 @@ def _macros(forest: Forest) -> dict[str, Any]:
         "MARGIN_TEXT": f'"{margin} {shape}"',
         "VALUE_TEXT": f'"{value} {shape}"',
     }
-
-
-def _link(compiler: str, folder: Path, linked: list[str]) -> None:
-    paths = dict.fromkeys(
-        (tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path())
-    )
-    source = Path(__file__).with_name("library.c")
-    command = [compiler, *FLAGS, f"-I{folder}", *(f"-I{path}" for path in paths), str(source)]
-    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={folder / 'version.map'}"]
-    command += ["-o", str(folder / "model.so")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")

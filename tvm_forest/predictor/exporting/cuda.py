@@ -42,7 +42,7 @@ class CNames(NamedTuple):
     kernels: Mapping[str, int]
 
 
-def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str], list[str]]:
+def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Write the plans; return macros, and what is to be linked.
 
     Args:
@@ -72,8 +72,8 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, str
     sizes = zip(data.places, data.arrays, strict=True)
     macros = {
         "CALLS": '"cuda.c"',
-        "DEVICE": str(dict(predictor.target.options).get("device", 0)),
-        "IMAGE": str(image),
+        "DEVICE": dict(predictor.target.options).get("device", 0),
+        "IMAGE": image,
         "KERNELS(K)": " ".join(f"K({name})" for name in kernels),
         "ARRAYS(A)": " ".join(f"A({place}, {array.nbytes})" for place, array in sizes),
     }
@@ -113,18 +113,20 @@ def _steps_in_c(steps: tuple[HostStep, ...], names: CNames, count: Iterator[int]
 
 
 def _launch_in_c(step: Launch, names: CNames) -> str:
-    given = ""
+    arguments = ""
     for k, (kind, expr) in enumerate(step.arguments):
-        value = names.pointers[expr] if kind == "pointer" else expression_in_c(expr, names)
-        given += f"{'pointer' if kind == 'pointer' else f'{kind}_t'} a{k} = {value};\n"
+        if kind == "pointer":
+            arguments += f"pointer a{k} = {names.pointers[expr]};\n"
+        else:
+            arguments += f"{kind}_t a{k} = {expression_in_c(expr, names)};\n"
     grid, block = (
         f"(int64_t[]){{{', '.join(expression_in_c(x, names) for x in sizes)}}}"
         for sizes in (step.grid, step.block)
     )
     places = ", ".join([*(f"&a{k}" for k in range(len(step.arguments))), "NULL"])
     kernel, shared = names.kernels[step.kernel], expression_in_c(step.shared, names)
-    asked = f"launch({kernel}, {grid}, {block}, {shared}, (void *[]){{{places}}})"
-    return f"{{\n{given}if ({asked}) return -1;\n}}\n"
+    launch = f"launch({kernel}, {grid}, {block}, {shared}, (void *[]){{{places}}})"
+    return f"{{\n{arguments}if ({launch}) return -1;\n}}\n"
 
 
 def expression_in_c(expr: SizeExpr, names: CNames) -> str:
