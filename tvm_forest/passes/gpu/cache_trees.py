@@ -95,13 +95,11 @@ class _TreeCopier:
         last, fields = len(self.ends) - 1, list(self.nodes.shape[1:])
         sizes = (self.ends[min(tree + count, last)] - self.ends[tree] for tree in range(last))
         shape = (i64(max(sizes)), *fields)
-        near = tirx.decl_buffer(shape, self.nodes.dtype, "near_nodes", scope="shared")
         code = Builder()
-        code.add(tirx.AllocBuffer(near))
+        near = code.buffer("near_nodes", shape, self.nodes.dtype, "shared")
         spans = [end - begin, *(x.astype("int64") for x in fields)]
         with code.nest("copy", spans, spread=True) as (node, *field):
-            load = tirx.BufferLoad(self.nodes, [begin + node, *field])
-            code.add(tirx.BufferStore(near, load, [node, *field]))
+            code.store(near, tirx.BufferLoad(self.nodes, [begin + node, *field]), [node, *field])
 
         def redirect(load: Any) -> Any:
             if not load.source.same_as(self.nodes):

@@ -60,16 +60,13 @@ def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
     kernel = _narrow_loops(kernel)
     cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
     while True:
-        narrow = _Narrowing(model, {x: _narrow_cell(x) for x in cells})
+        short = {x: tirx.decl_buffer(x.shape, "int32", x.name, scope="local") for x in cells}
+        narrow = _Narrowing(model, short)
         stores = [store for store in find_stores(kernel) if store.buffer in cells]
         wide = {store.buffer for store in stores if narrow.short(store.value) is None}
         if not wide:
             return narrow.rewrite(kernel)
         cells -= wide
-
-
-def _narrow_cell(cell: Any) -> Any:
-    return tirx.decl_buffer(list(cell.shape), "int32", cell.name, scope="local")
 
 
 def _narrow_loops(kernel: tirx.For) -> tirx.For:
