@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ..errors import DeviceError
 from ..forest import Array
 
-Size = tuple[int, int, int]
+Size = tuple[int, ...]
 """x, y and z of a grid (in blocks) or of a block (in threads)."""
 
 NO_TIMING = 2
