@@ -115,20 +115,15 @@ def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
                 f"build: argument 'schedule': each thread needs memory '{buffer.name}' of unknown "
                 f"size {list(buffer.shape)}; give loops around it a constant count with tile"
             )
-    kernel = rewrite_loops(kernel_code.change_scope(kernel, "global", "local"), _rename)
-    return rewrite_loops(kernel, _write_extent)
+    return rewrite_loops(kernel_code.change_scope(kernel, "global", "local"), _rename)
 
 
-def _rename(loop: tirx.For) -> tirx.For:
+def _rename(loop: tirx.For) -> tirx.Stmt:
     """Name a loop as no word of C++ is named: a schedule may call one "class" or "for"."""
-    return kernel_code.change_variable(loop, tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty))
-
-
-def _write_extent(loop: tirx.For) -> tirx.Stmt:
-    if loop.thread_binding is None:
-        return loop
-    axis = kernel_code.thread_axis(loop.loop_var, kernel_code.axis_tag(loop))
-    return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body)
+    var = tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty)
+    loop, tag = kernel_code.change_variable(loop, var), kernel_code.axis_tag(loop)
+    axis = kernel_code.thread_axis(var, tag)
+    return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body) if tag else loop
 
 
 # -- plan -----------------------------------------------------------------------------------------

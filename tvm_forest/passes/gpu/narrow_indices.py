@@ -15,6 +15,7 @@ number of rows keeps 64 bits, so a batch may have 2**31 values and more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -116,9 +117,7 @@ class _Narrowing:
         if isinstance(x, JOINING) or by_little:
             return self._join(type(x), x.a, x.b)
         if isinstance(x, tirx.Select):
-            then, other = self.short(x.true_value), self.short(x.false_value)
-            fits = then is not None and other is not None
-            return tirx.Select(x.condition, then, other) if fits else None
+            return self._join(partial(tirx.Select, x.condition), x.true_value, x.false_value)
         return self._mask(x) if isinstance(x, tirx.BitwiseAnd) else None
 
     def _join(self, make: Any, *parts: Any) -> Any | None:

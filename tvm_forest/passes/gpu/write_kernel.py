@@ -237,7 +237,7 @@ class KernelWriter:
         self.places[buffer] = (wide, place)
 
     def _own(self, s: Any, bound: tuple[str, ...]) -> list[str]:
-        """The dimensions of the block on which a statement depends."""
+        """Return the dimensions of the block on which a statement depends."""
         return [d for d in bound if mentions(s, {self.threads[d][0]})]
 
     def _uniform(self, extent: Any) -> Any:
@@ -275,7 +275,7 @@ class _Accesses:
 
 
 def _largest(extents: list[Any]) -> Any:
-    """The largest of some numbers."""
+    """Return the largest of some numbers."""
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
