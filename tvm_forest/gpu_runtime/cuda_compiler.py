@@ -73,8 +73,8 @@ def _find_installed() -> Iterator[str]:
     patterns = [f"{home}/lib64/libnvrtc.so.*"]
     patterns += [f"{folder}/nvidia/*/lib/libnvrtc.so.*" for folder in sys.path if folder]
     for pattern in patterns:
-        found = (x for x in glob.glob(pattern) if ".alt." not in x)
-        yield from sorted(found, key=os.path.basename, reverse=True)
+        paths = (x for x in glob.glob(pattern) if ".alt." not in x)
+        yield from sorted(paths, key=os.path.basename, reverse=True)
 
 
 @functools.cache

@@ -62,8 +62,6 @@ _python = ctypes.pythonapi
 _python.PyCapsule_New.restype = ctypes.py_object
 _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 _named = (ctypes.c_void_p, ctypes.c_char_p)
 _address = ctypes.PYFUNCTYPE(ctypes.c_void_p, *_named)(("PyCapsule_GetPointer", _python))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, *_named)(("PyCapsule_IsValid", _python))
@@ -102,7 +100,7 @@ def take(array: Any, stream: int) -> Tensor:
         InputError: not C-ordered, or elements that numpy does not have.
     """
     capsule = array.__dlpack__(stream=stream)
-    managed = _Managed.from_address(_python.PyCapsule_GetPointer(capsule, FRESH))
+    managed = _Managed.from_address(_address(id(capsule), FRESH))
     tensor = managed.tensor
     shape = tuple(tensor.shape[: tensor.ndim])
     code, bits = tensor.dtype.code, tensor.dtype.bits

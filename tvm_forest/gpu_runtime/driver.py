@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ..errors import DeviceError
 from ..forest import Array
 
-Size = tuple[int, int, int]
+Size = tuple[int, ...]
 """x, y and z of a grid (in blocks) or of a block (in threads)."""
 
 NO_TIMING = 2
@@ -105,10 +105,10 @@ class Driver(ABC):
             DeviceError: no library, one that is too old, or no such GPU.
         """
         tried = (library,) if library else self.libraries
-        found = find_library(tried)
-        if found is None:
+        self._library: Any = find_library(tried)
+        self.device, self._process = device, os.getpid()
+        if self._library is None:
             raise DeviceError(self.missing.format(tried=", ".join(tried)))
-        self._library, self.device, self._process = found, device, os.getpid()
         self._call("Init", 0)
         version = self._ask("DriverGetVersion")
         if version < self.oldest:
@@ -166,15 +166,15 @@ class Driver(ABC):
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
         """Return a kernel of a module."""
-        handle, about = ctypes.c_void_p(), f"kernel '{name}'"
-        found = ctypes.byref(handle)
-        self._do("ModuleGetFunction", found, module.handle, name.encode(), about=about)
+        handle = ctypes.c_void_p()
+        arguments = (ctypes.byref(handle), module.handle, name.encode())
+        self._do("ModuleGetFunction", *arguments, about=f"kernel '{name}'")
         return LoadedKernel(handle, name, module.needs.get(name))
 
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
-        pointer, wanted = ctypes.c_void_p(), ctypes.c_size_t(max(1, size))
-        self._do("MemAlloc", ctypes.byref(pointer), wanted, about=f"{size} bytes")
+        pointer, count = ctypes.c_void_p(), ctypes.c_size_t(max(1, size))
+        self._do("MemAlloc", ctypes.byref(pointer), count, about=f"{size} bytes")
         return pointer.value or 0
 
     def free(self, pointer: int) -> None:
@@ -283,10 +283,10 @@ class Driver(ABC):
         if os.getpid() != self._process:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
         symbol = self.symbol(function)
-        found = getattr(self._library, symbol, None)
-        if found is None:
+        call = getattr(self._library, symbol, None)
+        if call is None:
             raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
-        self._check(symbol, found(*arguments), about)
+        self._check(symbol, call(*arguments), about)
 
     def _check(self, symbol: str, code: int, about: str = "") -> None:
         """Raise what an error of the library means; 0 is none."""

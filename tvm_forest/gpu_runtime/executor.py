@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import DeviceError
 from ..forest import Array
 from . import dlpack
-from .driver import Driver, Size
+from .driver import Driver
 from .plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr, Values, evaluate
 
 MIN_PIECE = 512
@@ -191,11 +191,11 @@ class Executor:
         if values["n"] < 1:
             return
         places = dict(zip(plan.parameters, pointers, strict=True))
-        taken: list[tuple[int, int]] = []  # addresses and sizes
+        pieces: list[tuple[int, int]] = []  # addresses and sizes
         try:
-            self._run_steps(plan.steps, places, values, taken, stream)
+            self._run_steps(plan.steps, places, values, stream, pieces)
         finally:
-            for pointer, size in taken:
+            for pointer, size in pieces:
                 self.pool.give(pointer, size, stream)
 
     def _run_steps(
@@ -203,23 +203,24 @@ class Executor:
         steps: tuple[HostStep, ...],
         places: dict[str, int],
         values: Values,
-        taken: list[tuple[int, int]],
         stream: int,
+        pieces: list[tuple[int, int]],
     ) -> None:
+        """Do some steps, and note the pieces of memory that they take."""
         for step in steps:
             if isinstance(step, HostLoop):
                 for turn in range(evaluate(step.count, values)):
                     inside = {**values, step.variable: turn}
-                    self._run_steps(step.steps, dict(places), inside, taken, stream)
+                    self._run_steps(step.steps, dict(places), inside, stream, pieces)
             elif isinstance(step, Allocate):
                 size = evaluate(step.size, values)
                 places[step.name] = self.pool.take(size, stream)
-                taken.append((places[step.name], size))
+                pieces.append((places[step.name], size))
             else:
                 self._launch(step, places, values, stream)
 
     def _launch(self, step: Launch, places: Mapping[str, int], values: Values, stream: int) -> None:
-        grid, block = _evaluate_size(step.grid, values), _evaluate_size(step.block, values)
+        grid, block = (tuple(evaluate(x, values) for x in size) for size in (step.grid, step.block))
         if min(grid) < 1:
             return
         arguments = [
@@ -234,11 +235,6 @@ class Executor:
         if name not in self._kernels:
             self._kernels[name] = self.driver.find_kernel(self._module, name)
         return self._kernels[name]
-
-
-def _evaluate_size(sizes: tuple[SizeExpr, SizeExpr, SizeExpr], values: Values) -> Size:
-    x, y, z = sizes
-    return evaluate(x, values), evaluate(y, values), evaluate(z, values)
 
 
 def _number(dtype: str, expr: SizeExpr, values: Values) -> Any:

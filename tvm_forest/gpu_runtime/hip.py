@@ -67,8 +67,8 @@ class HipDriver(Driver):
         properties = ctypes.create_string_buffer(1 << 14)
         symbol = next((x for x in PROPERTIES if hasattr(self._library, x)), PROPERTIES[-1])
         self._call(symbol.removeprefix(self.prefix), properties, self.device)
-        found = re.search(rb"gfx[0-9a-f]+", properties.raw)
-        return found.group().decode() if found else "unknown"
+        name = re.search(rb"gfx[0-9a-f]+", properties.raw)
+        return name.group().decode() if name else "unknown"
 
     def load(self, image: bytes) -> Module:
         """Return the module of a code object.
@@ -77,14 +77,14 @@ class HipDriver(Driver):
             DeviceError: it is for another GPU, or the runtime refuses it.
             InputError: it is no code object.
         """
-        about, handle = code_object.read(image), ctypes.c_void_p()
-        if about.gpu != self.architecture:
+        code, handle = code_object.read(image), ctypes.c_void_p()
+        if code.gpu != self.architecture:
             raise DeviceError(
-                f"rocm: the code is for {about.gpu}, the GPU is a {self.architecture}; build with "
+                f"rocm: the code is for {code.gpu}, the GPU is a {self.architecture}; build with "
                 f"target {{'kind': 'rocm', 'mcpu': '{self.architecture}'}}"
             )
         self._do("ModuleLoadData", ctypes.byref(handle), image)
-        return Module(handle, about.kernels)
+        return Module(handle, code.kernels)
 
     def _prepare_launch(
         self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]

@@ -82,8 +82,8 @@ class KernelLibrary:
         with self._lock:
             if self._executor is None:
                 driver = self.backend.open()
-                wanted = self.architecture or driver.architecture
-                self._executor = Executor(driver, self.image(wanted))
+                image = self.image(self.architecture or driver.architecture)
+                self._executor = Executor(driver, image)
             return self._executor
 
     def image(self, architecture: str) -> bytes:
@@ -101,8 +101,8 @@ class KernelLibrary:
         """Return all but the backend."""
         images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
         plans = {name: plan.to_json() for name, plan in self.plans.items()}
-        about = (self.kind, self.source, plans, self.architecture, images)
-        return json.dumps(dict(zip(STORED, about, strict=True))).encode()
+        values = (self.kind, self.source, plans, self.architecture, images)
+        return json.dumps(dict(zip(STORED, values, strict=True))).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, backend: Backend) -> KernelLibrary:
@@ -139,11 +139,11 @@ class KernelFunction(NamedTuple):
         model = [x for x in others if isinstance(x, ModelArray)]
         results = [x for x in others if not isinstance(x, ModelArray)]
         run = self.library.executor
-        here = DeviceArray(run, rows.shape, rows.dtype, 0)
-        run.driver.upload(here.pointer, rows, 0)
+        copied = DeviceArray(run, rows.shape, rows.dtype, 0)
+        run.driver.upload(copied.pointer, rows, 0)
         shapes = [(array.shape, array.dtype) for array in results]
-        made = self.on_device(here.pointer, len(rows), model, shapes, 0)
-        for array, result in zip(results, made, strict=True):
+        computed = self.on_device(copied.pointer, len(rows), model, shapes, 0)
+        for array, result in zip(results, computed, strict=True):
             run.driver.download(array, result.pointer, 0)
 
     def on_device(
@@ -166,9 +166,9 @@ class KernelFunction(NamedTuple):
             keeps: what holds the rows.
         """
         run = self.library.executor
-        made = [DeviceArray(run, *about, stream, keeps) for about in results]
-        pointers = [rows, *(run.pointer_of(x.array) for x in model), *(x.pointer for x in made)]
+        empty = [DeviceArray(run, shape, dtype, stream, keeps) for shape, dtype in results]
+        pointers = [rows, *(run.pointer_of(x.array) for x in model), *(x.pointer for x in empty)]
         names = self.plan.parameters[1 : 1 + len(model)]
         arrays = {name: x.array for name, x in zip(names, model, strict=True)}
         run.run(self.plan, pointers, {**arrays, "n": n}, stream)
-        return made
+        return empty

@@ -25,7 +25,7 @@ from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from .kernel_text import atomic_functions, map_kernels
+from .kernel_text import atomic_functions, map_nodes
 
 KIND = "cuda"
 
@@ -89,7 +89,7 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    kernels = map_kernels(kernels, tirx.FloatImm, _write_all_bits)
+    kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     with _source_only():
         text = tvm.get_global_func("target.build.cuda")(kernels, tvm_target).inspect_source()
     body = text[text.index('extern "C"') :]

@@ -9,12 +9,7 @@ import tvm
 import tvm_ffi
 
 
-def name_atomic_add(dtype: str) -> str:
-    """Return how kernels call the function that adds to a number and returns what it was."""
-    return f"tvmf_atomic_add_{dtype}"
-
-
-def map_kernels(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
+def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
     """Return kernels whose nodes of one kind are replaced by what a function makes of them."""
     kernels = {
         var: func.with_body(tvm_ffi.structural_map(func.body, (kind, change)))
@@ -24,12 +19,12 @@ def map_kernels(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> t
 
 
 def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]]) -> str:
-    """Define the functions for atomic additions that kernels call.
+    """Define the functions that kernels call to add to a number and to get what it was before.
 
     Args:
         text: the kernels.
         template: a definition, with {name} and the keys of `words`.
         words: for each dtype, what stands in its definition.
     """
-    named = ((name_atomic_add(dtype), rest) for dtype, rest in words.items())
+    named = ((f"tvmf_atomic_add_{dtype}", rest) for dtype, rest in words.items())
     return "".join(template.format(name=name, **rest) for name, rest in named if name in text)

@@ -20,7 +20,7 @@ from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen.ops import find_calls
-from .kernel_text import atomic_functions, map_kernels
+from .kernel_text import atomic_functions, map_nodes
 
 KIND = "opencl"
 
@@ -93,7 +93,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
             "build: argument 'schedule': OpenCL has no shuffles; use shared_reduce, or no "
             "reduction of threads in step"
         )
-    kernels = map_kernels(kernels, tvm.ir.Call, _without_fence)
+    kernels = map_nodes(kernels, tvm.ir.Call, _without_fence)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
     text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.

@@ -33,7 +33,8 @@ from ..gpu_runtime.library import Backend, KernelLibrary
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from .kernel_text import map_kernels
+from ..tir_gen.ir import find_all
+from .kernel_text import map_nodes
 
 KIND = "rocm"
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -117,8 +118,8 @@ def tvm_target(target: Target) -> tvm.target.Target:
         raise InputError(
             f"{WHERE}: LLVM knows no GPU {gpu!r} of AMD; use one of: {', '.join(known)}"
         )
-    about = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
-    return tvm.target.Target(about, host={"kind": "llvm"})
+    spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
+    return tvm.target.Target(spec, host={"kind": "llvm"})
 
 
 def _gpu_at_hand(device: int) -> str:
@@ -150,7 +151,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     """
     linker = find_linker()
     threads = max(_threads_of(func) for func in mod.functions.values())
-    mod = map_kernels(mod, tvm.ir.Call, _call_own)
+    mod = map_nodes(mod, tvm.ir.Call, _call_own)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(mod)
     code, ir, asm = _generate(kernels, target, own_functions())
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
@@ -182,10 +183,9 @@ def _calling(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
     """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
     names = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", name)) for name in names]
-    func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)]))
-    about = {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": UNLAUNCHED}
-    for key, value in about.items():
-        func = func.with_attr(key, value)
+    func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)])).with_attr(
+        {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": UNLAUNCHED}
+    )
     return tvm.IRModule({UNLAUNCHED: func})
 
 
@@ -196,16 +196,16 @@ def find_linker() -> list[str]:
         BuildError: there is none.
     """
     major = tvm.target.codegen.llvm_version_major()
-    found = next(filter(None, map(shutil.which, (f"ld.lld-{major}", *ROCM_LINKERS))), None)
-    if found is None and importlib.util.find_spec("ziglang") is not None:
+    linker = next(filter(None, map(shutil.which, (f"ld.lld-{major}", *ROCM_LINKERS))), None)
+    if linker is None and importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "ld.lld"]
-    found = found or shutil.which("ld.lld")
-    if found is None:
+    linker = linker or shutil.which("ld.lld")
+    if linker is None:
         raise BuildError(
             f"{WHERE}: code for 'rocm' needs LLVM's linker, and there is no ld.lld-{major} or "
             f"ld.lld on the path; install lld-{major} from your system, or use pip install ziglang"
         )
-    return [found]
+    return [linker]
 
 
 def _link(linker: list[str], code: bytes) -> bytes:
@@ -216,10 +216,9 @@ def _link(linker: list[str], code: bytes) -> bytes:
         command = [*linker, "--no-undefined", "-shared", str(before), "-o", str(after)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = done.stderr.strip()
             raise BuildError(
-                f"{WHERE}: {' '.join(linker)} cannot link the kernels ({said}); use that of LLVM "
-                "18 or newer, or pip install ziglang"
+                f"{WHERE}: {' '.join(linker)} cannot link the kernels ({done.stderr.strip()}); use "
+                "that of LLVM 18 or newer, or pip install ziglang"
             )
         return after.read_bytes()
 
@@ -273,11 +272,5 @@ def _own_function(name: str, call: Any) -> tuple[str, str]:
 
 def _threads_of(func: tirx.PrimFunc) -> int:
     """Return how many threads a block of a kernel has."""
-    counts: list[int] = []
-
-    def look(attr: tirx.AttrStmt) -> None:
-        if attr.attr_key == "thread_extent" and str(attr.node.thread_tag).startswith("threadIdx"):
-            counts.append(int(attr.value))
-
-    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, look))
-    return prod(counts)
+    extents = find_all(func.body, tirx.AttrStmt, lambda x: x.attr_key == "thread_extent")
+    return prod(int(x.value) for x in extents if str(x.node.thread_tag).startswith("threadIdx"))

@@ -86,22 +86,24 @@ class _TreeCopier:
 
         Returns None for any other statement.
         """
-        if self.facts.kind(s) != "tree" or self.facts.cache(s) not in COPYING:
+        fact = self.facts.of(s)
+        if fact is None or fact.kind != "tree" or fact.cache not in COPYING:
             return None
         if not loads_of(s.body, self.nodes):
             return None
-        first, count = self._trees(s, around)
+        first, count = self.facts.reach("tree", (*around, s), fact.children, self.n)
+        assert count is not None, "the number of trees is known"
+        size = self.facts.sch.round_size
+        first, count = first * size, count * size
         begin, end = self._begin(first), self._begin(first + count)
         last, fields = len(self.ends) - 1, list(self.nodes.shape[1:])
         sizes = (self.ends[min(tree + count, last)] - self.ends[tree] for tree in range(last))
         shape = (i64(max(sizes)), *fields)
-        near = tirx.decl_buffer(shape, self.nodes.dtype, "near_nodes", scope="shared")
         code = Builder()
-        code.add(tirx.AllocBuffer(near))
+        near = code.buffer("near_nodes", shape, self.nodes.dtype, "shared")
         spans = [end - begin, *(x.astype("int64") for x in fields)]
         with code.nest("copy", spans, spread=True) as (node, *field):
-            load = tirx.BufferLoad(self.nodes, [begin + node, *field])
-            code.add(tirx.BufferStore(near, load, [node, *field]))
+            code.store(near, tirx.BufferLoad(self.nodes, [begin + node, *field]), [node, *field])
 
         def redirect(load: Any) -> Any:
             if not load.source.same_as(self.nodes):
@@ -114,15 +116,7 @@ class _TreeCopier:
         )
         return change_loop(s, body=copied)
 
-    def _trees(self, loop: tirx.For, around: tuple[tirx.For, ...]) -> tuple[Any, int]:
-        """Return the first tree of an iteration of a loop, and how many it can reach."""
-        fact, size = self.facts.of(loop), self.facts.sch.round_size
-        assert fact is not None, "asked of loops of the schedule only"
-        first, most = self.facts.reach("tree", (*around, loop), fact.children, self.n)
-        assert most is not None, "the number of trees is known"
-        return first * size, most * size
-
     def _begin(self, tree: Any) -> Any:
-        """The first node of a tree; the end of all for those that guards leave out."""
-        there = tirx.BufferLoad(self.offset, [tree])
-        return tirx.if_then_else(tree < len(self.ends) - 1, there, i64(self.ends[-1]))
+        """Return the first node of a tree; the end of all nodes for trees that guards leave out."""
+        first = tirx.BufferLoad(self.offset, [tree])
+        return tirx.if_then_else(tree < len(self.ends) - 1, first, i64(self.ends[-1]))

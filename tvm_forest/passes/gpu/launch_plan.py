@@ -62,7 +62,9 @@ def split_kernels(
     for var, func in lowered.functions.items():
         name = str(func.attrs["global_symbol"])
         if name in parameters:
-            plans[name] = _plan(func, parameters[name])
+            buffers = dict(zip(func.params, parameters[name], strict=True))
+            steps = _plan_steps(func.body, buffers)
+            plans[name] = Plan(tuple(parameters[name]), tuple(steps))
         else:
             kernels[var] = func
     return tvm.IRModule(kernels), plans
@@ -108,40 +110,26 @@ def _for_device(statement: tirx.Stmt) -> tirx.Stmt:
 
 def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
     for buffer in kernel_code.buffers_of(kernel, "global"):
-        _check_constant(buffer)
-    kernel = rewrite_loops(kernel_code.change_scope(kernel, "global", "local"), _rename)
-    return rewrite_loops(kernel, _write_extent)
+        if not all(isinstance(size, tirx.IntImm) for size in buffer.shape):
+            raise BuildError(
+                f"build: argument 'schedule': each thread needs memory '{buffer.name}' of unknown "
+                f"size {list(buffer.shape)}; give loops around it a constant count with tile"
+            )
+    return rewrite_loops(kernel_code.change_scope(kernel, "global", "local"), _rename)
 
 
-def _rename(loop: tirx.For) -> tirx.For:
+def _rename(loop: tirx.For) -> tirx.Stmt:
     """Name a loop as no word of C++ is named: a schedule may call one "class" or "for"."""
-    return kernel_code.change_variable(loop, tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty))
-
-
-def _write_extent(loop: tirx.For) -> tirx.Stmt:
-    if loop.thread_binding is None:
-        return loop
-    axis = kernel_code.thread_axis(loop.loop_var, kernel_code.axis_tag(loop))
-    return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body)
-
-
-def _check_constant(buffer: Any) -> None:
-    if not all(isinstance(size, tirx.IntImm) for size in buffer.shape):
-        raise BuildError(
-            f"build: argument 'schedule': each thread needs memory '{buffer.name}' of unknown size "
-            f"{list(buffer.shape)}; give loops around it a constant count with tile"
-        )
+    var = tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty)
+    loop, tag = kernel_code.change_variable(loop, var), kernel_code.axis_tag(loop)
+    axis = kernel_code.thread_axis(var, tag)
+    return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body) if tag else loop
 
 
 # -- plan -----------------------------------------------------------------------------------------
 
 
-def _plan(func: tirx.PrimFunc, parameters: list[str]) -> Plan:
-    names = [(var, name) for var, name in zip(func.params, parameters, strict=True)]
-    return Plan(tuple(parameters), tuple(_plan_steps(func.body, names)))
-
-
-BufferNames = list[tuple[Any, str]]
+BufferNames = dict[Any, str]
 """Buffers, and what the plan calls their memory."""
 
 
@@ -152,17 +140,17 @@ def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
     if isinstance(statement, tirx.AttrStmt):
         return _plan_steps(statement.body, names)
     if isinstance(statement, tirx.DeclBuffer):
-        names.append((statement.buffer, _name_of(statement.data.args[0], names)))
+        names[statement.buffer] = names[statement.data.args[0]]
         return []
     if isinstance(statement, tirx.AllocBuffer):
         return [_plan_allocation(statement.buffer, names)]
     if isinstance(statement, tirx.For):
-        assert _size_expr(statement.min, names) == 0, "loops of a nest count from 0"
+        assert _size_expr(statement.min) == 0, "loops of a nest count from 0"
         steps = tuple(_plan_steps(statement.body, names))
-        return [HostLoop(statement.loop_var.name, _size_expr(statement.extent, names), steps)]
+        return [HostLoop(statement.loop_var.name, _size_expr(statement.extent), steps)]
     if isinstance(statement, tirx.IfThenElse):
         then = tuple(_plan_steps(statement.then_case, names))
-        return [HostLoop("", _size_expr(statement.condition, names), then)]
+        return [HostLoop("", _size_expr(statement.condition), then)]
     call = getattr(statement, "value", None)
     if is_call(call, CALL_KERNEL):
         return [_plan_launch(call, names)]
@@ -170,12 +158,11 @@ def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
 
 
 def _plan_allocation(buffer: Any, names: BufferNames) -> Allocate:
-    known = [name for _, name in names]
     others = (f"{buffer.name}_{number}" for number in range(1, 1000))
-    name = next(x for x in (buffer.name, *others) if x not in known)
-    names.append((buffer, name))
+    name = next(x for x in (buffer.name, *others) if x not in names.values())
+    names[buffer] = name
     item = tvm.DataType(buffer.dtype).itemsize
-    sizes = [_size_expr(size, names) for size in buffer.shape]
+    sizes = list(map(_size_expr, buffer.shape))
     constant = prod(size for size in sizes if isinstance(size, int)) * item
     expr: SizeExpr = constant
     for size in (size for size in sizes if not isinstance(size, int)):
@@ -185,11 +172,9 @@ def _plan_allocation(buffer: Any, names: BufferNames) -> Allocate:
 
 def _plan_launch(call: Any, names: BufferNames) -> Launch:
     tags = [str(tag) for tag in call.attrs.launch_params]
-    kernel, *given = call.args
-    arguments, extents = given[: -len(tags)], given[-len(tags) :]
-    sizes: dict[str, SizeExpr] = {
-        tag: _size_expr(extent, names) for tag, extent in zip(tags, extents, strict=True)
-    }
+    kernel, *arguments = call.args[: -len(tags)]
+    extents = map(_size_expr, call.args[-len(tags) :])
+    sizes: dict[str, SizeExpr] = dict(zip(tags, extents, strict=True))
     return Launch(
         str(kernel.value),
         tuple(_argument(x, names) for x in arguments),
@@ -201,34 +186,28 @@ def _plan_launch(call: Any, names: BufferNames) -> Launch:
 
 def _argument(x: Any, names: BufferNames) -> tuple[str, SizeExpr]:
     if is_call(x, BUFFER_DATA):
-        return "pointer", _name_of(x.args[0], names)
-    return str(x.ty.dtype), _size_expr(x, names)
+        return "pointer", names[x.args[0]]
+    return str(x.ty.dtype), _size_expr(x)
 
 
-def _name_of(buffer: Any, names: BufferNames) -> str:
-    return next(name for known, name in names if known.same_as(buffer))
-
-
-def _size_expr(expr: Any, names: BufferNames) -> SizeExpr:
+def _size_expr(expr: Any) -> SizeExpr:
     """Return an expression of the plan for one of TVM."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
     if isinstance(expr, kernel_code.TensorLoad) and len(expr.indices) == 1:
-        name = expr.source.name  # TVM may have made a variable of its own for the array
-        assert any(name == known for _, known in names), f"no array '{name}'"
-        return ("[]", name, _size_expr(expr.indices[0], names))
+        # TVM may have made a variable of its own for the array, but it keeps the name.
+        return ("[]", expr.source.name, _size_expr(expr.indices[0]))
     if isinstance(expr, tirx.Var):
         return expr.name
     if isinstance(expr, tirx.Cast):
-        return _size_expr(expr.value, names)
+        return _size_expr(expr.value)
     kind = type(expr).__name__
     if kind in BINARY:
-        return (BINARY[kind], _size_expr(expr.a, names), _size_expr(expr.b, names))
+        return (BINARY[kind], _size_expr(expr.a), _size_expr(expr.b))
     if isinstance(expr, tirx.Not):
-        return ("not", _size_expr(expr.a, names))
+        return ("not", _size_expr(expr.a))
     if isinstance(expr, tirx.Select):
-        parts = (expr.condition, expr.true_value, expr.false_value)
-        return ("if", *(_size_expr(part, names) for part in parts))
+        return ("if", *map(_size_expr, (expr.condition, expr.true_value, expr.false_value)))
     if is_call(expr, "prim.if_then_else"):
-        return ("if", *(_size_expr(part, names) for part in expr.args))
+        return ("if", *map(_size_expr, expr.args))
     raise BuildError(f"build: a size that is no arithmetic of whole numbers: {expr}")

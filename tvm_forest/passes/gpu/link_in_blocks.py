@@ -26,17 +26,14 @@ from ..nest_facts import NestFacts
 def link_in_blocks(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
     """Return a function that does the epilogue of a block's rows in that block, where it can."""
     parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
-    if len(parts) < 2 or not _is_epilogue(parts[-1]):
+    if len(parts) < 2:
         return func
     *before, nest, epilogue = parts
-    if any(map(facts.has_level, before)):
+    is_epilogue = isinstance(epilogue, tirx.For) and EPILOGUE in epilogue.annotations
+    if not is_epilogue or any(map(facts.has_level, before)):
         return func
     fused = _with_epilogue(nest, epilogue, facts, func.params[0], ())
     return func if fused is None else func.with_body(join_statements([*before, fused]))
-
-
-def _is_epilogue(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.For) and EPILOGUE in statement.annotations
 
 
 def _with_epilogue(

@@ -43,11 +43,10 @@ def map_threads(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
 def _make_kernels(s: tirx.Stmt, facts: NestFacts, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
     """Descend to the kernels; `around` are the loops that launch them again and again."""
     if isinstance(s, tirx.SeqStmt):
-        return tirx.SeqStmt([_make_kernels(x, facts, around) for x in _on_device(list(s.seq))])
+        buffers, work = _move_out(list(s.seq), [], [])
+        return tirx.SeqStmt([*buffers, *(_make_kernels(x, facts, around) for x in work)])
     if isinstance(s, tirx.AttrStmt):
         return tirx.AttrStmt(s.node, s.attr_key, s.value, _make_kernels(s.body, facts, around))
-    if isinstance(s, tirx.AllocBuffer):
-        return s
     if not facts.has_level(s):
         return flat_kernel(s, facts)
     if isinstance(s, tirx.IfThenElse):
@@ -63,26 +62,31 @@ def _make_kernels(s: tirx.Stmt, facts: NestFacts, around: tuple[tirx.Var, ...]) 
     return KernelWriter.of(s, facts, around).write(s)
 
 
-def _split_buffers(parts: list[tirx.Stmt]) -> tuple[list[Any], list[tirx.Stmt]]:
-    """Return the buffers that some statements declare, and the other statements."""
+def _move_out(
+    parts: list[tirx.Stmt], sizes: list[Any], index: list[Any]
+) -> tuple[list[tirx.Stmt], list[tirx.Stmt]]:
+    """Move the buffers that some statements declare to the memory of the device.
+
+    Args:
+        parts: the statements.
+        sizes, index: dimensions that the buffers get in front, and the place in these.
+
+    Returns:
+        the declarations, and the other statements.
+    """
     buffers = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
-    return buffers, [part for part in parts if not isinstance(part, tirx.AllocBuffer)]
-
-
-def _on_device(parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
-    """Return statements whose buffers are in the memory of the device, and declared first."""
-    buffers, work = _split_buffers(parts)
-    places: dict[Any, Place] = {buffer: (widen(buffer, [], "global"), []) for buffer in buffers}
-    declared = [tirx.AllocBuffer(wide) for wide, _ in places.values()]
-    return [*declared, *(move_buffers(part, places) for part in work)]
+    places: dict[Any, Place] = {x: (widen(x, sizes, "global"), index) for x in buffers}
+    work = [move_buffers(x, places) for x in parts if not isinstance(x, tirx.AllocBuffer)]
+    return [tirx.AllocBuffer(wide) for wide, _ in places.values()], work
 
 
 def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
     """Whether blocks would have to wait for each other, so that each launch is one of many."""
-    works = (_split_buffers(list(s.seq))[1] for s in find_all(body, tirx.SeqStmt))
-    return any(
-        len(work) > 1 and any(facts.has_level(part, "grid") for part in work) for work in works
-    )
+    for sequence in find_all(body, tirx.SeqStmt):
+        work = [part for part in sequence.seq if not isinstance(part, tirx.AllocBuffer)]
+        if len(work) > 1 and any(facts.has_level(part, "grid") for part in work):
+            return True
+    return False
 
 
 def _split_loop(loop: tirx.For, facts: NestFacts) -> list[tirx.Stmt]:
@@ -93,13 +97,9 @@ def _split_loop(loop: tirx.For, facts: NestFacts) -> list[tirx.Stmt]:
     parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
     if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):
         return [loop]
-    buffers, work = _split_buffers(parts)
-    places: dict[Any, Place] = {
-        buffer: (widen(buffer, [loop.extent], "global"), [loop.loop_var]) for buffer in buffers
-    }
-    loops = list[tirx.Stmt]()
+    split, work = _move_out(parts, [loop.extent], [loop.loop_var])
     for part in work:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
-        body = replace_vars(move_buffers(part, places), {loop.loop_var: var})
-        loops.append(change_loop(loop, loop_var=var, body=body))
-    return [*(tirx.AllocBuffer(wide) for wide, _ in places.values()), *loops]
+        body = replace_vars(part, {loop.loop_var: var})
+        split.append(change_loop(loop, loop_var=var, body=body))
+    return split

@@ -15,6 +15,7 @@ number of rows keeps 64 bits, so a batch may have 2**31 values and more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -60,16 +61,13 @@ def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
     kernel = _narrow_loops(kernel)
     cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
     while True:
-        narrow = _Narrowing(model, {x: _narrow_cell(x) for x in cells})
+        short = {x: tirx.decl_buffer(x.shape, "int32", x.name, scope="local") for x in cells}
+        narrow = _Narrowing(model, short)
         stores = [store for store in find_stores(kernel) if store.buffer in cells]
         wide = {store.buffer for store in stores if narrow.short(store.value) is None}
         if not wide:
             return narrow.rewrite(kernel)
         cells -= wide
-
-
-def _narrow_cell(cell: Any) -> Any:
-    return tirx.decl_buffer(list(cell.shape), "int32", cell.name, scope="local")
 
 
 def _narrow_loops(kernel: tirx.For) -> tirx.For:
@@ -119,9 +117,7 @@ class _Narrowing:
         if isinstance(x, JOINING) or by_little:
             return self._join(type(x), x.a, x.b)
         if isinstance(x, tirx.Select):
-            then, other = self.short(x.true_value), self.short(x.false_value)
-            fits = then is not None and other is not None
-            return tirx.Select(x.condition, then, other) if fits else None
+            return self._join(partial(tirx.Select, x.condition), x.true_value, x.false_value)
         return self._mask(x) if isinstance(x, tirx.BitwiseAnd) else None
 
     def _join(self, make: Any, *parts: Any) -> Any | None:

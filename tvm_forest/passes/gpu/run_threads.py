@@ -29,7 +29,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import BuildError
-from ...tir_gen.ir import find_all, i64, join_statements, replace_vars, with_body
+from ...tir_gen.ir import find_all, guard, i64, join_statements, replace_vars, with_body
 from ...tir_gen.ops import find_calls
 from . import kernel_code
 
@@ -125,10 +125,10 @@ class _BlockWriter:
 
     def _keep_buffer(self, buffer: Any) -> None:
         """Declare a buffer that outlives a barrier."""
-        own = [] if _is_shared(buffer) else [(i64(self._count), self._number)]
-        wide = kernel_code.widen(buffer, [count for count, _ in own], "global")
+        sizes, place = ([], []) if _is_shared(buffer) else ([i64(self._count)], [self._number])
+        wide = kernel_code.widen(buffer, sizes, "global")
         self.memory.append(wide)
-        self.places[buffer] = (wide, [number for _, number in own])
+        self.places[buffer] = (wide, place)
 
     def _keep_value(self, bind: tirx.Bind) -> tirx.Stmt:
         """Declare a variable that outlives a barrier."""
@@ -169,15 +169,9 @@ class _BlockWriter:
             self._check(part.extent, f"a loop of {part.extent} iterations")
             self._check(part.min, f"a loop from {part.min} on")
             return [with_body(part, join_statements(self._phases(part.body)))]
-        if isinstance(part, tirx.While):
-            self._check(part.condition, f"a loop while {part.condition}")
-            return [tirx.While(part.condition, join_statements(self._phases(part.body)))]
-        if isinstance(part, tirx.IfThenElse):
+        if isinstance(part, tirx.IfThenElse) and part.else_case is None:
             self._check(part.condition, f"a condition, {part.condition}")
-            inside = join_statements(self._phases(part.then_case))
-            other = part.else_case
-            other = None if other is None else join_statements(self._phases(other))
-            return [tirx.IfThenElse(part.condition, inside, other)]
+            return [guard(join_statements(self._phases(part.then_case)), [part.condition])]
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
     def _check(self, expr: Any, what: str) -> None:
@@ -185,11 +179,11 @@ class _BlockWriter:
         own = [loop.loop_var for loop in self.threads]
         own += [wide for buffer, (wide, _) in self.places.items() if not _is_shared(buffer)]
         own += [load.source for load in self.values.values()]
-        found = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
-        if found:
+        variables = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
+        if variables:
             raise BuildError(
                 f"build: a barrier stands inside {what}, which depends on the thread "
-                f"('{found[0].name}'); all threads of a block must reach it"
+                f"('{variables[0].name}'); all threads of a block must reach it"
             )
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:

@@ -25,7 +25,7 @@ shuffles, the upper half of a group to the lower one until one thread has the su
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -35,7 +35,6 @@ from tvm import tirx
 
 from ...schedule_prims.replay import NAME
 from ...tir_gen import ir, ops
-from ...tir_gen.builder import Builder
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, name_of
 from . import kernel_code
@@ -72,9 +71,7 @@ class ThreadSums:
         return None if sums is None else sums.write()
 
 
-def _shuffled_loop(
-    facts: NestFacts, loops: tuple[tirx.For, ...] | list[tirx.For]
-) -> tuple[tirx.For, int] | None:
+def _shuffled_loop(facts: NestFacts, loops: Iterable[tirx.For]) -> tuple[tirx.For, int] | None:
     """Return the loop whose iterations are added up by shuffles, and how many at once."""
     shuffled = ((loop, facts.shuffled(loop)) for loop in loops)
     return next((pair for pair in shuffled if pair[1]), None)
@@ -89,8 +86,8 @@ class _RegisterSums:
         statement: a loop over trees, or the store itself.
         store: the only accumulation inside.
         index: the loops inside that the place depends on, or that threads share, outermost first.
-        counts: their full lengths.
-        conditions: what holds for their iterations that are of the batch.
+        serial: full lengths of those that one thread does, by their variables.
+        conditions: what holds for the iterations of `index` that are of the batch.
         lanes: see `_shuffled_loop`.
         sums: the registers.
     """
@@ -99,13 +96,13 @@ class _RegisterSums:
     statement: tirx.Stmt
     store: tirx.BufferStore
     index: list[tirx.For]
-    counts: list[int]
+    serial: dict[Any, int]
     conditions: list[Any]
     lanes: tuple[tirx.For, int] | None
     sums: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = [ir.i64(count) for count in self._serial.values()] or [ir.i64(1)]
+        shape = [ir.i64(count) for count in self.serial.values()] or [ir.i64(1)]
         self.sums = tirx.decl_buffer(shape, self.store.buffer.dtype, "sums", scope="local")
 
     @classmethod
@@ -115,8 +112,8 @@ class _RegisterSums:
         """Return the sums of a statement, or None where they cannot be kept."""
         stores = [store for store in ir.find_stores(statement) if _adds_walk(store)]
         loops = ir.find_loops(statement)
-        marks = [fact for fact in map(facts.of, loops) if fact is not None]
-        if len(stores) != 1 or facts.has_level(statement, "grid") or any(x.simdize for x in marks):
+        simdized = any(fact and fact.simdize for fact in map(facts.of, loops))
+        if len(stores) != 1 or facts.has_level(statement, "grid") or simdized:
             return None
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
             return None  # it is set to zero, or added up, inside
@@ -126,26 +123,18 @@ class _RegisterSums:
         others = {loop.loop_var for loop in path if loop not in index}
         if statement in index or ir.mentions([loop.extent for loop in index], others):
             return None
-        known = [facts.sch[name_of(loop)].count for loop in index]
-        counts = [count for count in known if count is not None]
-        if len(counts) < len(known):
+        counts = {loop: facts.sch[name_of(loop)].count for loop in index}
+        serial = {x.loop_var: count for x, count in counts.items() if count and not facts.level(x)}
+        if None in counts.values() or prod(serial.values()) > MAX_THREAD_SUMS:
             return None
-        pairs = list(zip(index, counts, strict=True))
-        ends = [x.loop_var < x.extent for x, count in pairs if not _is_constant(x.extent, count)]
-        asked = [x for x in _conditions_of(statement, stores[0]) if not ir.mentions(x, others)]
-        sums = cls(facts, statement, stores[0], index, counts, [*ends, *asked], lanes)
-        return sums if prod(sums._serial.values()) <= MAX_THREAD_SUMS else None
-
-    @property
-    def _serial(self) -> dict[Any, int]:
-        """The loops that one thread does, by their variables, and their lengths."""
-        pairs = zip(self.index, self.counts, strict=True)
-        return {loop.loop_var: count for loop, count in pairs if not self.facts.level(loop)}
+        ends = [x.loop_var < x.extent for x, n in counts.items() if not _is_constant(x.extent, n)]
+        guards = [x for x in _conditions_of(statement, stores[0]) if not ir.mentions(x, others)]
+        return cls(facts, statement, stores[0], index, serial, [*ends, *guards], lanes)
 
     @property
     def _place(self) -> list[Any]:
         """The register of an iteration."""
-        return list(self._serial) or [ir.i64(0)]
+        return list(self.serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
         """Return what comes before the statement, the statement, and what comes behind."""
@@ -153,52 +142,40 @@ class _RegisterSums:
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         atomic = ops.is_call(store.value, ops.ATOMIC_ADD)
         adds = atomic or self.lanes is not None
-        code = Builder()
-        code.add(tirx.AllocBuffer(self.sums))
-        if adds:
-            zero = tirx.BufferStore(self.sums, tirx.const(0.0, store.buffer.dtype), self._place)
-            self._repeat(code, zero, free=True)
-        else:
-            self._repeat(code, tirx.BufferStore(self.sums, before, self._place))
-        code.add(self._inside())
-        if self.lanes is not None:
-            distance = self.lanes[1] // 2
-            while distance:
-                self._repeat(code, self._shuffle(distance, self.lanes[1]), free=True)
-                distance //= 2
+        start = tirx.const(0.0, store.buffer.dtype) if adds else before
+        first = tirx.BufferStore(self.sums, start, self._place)
+        code = [tirx.AllocBuffer(self.sums), self._repeat(first, free=adds), self._inside()]
         total: Any = before + load if adds else load
         if atomic:
             total = tirx.call_intrin(load.ty, ops.ATOMIC_ADD, before, load)
-        done: tirx.Stmt = tirx.BufferStore(store.buffer, total, list(store.indices))
+        last: tirx.Stmt = tirx.BufferStore(store.buffer, total, list(store.indices))
         if self.lanes is not None:
             loop, width = self.lanes
-            done = ir.guard(done, [tirx.EQ(tirx.floormod(loop.loop_var, ir.i64(width)), ir.i64(0))])
-        self._repeat(code, done)
-        return code.finish()
+            for halving in range(1, width.bit_length()):
+                code.append(self._repeat(self._shuffle(width >> halving, width), free=True))
+            last = ir.guard(last, [tirx.EQ(tirx.floormod(loop.loop_var, ir.i64(width)), ir.i64(0))])
+        return ir.join_statements([*code, self._repeat(last)])
 
-    def _repeat(self, code: Builder, body: tirx.Stmt, free: bool = False) -> None:
-        """Do something for every sum; not `free`: for those of the batch alone."""
+    def _repeat(self, body: tirx.Stmt, free: bool = False) -> tirx.Stmt:
+        """Do a statement for every sum; not `free`: for those of the batch alone.
+
+        Registers are named by constants, so the loops over them are unrolled.
+        """
         loops = [loop for loop in self.index if not (free and self.facts.level(loop))]
         fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, "int64") for loop in loops}
-        with ExitStack() as stack:
-            for loop in loops:
-                stack.enter_context(code.block(self._loop(loop, fresh[loop.loop_var])))
-            body = body if free else ir.guard(body, self.conditions)
-            code.add(ir.replace_vars(body, fresh))
-
-    def _loop(self, loop: tirx.For, var: tirx.Var) -> Any:
-        """A loop with another variable; registers are named by constants, so it is unrolled."""
-        count = self._serial.get(loop.loop_var)
-        kind, notes = tirx.ForKind.SERIAL, {NAME: loop.annotations[NAME]}
-        if count is not None:
-            kind, notes = tirx.ForKind.UNROLLED, {}
-        extent = loop.extent if count is None else ir.i64(count)
-        return lambda body: tirx.For(var, ir.i64(0), extent, kind, body, None, notes)
+        body = ir.replace_vars(body if free else ir.guard(body, self.conditions), fresh)
+        for loop in reversed(loops):
+            count, kind, notes = self.serial.get(loop.loop_var), tirx.ForKind.UNROLLED, {}
+            if count is None:
+                kind, notes = tirx.ForKind.SERIAL, {NAME: loop.annotations[NAME]}
+            extent = loop.extent if count is None else ir.i64(count)
+            body = tirx.For(fresh[loop.loop_var], ir.i64(0), extent, kind, body, None, notes)
+        return body
 
     def _inside(self) -> tirx.Stmt:
         """The statement, with registers in the place of the buffer, and loops of full length."""
         old, place = self.store, self._place
-        serial, load = self._serial, tirx.BufferLoad(self.sums, place)
+        load = tirx.BufferLoad(self.sums, place)
 
         def store(x: tirx.BufferStore) -> tirx.BufferStore:
             if not x.buffer.same_as(old.buffer):
@@ -206,10 +183,12 @@ class _RegisterSums:
             value = x.value
             if ops.is_call(value, ops.ATOMIC_ADD):
                 value = value.args[0] + value.args[1]
-            return tirx.BufferStore(self.sums, _read_registers(value, old, load, serial), place)
+            return tirx.BufferStore(
+                self.sums, _read_registers(value, old, load, self.serial), place
+            )
 
         def loop(x: tirx.For) -> tirx.For:
-            count, fact = serial.get(x.loop_var), self.facts.of(x)
+            count, fact = self.serial.get(x.loop_var), self.facts.of(x)
             if count is None or fact is None:
                 return x
             kind = x.kind if fact.interleave > 1 else tirx.ForKind.UNROLLED
@@ -259,5 +238,5 @@ def _count_uses(statement: tirx.Stmt, buffer: Any) -> int:
     return len(ir.find_stores(statement, buffer)) + len(kernel_code.loads_of(statement, buffer))
 
 
-def _is_constant(extent: Any, count: int) -> bool:
+def _is_constant(extent: Any, count: int | None) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) == count

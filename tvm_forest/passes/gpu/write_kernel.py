@@ -48,7 +48,7 @@ class KernelWriter:
     Attributes:
         facts: of the loops.
         blocks, threads: variable and extent of the dimensions in use, the slowest first.
-        most: extent of a dimension of the grid in the largest launch.
+        most: extents of the grid in the largest launch.
         shared: buffers of a block.
         outer: buffers of all blocks.
         own: buffers of a thread that outlive a barrier.
@@ -58,7 +58,7 @@ class KernelWriter:
     facts: NestFacts
     blocks: dict[str, Dimension]
     threads: dict[str, tuple[tirx.Var, int]]
-    most: dict[str, Any]
+    most: list[Any]
     shared: list[Any] = field(default_factory=list)
     outer: list[Any] = field(default_factory=list)
     own: list[Any] = field(default_factory=list)
@@ -83,13 +83,12 @@ class KernelWriter:
             mine = [loop for loop in loops if facts.dimension(loop) == dimension]
             var = dimension_var(dimension)
             if mine and dimension.startswith("block"):
-                counts = [facts.sch[name_of(loop)].count or 1 for loop in mine]
-                threads[dimension] = (var, max(counts))
+                threads[dimension] = (var, max(facts.sch[name_of(x)].count or 1 for x in mine))
             elif mine:  # bounds only shrink when the loops around go on
                 blocks[dimension] = (var, _largest([replace_vars(x.extent, inner) for x in mine]))
         _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
-        sizes = {d: simplify(replace_vars(extent, launches)) for d, (_, extent) in blocks.items()}
+        sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For) -> tirx.Stmt:
@@ -118,8 +117,8 @@ class KernelWriter:
             own = all(store.buffer.scope() == "local" for store in find_stores(s))
             if own and not kernel_code.loads_of(s):
                 return s  # a thread may always set what is its own
-            others = (self.threads[d][0] for d in self.threads if d not in bound)
-            return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in others)])
+            idle = [var for d, (var, _) in self.threads.items() if d not in bound]
+            return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
         if isinstance(s, tirx.BufferStore):
             return self._check_lanes(s)
         if isinstance(s, tirx.SeqStmt):
@@ -227,19 +226,18 @@ class KernelWriter:
         ]
         own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
         threads = [self.threads[d] for d in self.threads if d in own]
+        sizes, place = [i64(size) for _, size in threads], [var for var, _ in threads]
         if buffer.scope() == "shared":
-            wide = kernel_code.widen(buffer, [i64(size) for _, size in threads], "shared")
+            wide = kernel_code.widen(buffer, sizes, "shared")
             self.shared.append(wide)
-            self.places[buffer] = (wide, [var for var, _ in threads])
-            return
-        blocks = list(self.blocks.values())
-        sizes = [*self.most.values(), *(i64(size) for _, size in threads)]
-        wide = kernel_code.widen(buffer, sizes, "global")
-        self.outer.append(wide)
-        self.places[buffer] = (wide, [var for var, _ in (*blocks, *threads)])
+        else:
+            wide = kernel_code.widen(buffer, [*self.most, *sizes], "global")
+            self.outer.append(wide)
+            place = [*(var for var, _ in self.blocks.values()), *place]
+        self.places[buffer] = (wide, place)
 
     def _own(self, s: Any, bound: tuple[str, ...]) -> list[str]:
-        """The dimensions of the block on which a statement depends."""
+        """Return the dimensions of the block on which a statement depends."""
         return [d for d in bound if mentions(s, {self.threads[d][0]})]
 
     def _uniform(self, extent: Any) -> Any:
@@ -277,7 +275,7 @@ class _Accesses:
 
 
 def _largest(extents: list[Any]) -> Any:
-    """The largest of some numbers."""
+    """Return the largest of some numbers."""
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
@@ -295,7 +293,7 @@ def _check_threads(sch: Schedule, counts: list[int]) -> None:
 
 def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
     """Refuse more shared memory than a block has, and say how many rows would fit."""
-    sizes = {buffer: _bytes_of(buffer) for buffer in buffers}
+    sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
     spare = MAX_SHARED_BYTES - sum(sizes.values())
     if spare >= 0:
         return
@@ -311,7 +309,3 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
         f"allows {MAX_SHARED_BYTES}; {remedy}\n{sch}"
     )
-
-
-def _bytes_of(buffer: Any) -> int:
-    return prod(map(int, buffer.shape)) * tvm.DataType(buffer.dtype).itemsize
