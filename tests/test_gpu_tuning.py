@@ -18,9 +18,9 @@ from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.layouts import COPIED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search import silvanforge
 from tvm_forest.search.gpu_space import GpuSpace, search_by_algorithm_1

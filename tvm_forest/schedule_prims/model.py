@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..forest.rewrites import ordering, padding, tiling
+from ..layouts import TILED
 from .directive import Refusal, TraceStep, check_word, directive
-from .memory import TILED
 
 if TYPE_CHECKING:
     from .schedule import Schedule
