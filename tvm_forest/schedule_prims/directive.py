@@ -129,7 +129,7 @@ class Directive:
         """
         named = dict(arguments)
         listed = named.pop(LIST_PARAMETER, ())
-        bound = self.bind(sch, *listed, **named)
+        bound = self.bind(sch, listed, named)
         for name, value in arguments.items():
             if getattr(value, "ndim", 0):  # no comparison with an array is true or false
                 what = f"argument '{name}': got an array, which JSON cannot say; use .tolist()"
@@ -145,7 +145,7 @@ class Directive:
         stored = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
-    def bind(self, sch: Schedule, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    def bind(self, sch: Schedule, args: Any, kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Give the arguments of a call their names; those left to their defaults are left out.
 
         Raises:
@@ -186,7 +186,7 @@ def directive(
 
         @functools.wraps(rewrite)
         def method(sch: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
-            _, *named = entry.bind(sch, *args, **kwargs).arguments.items()
+            _, *named = entry.bind(sch, args, kwargs).arguments.items()
             return entry.apply(sch, dict(named))
 
         return method
