@@ -9,6 +9,7 @@ tests give it a clock of their own.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -116,13 +117,7 @@ def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random)
 
     The default schedule is measured first, so the result is no slower.
     """
-    times: dict[GpuPoint, float] = {}
-
-    def measure_once(point: GpuPoint) -> float:
-        if point not in times:
-            times[point] = measure(space.schedule(point))
-        return times[point]
-
+    measure_once = functools.cache(lambda point: measure(space.schedule(point)))
     measure(space.default)
     best = run_algorithm_1(space.first_points(), measure_once, space.allows)
     for name in VARIED:

@@ -8,6 +8,7 @@ takes: a schedule as text; gives: `CallTimes`.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -202,7 +203,7 @@ def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: Cal
     return float(np.median(ratios))
 
 
-def time_in_rounds(calls: TimedCalls, best: float = float("inf")) -> CallTimes:
+def time_in_rounds(calls: TimedCalls, best: float = math.inf) -> CallTimes:
     """Time calls with batches in rotation, in rounds; stop early if there is no hope.
 
     Args:
