@@ -27,9 +27,9 @@ from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.forest.rewrites.tiling import WAYS
+from tvm_forest.layouts import COPIED, SIMDIZED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
-from tvm_forest.schedule_prims.memory import COPIED, WALKED
 
 CPU_WORDS = sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"})
 SHAPING = (
@@ -259,10 +259,10 @@ def with_vectors(forest: Forest, width: int, seed: int = 2) -> Forest:
 
 
 def in_blocks(forest: Forest, layout: str, rows: int) -> Schedule:
-    """The schedule of a layout that is walked by blocks of rows, see `WALKED`."""
+    """The schedule of a layout that is walked by blocks of rows, see `SIMDIZED`."""
     sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", rows)
     inner = ("class", "tree") if sch.classes > 1 else ("tree",)
-    return sch.reorder("b0", *inner, "b1").simdize("b1", WALKED[layout])
+    return sch.reorder("b0", *inner, "b1").simdize("b1", SIMDIZED[layout])
 
 
 def rounding_bound(forest: Forest, rows: Any) -> Any:

@@ -25,7 +25,7 @@ from tvm_forest.schedule_prims.batches import (
     select_hop_schedule,
     select_schedule,
 )
-from tvm_forest.search import cpu_rules, heuristic, layout_fit, step_times, workload
+from tvm_forest.search import cpu_rules, heuristic, layout_fit, walk_costs, workload
 from tvm_forest.target import Target, cpu_vendor
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
@@ -393,8 +393,8 @@ def test_codes_beyond_the_first_level_cache_lie_in_small_blocks(
     blocks = {}
     for near in (16, 64):
         bytes_of_row = workload.Workload.of(WIDE, CPU).code_bytes
-        small = step_times.XEON._replace(cache_bytes=near * bytes_of_row)
-        monkeypatch.setitem(step_times.BY_VENDOR, "GenuineIntel", small)
+        small = walk_costs.XEON._replace(cache_bytes=near * bytes_of_row)
+        monkeypatch.setitem(walk_costs.BY_VENDOR, "GenuineIntel", small)
         sch = heuristic.default_schedules(WIDE, xeon)[16]
         assert sch.representation == "ranked"
         blocks[near] = sch["b0"].step

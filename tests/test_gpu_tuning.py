@@ -18,12 +18,12 @@ from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.layouts import COPIED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.schedule_prims.memory import COPIED
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search import silvanforge
-from tvm_forest.search.gpu_space import GpuSpace, search_by_algorithm_1
+from tvm_forest.search.gpu_space import GpuSpace
 from tvm_forest.search.measuring import measure
 from tvm_forest.search.measuring.gpu import check_near_margins
 from tvm_forest.search.records import (
@@ -34,7 +34,7 @@ from tvm_forest.search.records import (
     read_records,
 )
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
-from tvm_forest.search.spaces import strategies_of
+from tvm_forest.search.strategies import search_by_algorithm_1, strategies_of
 from tvm_forest.target import cpu_name, parse_target
 from tvm_forest.targets import cuda
 

@@ -21,10 +21,9 @@ from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
 from tvm_forest.forest.rewrites.ordering import order_depth_first
 from tvm_forest.forest.rewrites.tiling import tile_nodes
+from tvm_forest.layouts import SIMDIZED, representation
 from tvm_forest.layouts import complete_trees as complete
-from tvm_forest.layouts import representation
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.schedule_prims.memory import WALKED
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 SIZES = (0, 1, 7, 33)
@@ -57,7 +56,7 @@ def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
     check_layout(forest, layout, "3 trees")
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, *WALKED])
+@pytest.mark.parametrize("layout", [*LAYOUTS, *SIMDIZED])
 @pytest.mark.cases(4)
 def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     """LightGBM splits at inf where it asks whether a value is missing."""
@@ -65,7 +64,7 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     forest = drawn_forest(6, 4, seed=5, dtype=dtype, comparison="<=")
     far = np.array([np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).min, 0.5], dtype)
     forest = replace(forest, threshold=np.resize(far, forest.n_nodes))
-    if layout in WALKED:
+    if layout in SIMDIZED:
         check_results(forest, in_blocks(forest, layout, 64), (7, 65), jobs=(1,))
     else:
         check_layout(forest, layout, "4 lanes")
@@ -139,7 +138,7 @@ def test_every_layout_packs_without_tvm_and_names_all_its_arrays() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == sorted([*LAYOUTS, *WALKED, "sparse_peeled"])
+    assert done.stdout.split() == sorted([*LAYOUTS, *SIMDIZED, "sparse_peeled"])
 
 
 @pytest.mark.parametrize("tiles", [1, 8])

@@ -338,7 +338,7 @@ def test_the_paper_has_5184_points_of_which_3888_have_sound_blocks() -> None:
 )
 def test_algorithm_1_visits_exactly_its_39_points(problem: GpuProblem) -> None:
     measure, asked = watched(lambda p: p.factor + p.rows_tb)
-    silvanforge.run_algorithm_1(problem, measure)
+    strategies.run_algorithm_1(silvanforge.first_phase(problem), measure, lambda p: True)
     few = problem.batch < 2048 or problem.features > 128
     first, last = asked[:36], asked[36:]
     assert {p.rows_tb for p in first} == ({8, 32} if few else {32, 64})
@@ -355,17 +355,19 @@ def test_algorithm_1_finds_the_planted_optimum_of_either_phase() -> None:
     wish = silvanforge.first_phase(LARGE)[17]
     for found in (wish, wish._replace(shared=True)):
         times = {wish: 2.0, found: 1.0}
-        assert silvanforge.run_algorithm_1(LARGE, lambda p, times=times: times.get(p, 3.0)) == found
+        first, times_of = silvanforge.first_phase(LARGE), lambda p, times=times: times.get(p, 3.0)
+        assert strategies.run_algorithm_1(first, times_of, lambda p: True) == found
 
 
 def test_blocks_of_1600_threads_are_filtered_so_27_points_run() -> None:
     allowed = [p for p in silvanforge.first_phase(SMALL) if silvanforge.refuse(p, SMALL) is None]
     assert len(allowed) == 27
     measure, asked = watched(lambda p: 1.0)
-    silvanforge.run_algorithm_1(SMALL, measure, lambda p: silvanforge.refuse(p, SMALL) is None)
+    first = silvanforge.first_phase(SMALL)
+    strategies.run_algorithm_1(first, measure, lambda p: silvanforge.refuse(p, SMALL) is None)
     assert asked[:27] == allowed
     assert len(asked) == 30
-    assert silvanforge.run_algorithm_1(SMALL, measure, lambda p: False) is None
+    assert strategies.run_algorithm_1(first, measure, lambda p: False) is None
 
 
 PLAIN = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")

@@ -294,7 +294,7 @@ def tune(
         ModelFormatError, UnsupportedModel: see `load`.
     """
     from .search.measuring import tune as search
-    from .search.spaces import strategies_of
+    from .search.strategies import strategies_of
 
     check_n_jobs("tune", n_jobs)
     sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]

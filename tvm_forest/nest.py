@@ -20,7 +20,7 @@ iteration is the sum of the values of the loops over rows around it: b0 = 64, b1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any, Literal
@@ -43,9 +43,9 @@ class Share:
 
 
 Stride = Any
-"""int or Share; code that computes with a stride has made sure of a constant `count` before."""
+"""int or Share; code that computes with it has seen before that the loop's `count` is known."""
 Bound = Any
-"""int, Share or None, which is n; code that computes with a bound has done the same."""
+"""int, or None for n, the number of rows, or Share; for code that computes with it see `Stride`."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ class Loop:
         assigned = self.parallel, self.gpu, self.unroll, self.simdize, self.interleave > 1
         return any(assigned)
 
+    def take_iteration(self, iteration: int) -> Loop:
+        """Return this loop with one of its iterations only, counted from 0."""
+        value = self.start + self.step * iteration
+        return replace(self, start=value, stop=value + 1)
+
     def traverse(self) -> Iterator[Loop]:
         """Yield this loop and all loops inside, outermost first."""
         yield self
@@ -166,6 +171,14 @@ class Guard:
     stop: Bound
 
 
+def make_chain(loops: Sequence[Loop]) -> Loop:
+    """Put loops, outermost first, into each other; only the innermost keeps what is inside."""
+    *around, nest = loops
+    for loop in reversed(around):
+        nest = replace(loop, children=(nest,))
+    return nest
+
+
 def find_path(loop: Loop, name: str) -> tuple[Loop, ...]:
     """Return the loops from `loop` down to the one of that name, or nothing."""
     if loop.name == name:
@@ -185,24 +198,23 @@ def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]
     """Return `loop`, with the loop of that name inside replaced by others."""
     if loop.name == name:
         return tuple(new)
-    inside = [found for x in loop.children for found in replace_loop(x, name, new)]
+    inside = [part for x in loop.children for part in replace_loop(x, name, new)]
     return (replace(loop, children=tuple(inside)),)
 
 
-def list_sums(path: Iterable[Loop], kind: Kind, guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
-    """Return all sums of the values of the loops of one kind that guards allow, int64, in order.
+def list_trees(path: Iterable[Loop], guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
+    """Return all sums of the values of the loops over trees that guards allow, int64, in order.
 
     Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4.
     """
-    loops = [loop for loop in path if loop.kind == kind]
-    own = [np.arange(loop.start, loop.stop, loop.step) for loop in loops]
-    grid = np.meshgrid(*own, indexing="ij")
-    at = {loop.name: values.ravel() for loop, values in zip(loops, grid, strict=True)}
-    kept = np.ones(grid[0].size, bool)
+    loops = [loop for loop in path if loop.kind == "tree"]
+    grid = np.meshgrid(*(np.arange(x.start, x.stop, x.step) for x in loops), indexing="ij")
+    values = {loop.name: numbers.ravel() for loop, numbers in zip(loops, grid, strict=True)}
+    allowed = np.ones(grid[0].size, bool)
     for guard in guards:
-        if at.keys() >= set(guard.loops):
-            kept &= sum(at[name] for name in guard.loops) < guard.stop
-    return np.sum(list(at.values()), axis=0)[kept]
+        if values.keys() >= set(guard.loops):
+            allowed &= sum(values[name] for name in guard.loops) < guard.stop
+    return np.sum(list(values.values()), axis=0)[allowed]
 
 
 def find_leaf_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
@@ -214,7 +226,7 @@ def find_leaf_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
     outputs_only = vectors and not loop.is_specialized and all(map(_is_output_loop, loop.children))
     if not loop.children or outputs_only:
         return (loop,)
-    return tuple(found for child in loop.children for found in find_leaf_loops(child, vectors))
+    return tuple(leaf for child in loop.children for leaf in find_leaf_loops(child, vectors))
 
 
 def _is_output_loop(loop: Loop) -> bool:

@@ -32,6 +32,9 @@ P = ParamSpec("P")
 Choices = Callable[["Schedule"], Iterator[dict[str, Any]]]
 Method = Callable[Concatenate["Schedule", P], "Schedule"]
 
+LIST_PARAMETER = "indices"
+"""Name of a directive's `*` parameter, if it has one; the trace stores its arguments as a list."""
+
 
 @dataclass(frozen=True)
 class TraceStep:
@@ -118,20 +121,6 @@ class Directive:
         """The parameters of the directive, the schedule first."""
         return inspect.signature(self.rewrite)
 
-    @functools.cached_property
-    def list_parameter(self) -> str:
-        """Name of the `*` parameter, which the trace stores as a list; "" if there is none."""
-        parameters = self.signature.parameters.values()
-        return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
-
-    def name_arguments(
-        self, sch: Schedule, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Return the arguments of a call by their names, without those left to their defaults."""
-        _, *named = self._bind(sch, args, kwargs).arguments.items()
-        listed = {self.list_parameter: ()} if self.list_parameter else {}
-        return listed | dict(named)
-
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
         """Rewrite, check the invariants, and append the step to the trace.
 
@@ -139,8 +128,8 @@ class Directive:
             ScheduleError: an argument is wrong; `sch` is unchanged.
         """
         named = dict(arguments)
-        listed = named.pop(self.list_parameter, ())
-        bound = self._bind(sch, listed, named)
+        listed = named.pop(LIST_PARAMETER, ())
+        bound = self.bind(sch, listed, named)
         for name, value in arguments.items():
             if getattr(value, "ndim", 0):  # no comparison with an array is true or false
                 what = f"argument '{name}': got an array, which JSON cannot say; use .tolist()"
@@ -156,19 +145,19 @@ class Directive:
         stored = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
-    def _bind(self, sch: Schedule, listed: Any, named: dict[str, Any]) -> inspect.BoundArguments:
+    def bind(self, sch: Schedule, args: Any, kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Give the arguments of a call their names; those left to their defaults are left out.
+
+        Raises:
+            ScheduleError: they are not those of the directive.
+        """
         try:
-            return self.signature.bind(sch, *listed, **named)
+            return self.signature.bind(sch, *args, **kwargs)
         except TypeError as error:
             raise refuse(sch, self.name, str(error)) from None
 
 
 DIRECTIVES: dict[str, Directive] = {}
-
-
-def offer_nothing(sch: Schedule) -> Iterator[dict[str, Any]]:
-    """Offer a search no choices, for steps that only users take."""
-    yield from ()
 
 
 def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
@@ -182,11 +171,14 @@ def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choi
 
 
 def directive(
-    choices: Choices = offer_nothing,
+    choices: Choices = lambda sch: iter(()),
     onto_tir: Callable[..., None] | None = None,
     onto_forest: Callable[..., Forest] | None = None,
 ) -> Callable[[Method[P]], Method[P]]:
-    """Make a function a directive, see `Directive`; gives the method that `Schedule` lists."""
+    """Make a function a directive, see `Directive`; gives the method that `Schedule` lists.
+
+    Without `choices`, a search does not take the step.
+    """
 
     def register(rewrite: Method[P]) -> Method[P]:
         entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest)
@@ -194,7 +186,8 @@ def directive(
 
         @functools.wraps(rewrite)
         def method(sch: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
-            return entry.apply(sch, entry.name_arguments(sch, args, kwargs))
+            _, *named = entry.bind(sch, args, kwargs).arguments.items()
+            return entry.apply(sch, dict(named))
 
         return method
 

@@ -222,6 +222,7 @@ def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int
     leaves = [x.name for x in loop.traverse() if not x.children]
     deepest = []
     for k in range(loop.count or 0):
-        trees = {int(tree) for leaf in leaves for tree in sch.trees_of(leaf, {loop.name: k})}
+        run = sch.with_loop(loop.name, loop.take_iteration(k))
+        trees = {int(tree) for leaf in leaves for tree in run.trees_of(leaf)}
         deepest.append(max((depths[tree] for tree in trees if tree < len(depths)), default=0))
     return deepest

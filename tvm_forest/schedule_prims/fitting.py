@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ..errors import ScheduleError
 from ..forest import Forest
+from ..layouts import SIMDIZED
 from ..target import Target
 from .directive import DIRECTIVES
-from .memory import WALKED
 from .schedule import Schedule
 
 
@@ -69,7 +69,7 @@ def check_device(sch: Schedule, target: Target) -> None:
         raise _refuse(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
     if not any(loop.gpu for loop in loops):
         raise _refuse(sch, f"no loop is mapped to the threads of a GPU, {but}")
-    if any(loop.simdize in WALKED.values() for loop in sch.leaves()):
+    if any(loop.simdize in SIMDIZED.values() for loop in sch.leaves()):
         what = f"layout {sch.representation!r} is for CPUs only"
         raise _refuse(sch, f"{what}; choose another with represent_as")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Guard, Loop, Share, Stride
+from ..nest import Guard, Loop, Share, Stride, make_chain
 from .directive import (
     Refusal,
     TirNest,
@@ -175,10 +175,10 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
     chain = [loop for loop in sch.loops() if loop.name in indices]
     for outer, inner in pairwise(chain):
         _check_adjacent(sch, outer, inner)
-    children = chain[-1].children
-    for loop in reversed(wanted):
-        children = (replace(loop, children=children, case=None),)
-    return sch.with_loop(chain[0].name, replace(children[0], case=chain[0].case))
+    new = [replace(loop, case=None) for loop in wanted]
+    new[0] = replace(new[0], case=chain[0].case)
+    new[-1] = replace(new[-1], children=chain[-1].children)
+    return sch.with_loop(chain[0].name, make_chain(new))
 
 
 def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import layouts
+from ..layouts import BY_HOPS, TILED
 from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
@@ -19,19 +19,11 @@ CACHES = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
-LAYOUTS = layouts.BY_HOPS
-"""What a search tries without tiles; there may be more, see `tir_gen.representation`."""
-COPIED = layouts.COPIED
-"""Layouts whose trees a GPU can copy into shared memory, without tiles."""
-TILED = layouts.TILED
-"""What a search tries with tiles."""
-SLICED, LEVELS = layouts.BIT_PLANES, layouts.PERMUTED
-WALKED = layouts.SIMDIZED
-"""What a search tries with blocks of rows and `simdize(how=...)`, and in no other way."""
+"""How rows and trees may be cached, by the kind of loop; a search tries those in the middle."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    names = TILED if sch.has_rewrite("tile_nodes") else LAYOUTS
+    names = TILED if sch.has_rewrite("tile_nodes") else BY_HOPS
     yield from ({"name": name} for name in names if name != sch.representation)
 
 
@@ -72,7 +64,7 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes
     copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
-    `build` takes the layouts `COPIED` only, without tiles.
+    `build` takes `layouts.COPIED` only, without tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..forest.rewrites import ordering, padding, tiling
+from ..layouts import TILED
 from .directive import Refusal, TraceStep, check_word, directive
-from .memory import TILED
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -23,14 +23,14 @@ MAX_DEPTH = (1 << 20) - 1
 """Hops to a leaf that `know_depths` believes."""
 
 
-def _check_is_first(sch: Schedule, do: str) -> None:
-    """Refuse to rewrite a model a second time by the same directive."""
+def _add_rewrite(sch: Schedule, do: str, **arguments: Any) -> Schedule:
+    """Add a rewrite of the model, after which the depths of its trees are unknown.
+
+    Raises:
+        Refusal: the same directive rewrites the model already.
+    """
     if sch.has_rewrite(do):
         raise Refusal(None, "the model is rewritten so already; leave this step out")
-
-
-def _add_rewrite(sch: Schedule, do: str, **arguments: Any) -> Schedule:
-    """Add a rewrite of the model, after which the depths of its trees are unknown."""
     step = TraceStep(do, arguments)
     return replace(sch, rewrites=(*sch.rewrites, step), hops=None, likely=None)
 
@@ -58,7 +58,6 @@ def tile_nodes(
     Raises:
         ScheduleError: a size or word that is not known, no gate, or tiled already.
     """
-    _check_is_first(sch, "tile_nodes")
     wrong = tiling.find_problem(size, how, gate)
     if wrong is not None:
         raise Refusal(None, wrong)
@@ -79,7 +78,6 @@ def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     Raises:
         ScheduleError: another word, or padded already.
     """
-    _check_is_first(sch, "pad_trees")
     check_word("to", to, ("tree", "forest"))
     return _add_rewrite(sch, "pad_trees", to=to)
 
@@ -98,7 +96,6 @@ def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
     Raises:
         ScheduleError: another word, or sorted already.
     """
-    _check_is_first(sch, "sort_trees")
     check_word("by", by, ("depth", "likely"))
     return _add_rewrite(sch, "sort_trees", by=by)
 

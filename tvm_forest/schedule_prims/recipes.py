@@ -277,7 +277,7 @@ def gpu_template(
         tree_threads: threads among which the trees are dealt out: 2, 10, 20 or 50.
         cache_rows: keep the rows of a block in shared memory.
         cache_trees: keep the trees of an iteration in shared memory; then `factor` is 1, and the
-            layout one of `memory.COPIED`.
+            layout one of `layouts.COPIED`.
         unroll: walk in straight lines.
         factor: walks of a thread that advance together: 1, 2 or 4.
         shared: keep the partial sums in shared memory; "shuffle" adds up those of threads next to

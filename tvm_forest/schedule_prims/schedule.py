@@ -109,13 +109,11 @@ class Schedule:
             object.__setattr__(self, "nest", self._make_nest())
 
     def _make_nest(self) -> Loop:
+        batch = Loop("batch", "batch", 0, self.batch, 1)
         outputs = [Loop("class", "class", 0, self.classes, 1)] if self.classes > 1 else []
         rounds = [Loop("tree", "tree", 0, self.rounds, 1)]
         inner = [*rounds, *outputs] if self.vectors else [*outputs, *rounds]
-        inside: tuple[Loop, ...] = ()
-        for loop in reversed([Loop("batch", "batch", 0, self.batch, 1), *inner]):
-            inside = (replace(loop, children=inside),)
-        return Loop(ROOT, "batch", 0, 1, 1, inside)
+        return nests.make_chain([Loop(ROOT, "batch", 0, 1, 1), batch, *inner])
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -168,25 +166,19 @@ class Schedule:
 
     pieces = copies
 
-    def trees_of(self, leaf: str, iterations: dict[str, int] | None = None) -> Array:
+    def trees_of(self, leaf: str) -> Array:
         """Return the rounds that the walks of a leaf loop visit, int64, in order.
 
         Args:
             leaf: name of a leaf loop.
-            iterations: loops of which only this iteration counts, by name.
         """
-        path = self._shrink_path(leaf, iterations or {})
-        return nests.list_sums(path, "tree", self.guards)
-
-    def _shrink_path(self, leaf: str, iterations: dict[str, int]) -> Iterator[Loop]:
-        """Yield the path to a leaf, specialized loops with the one iteration that leads there."""
         path = self.path(leaf)
-        for loop, below in zip(path, (*path[1:], None), strict=True):
-            only = iterations.get(loop.name) if below is None or below.case is None else below.case
-            if only is not None:
-                value = loop.start + loop.step * only
-                loop = replace(loop, start=value, stop=value + 1)
-            yield loop
+        cases = (*(inside.case for inside in path[1:]), None)
+        runs = (
+            loop if case is None else loop.take_iteration(case)
+            for loop, case in zip(path, cases, strict=True)
+        )
+        return nests.list_trees(runs, self.guards)
 
     def is_default(self) -> bool:
         """Return whether no directive has changed the nest."""
@@ -247,13 +239,13 @@ class Schedule:
     # -- texts ------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return "\n".join(self._list_lines())
+        return self.render()
 
     def render(self, mark: str | None = None) -> str:
         """Return the nest as text, with an arrow at the loop `mark`."""
         return "\n".join(self._list_lines(mark))
 
-    def _list_lines(self, mark: str | None = None) -> Iterator[str]:
+    def _list_lines(self, mark: str | None) -> Iterator[str]:
         for step in self.rewrites:
             words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
             yield f"{step.do.replace('_', ' ')}: {words}"
@@ -285,10 +277,11 @@ class Schedule:
         yield from loop.annotations()
 
     def _write_body(self, leaf: Loop) -> str:
-        terms = {"batch": "", "class": "", "tree": ""}
-        for loop in self.path(leaf.name):
-            terms[loop.kind] += ("+" if terms[loop.kind] else "") + loop.name
-        row, output, tree = terms["batch"], terms["class"], terms["tree"]
+        path = self.path(leaf.name)
+        row, output, tree = (
+            "+".join(loop.name for loop in path if loop.kind == kind)
+            for kind in ("batch", "class", "tree")
+        )
         if self.classes == 1:
             return f"out[{row}] += walk({tree}, {row})"
         if self.vectors:
@@ -300,9 +293,9 @@ class Schedule:
         """Return the nest as a graph in the DOT language of Graphviz, one box for each loop."""
         lines = ["digraph schedule {", "  node [shape=box, fontname=monospace];"]
         for loop in self.loops():
-            label = [f"{loop.name} in {loop.range_text}", loop.kind]
-            label += (["parallel"] if loop.parallel else []) + list(self._list_notes(loop))
-            text = "\\n".join(part.replace('"', "'") for part in label)
+            word = ["parallel"] if loop.parallel else []
+            label = [f"{loop.name} in {loop.range_text}", loop.kind, *word, *self._list_notes(loop)]
+            text = "\\n".join(label).replace('"', "'")
             lines.append(f'  "{loop.name}" [label="{text}"];')
             lines += [f'  "{loop.name}" -> "{child.name}";' for child in loop.children]
         return "\n".join([*lines, "}"])

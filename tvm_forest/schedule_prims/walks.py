@@ -16,6 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
+from ..layouts import SIMDIZED
 from ..nest import Loop
 from .directive import (
     Refusal,
@@ -26,7 +27,6 @@ from .directive import (
     offer_loops,
     refuse,
 )
-from .memory import WALKED
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -168,7 +168,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    how = WALKED.get(sch.representation, "gather")
+    how = SIMDIZED.get(sch.representation, "gather")
     further = {} if how == "gather" else {"how": how}
     for loop in sch.leaves():
         fits = loop.kind == "batch" and loop.count in LANE_COUNTS[how] and loop.step == 1

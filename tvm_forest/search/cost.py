@@ -44,16 +44,16 @@ def words_of(point: Point, work: Workload, batch: int) -> dict[str, float]:
     kind = point.layout + (f" in {point.tile}" if point.tile > 1 else "")
     way = f"{point.order} {point.walks}"
     block = "whole" if not point.block else f"blocks {point.block}"
-    found = {kind: 1.0, way: 1.0, point.hops: 1.0, block: 1.0, f"cache {point.cache}": 1.0}
+    words = {kind: 1.0, way: 1.0, point.hops: 1.0, block: 1.0, f"cache {point.cache}": 1.0}
     pairs = ((kind, way), (kind, point.hops), (way, point.hops), (kind, block))
-    found |= {f"{a}, {b}": 1.0 for a, b in pairs}
+    words |= {f"{a}, {b}": 1.0 for a, b in pairs}
     counts = _scaled_counts(work, batch)
     scaled = (kind, point.order, point.hops)
-    found |= {f"{name} * {word}": x for word in scaled for name, x in counts.items()}
+    words |= {f"{name} * {word}": x for word in scaled for name, x in counts.items()}
     if point.layout == BIT_PLANES:
         ns = ns_per_row_by_planes(work, point.block, batch)
-        found["by bits"] = math.log(ns / max(1, work.hops))
-    return found
+        words["by bits"] = math.log(ns / max(1, work.hops))
+    return words
 
 
 def _scaled_counts(work: Workload, batch: int) -> dict[str, float]:
@@ -139,11 +139,12 @@ class Surrogate:
 def _distances(points: Sequence[Point]) -> Array:
     """Return float64 (P, P), how little two points have in common."""
     octaves = np.array([math.log2(point.block or 1 << 13) for point in points])
-    found = BLOCK_DISTANCE * np.abs(octaves[:, None] - octaves)
-    for name, far in DISTANCES.items():
+    distances = BLOCK_DISTANCE * np.abs(octaves[:, None] - octaves)
+    for name, distance in DISTANCES.items():
         values = [getattr(point, name) for point in points]
         places = {value: i for i, value in enumerate(dict.fromkeys(values))}
         scale = {v: math.log2(v) if type(v) is int else 10.0 * i for v, i in places.items()}
-        own = np.array([scale[value] for value in values])
-        found += far * np.minimum(np.abs(own[:, None] - own), 4.0 if name == "walks" else 1.0)
-    return found
+        positions = np.array([scale[value] for value in values])
+        apart = np.abs(positions[:, None] - positions)
+        distances += distance * np.minimum(apart, 4.0 if name == "walks" else 1.0)
+    return distances

@@ -27,24 +27,25 @@ TREES_TOGETHER, TILED_TREES_TOGETHER = 10, 16
 """Trees that a single row walks through together, node by node and tile by tile."""
 
 LARGE_TREE_BLOCK, LARGEST_BLOCK = 256, 2048
-"""Rows of a block of a model with large trees or leaf vectors, which share what they fetch of a
-tree; and for batches of 2048 rows and more."""
+"""Rows of a block, where trees are large or leaves hold vectors: the rows of a block share what is
+fetched of a tree. The second is for batches of as many rows and more."""
 
 LANES = 64
 """Rows of a vector walk."""
 
 MAX_BLOCK_BYTES = 256 * 1024
-"""Bytes of the rows of such a block: the second-level cache has room for a tree beside them."""
+"""Bytes of the rows of such a block, so that the second-level cache holds a tree beside them."""
 
 MAX_LOPSIDED_DEPTH = 0.7
 """Mean depth of a leaf over that of its tree, up to which walks end when all are at leaves."""
 
 ROWS_TOGETHER, ROWS_TOGETHER_BESIDE_TILES, ROWS_PERMUTED = 8, 16, 12
-"""Rows of a batch from which they walk together, and not the trees; the same where single rows go
-through tiles; and from which 16 walk through 4 trees by permutes."""
+"""Rows of a batch from which rows walk together and no longer trees; the same where smaller batches
+go through tiles; and from which 16 rows walk through 4 trees by permutes."""
 
 BLOCK_BATCHES = (64, 128, 256, 512)
-"""Rows of a batch from which blocks may be taken, though the last block is not full."""
+"""Rows of a batch from which the rules of blocks are asked anew: other blocks may pay there, though
+the last block of a batch is not full."""
 
 MAX_PLANES_RATIO = 0.9
 """Estimated time by bit planes over that of walking, up to which bit planes are taken."""
@@ -109,8 +110,8 @@ def _fit_tiled_trees(work: Workload) -> Fit:
     if forest.derived:
         return Fit(False, "memberships in categories are known to codes of rows")
     if is_too_large_for_tiles(work):
-        said = f"{work.hops} hops and {forest.n_nodes} nodes"
-        return Fit(False, f"{said}, at most {MAX_TILED_HOPS} and {MAX_TILED_NODES} are tiled")
+        counts = f"{work.hops} hops and {forest.n_nodes} nodes"
+        return Fit(False, f"{counts}, at most {MAX_TILED_HOPS} and {MAX_TILED_NODES} are tiled")
     floats = forest.row_dtype == "float32" == forest.threshold.dtype.name
     if work.has_small_trees and not floats:
         return Fit(False, f"rows of {forest.row_dtype} are not picked from registers")
@@ -120,8 +121,8 @@ def _fit_tiled_trees(work: Workload) -> Fit:
     cpu, most = next((name, x) for name, x in known if not x or work.has(name))
     if width > most:
         return Fit(False, f"{width} columns, registers of {cpu} hold {most}")
-    said = f"{width} columns, at most {most} fit registers"
-    return Fit(True, f"{said}, so {TILE_NODES} nodes are decided at once")
+    counts = f"{width} columns, at most {most} fit registers"
+    return Fit(True, f"{counts}, so {TILE_NODES} nodes are decided at once")
 
 
 def is_too_large_for_tiles(work: Workload) -> bool:
@@ -179,8 +180,8 @@ def _fit_large_blocks(work: Workload) -> Fit:
         return _say_small_trees(work)
     if is_faster_by_planes(work):
         return FASTER_BY_PLANES
-    said = f"trees of {work.mean_nodes} nodes are fetched anew for every block"
-    return Fit(True, f"{said}; {_find_row_rule(work)[1]}")
+    reason = f"trees of {work.mean_nodes} nodes are fetched anew for every block"
+    return Fit(True, f"{reason}; {_find_row_rule(work)[1]}")
 
 
 def _write_large_blocks(most: int, work: Workload) -> Schedule:
@@ -243,8 +244,8 @@ def _fit_tiled_rows(from_rows: int, work: Workload) -> Fit:
         return Fit(False, f"{work.hops} hops and {forest.n_nodes} nodes, too many for tiles")
     if is_faster_by_planes(work):
         return FASTER_BY_PLANES
-    said = f"trees of {work.mean_nodes} nodes: {TILE_NODES} of them"
-    return Fit(True, f"{said} are fetched and decided at once")
+    trees = f"trees of {work.mean_nodes} nodes"
+    return Fit(True, f"{trees}: {TILE_NODES} of them are fetched and decided at once")
 
 
 def _write_tiled_rows(from_rows: int, work: Workload) -> Schedule:
@@ -255,15 +256,13 @@ def _write_tiled_rows(from_rows: int, work: Workload) -> Schedule:
 # -- blocks of rows: bytes out of registers, bits of words ----------------------------------------
 
 
-def _write_permutes(work: Workload) -> Schedule:
-    sch = write_blocks(work.start, PERMUTED, walk_costs.ROWS).simdize("b1", SIMDIZED[PERMUTED])
+def _write_simdized(layout: str, work: Workload, rows: int) -> Schedule:
+    sch = write_blocks(work.start, layout, rows).simdize("b1", SIMDIZED[layout])
     return _share_out(sch, work)
 
 
-def write_planes(sch: Schedule, rows: int, parallel: bool) -> Schedule:
-    """Return the schedule that evaluates blocks of so many rows by bit planes."""
-    sch = write_blocks(sch, BIT_PLANES, rows).simdize("b1", SIMDIZED[BIT_PLANES])
-    return sch.parallel("b0") if parallel else sch
+def _write_permutes(work: Workload) -> Schedule:
+    return _write_simdized(PERMUTED, work, walk_costs.ROWS)
 
 
 def _fit_planes(from_rows: int, work: Workload) -> Fit:
@@ -276,12 +275,12 @@ def _fit_planes(from_rows: int, work: Workload) -> Fit:
     rows = walk_costs.rows_per_block(work, from_rows)
     planes = walk_costs.ns_per_row_by_planes(work, rows, from_rows)
     sets = f" and {work.membership_columns} sets" if work.membership_columns else ""
-    said = (
+    counts = (
         f"{work.tests} tests in {work.forest.searches} columns{sets}, {work.slots} slots and "
         f"about {work.selections} selections for {rows} rows: {planes:.3g} ns a row "
         f"by estimate, {walking:.3g} {'by permutes' if permuted else 'hop by hop'}"
     )
-    return Fit(planes <= MAX_PLANES_RATIO * walking, said)
+    return Fit(planes <= MAX_PLANES_RATIO * walking, counts)
 
 
 def is_faster_by_planes(work: Workload) -> bool:
@@ -290,8 +289,7 @@ def is_faster_by_planes(work: Workload) -> bool:
 
 
 def _write_planes(from_rows: int, work: Workload) -> Schedule:
-    rows = walk_costs.rows_per_block(work, from_rows)
-    return write_planes(work.start, rows, work.target.cores > 1)
+    return _write_simdized(BIT_PLANES, work, walk_costs.rows_per_block(work, from_rows))
 
 
 # -- the rules, in order --------------------------------------------------------------------------
@@ -314,7 +312,11 @@ OF_ROWS = [
 BY_PERMUTES = Rule("rows permuted", layout_fit.fit_permutes, _write_permutes)
 OF_FEW_ROWS = [
     BY_PERMUTES,
-    Rule(f"few rows {CODED}", layout_fit.fit_codes_few_rows, partial(_write_rows, CODED)),
+    Rule(
+        f"few rows {CODED}",
+        partial(layout_fit.fit_codes, few_rows=True),
+        partial(_write_rows, CODED),
+    ),
     *OF_ROWS[1:],
 ]
 

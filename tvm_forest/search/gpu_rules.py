@@ -9,12 +9,10 @@ from functools import partial
 
 from ..layouts import ANY_FOREST, PADDED
 from ..schedule import Schedule
+from ..schedule_prims.devices import MAX_SHARED_BYTES
 from .cpu_rules import Rule, inner_loops
 from .layout_fit import Fit, fit_padded
 from .workload import Workload
-
-MAX_SHARED_BYTES = 48 * 1024
-"""Shared memory of a thread block, in which its rows must fit if they are kept there."""
 
 BLOCK_ROWS = (128, 64, 32)
 """Rows, and threads, of a block: the first number whose rows fit in shared memory."""
@@ -26,8 +24,8 @@ def _block_rows(work: Workload) -> int:
 
 
 def _fit_any(work: Workload) -> Fit:
-    rows, said = _block_rows(work), f"rows of {work.row_bytes} bytes"
-    return Fit(True, f"{rows} {said} in shared memory" if rows else said)
+    rows, counts = _block_rows(work), f"rows of {work.row_bytes} bytes"
+    return Fit(True, f"{rows} {counts} in shared memory" if rows else counts)
 
 
 def _fit_padded(work: Workload) -> Fit:

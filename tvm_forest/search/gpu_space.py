@@ -1,6 +1,6 @@
-"""What a search for a GPU may choose, and how to walk through it.
+"""What a search for a GPU may choose.
 
-takes: Forest, Target, size of batch; gives: points, the Schedule of each, and strategies.
+takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 
 The space is the paper's (`silvanforge`), with more values of its parameters and blocks of trees.
 Points that deal trees out to threads or blocks add up in another order, so a search leaves them out
@@ -9,7 +9,6 @@ unless it is asked for them. What remains are threads that walk all trees of the
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -22,10 +21,10 @@ from ..forest import Forest
 from ..layouts import CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
+from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..target import Target
 from . import heuristic, silvanforge
 from .silvanforge import GpuPoint, GpuProblem
-from .strategies import Measure
 from .workload import Workload
 
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -111,15 +110,14 @@ class GpuSpace:
         Raises:
             ScheduleError: a directive refuses it; `allows` rules that out.
         """
-        if not point.unroll:
-            return recipes.gpu_template(self.start, **point._asdict())
-        if not self.exact:
-            return recipes.gpu_template(self.by_depth, **point._asdict())
+        start = self.by_depth if point.unroll and not self.exact else self.start
         try:
-            return recipes.gpu_template(self.start, **point._asdict())
+            return recipes.gpu_template(start, **point._asdict())
         except ScheduleError:
-            plainly = recipes.gpu_template(self.start, **point._replace(unroll=False)._asdict())
-            return plainly.unroll_walk("tree")
+            if not (point.unroll and self.exact):
+                raise
+            in_loops = recipes.gpu_template(start, **point._replace(unroll=False)._asdict())
+            return in_loops.unroll_walk("tree")
 
     def first_points(self) -> list[GpuPoint]:
         """Return what is tried first, the likely ones first.
@@ -132,21 +130,21 @@ class GpuSpace:
         alone = (
             self._cache_rows(p._replace(rows_tb=r, tree_threads=1)) for p in paper for r in sizes
         )
-        found = list(filter(self.allows, paper)) or filter(self.allows, alone)
-        return sorted(dict.fromkeys(found), key=self.cycles)
+        points = list(filter(self.allows, paper)) or filter(self.allows, alone)
+        return sorted(dict.fromkeys(points), key=self.cycles)
 
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
         """Leave rows where they are if they do not fit into shared memory."""
         cached = point._replace(cache_rows=True)
-        fits = silvanforge.count_shared_bytes(cached, self.problem) < silvanforge.SHARED_BYTES
+        fits = silvanforge.count_shared_bytes(cached, self.problem) < MAX_SHARED_BYTES
         return cached._replace(cache_rows=fits)
 
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
         """Return the points with all values of one parameter, the likely ones first."""
-        found = [point._replace(**{name: value}) for value in VALUES[name]]
+        points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
-            found += [p._replace(shared="atomic") for p in found]
-        return sorted(filter(self.allows, found), key=self.cycles)
+            points += [p._replace(shared="atomic") for p in points]
+        return sorted(filter(self.allows, points), key=self.cycles)
 
     def cycles(self, point: GpuPoint) -> float:
         """Estimate a point, see `silvanforge.estimate_cycles`."""
@@ -159,22 +157,3 @@ def _count_straight_lines(sch: Schedule) -> int:
         return len(sch.split_by_depth("tree").pieces("tree"))
     except ScheduleError:
         return 1
-
-
-def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
-    """Take the fastest of Algorithm 1, then change one parameter at a time, as long as that helps.
-
-    The default schedule is measured first, so the result is no slower.
-    """
-    times: dict[GpuPoint, float] = {}
-
-    def seconds(point: GpuPoint) -> float:
-        if point not in times:
-            times[point] = measure(space.schedule(point))
-        return times[point]
-
-    measure(space.default)
-    best = silvanforge.run_algorithm_1(space.problem, seconds, space.allows, space.first_points())
-    for name in VARIED:
-        if best is not None:
-            best = min(space.vary(best, name), key=seconds, default=best)

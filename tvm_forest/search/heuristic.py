@@ -26,25 +26,26 @@ __all__ = ["default_schedule", "default_schedules", "explain", "new_schedule"]
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return good schedules by the smallest batch that each serves.
 
-    Threads are for schedules that serve 512 rows and more, which saves the twins of the others, or
-    whose blocks two threads share out where larger ones serve.
+    Rows are shared out among threads by the schedules that serve batches of 512 rows and more, and
+    by the one that serves batches up to a schedule with blocks of more than 512 rows. The others
+    run on one thread, which saves compiling them twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 
 
 def default_schedules_for(work: Workload) -> dict[int, Schedule]:
-    """Return the same for a model and machine whose counts may be known already."""
-    found = arrange_by_batch(_choose(work))
-    most, next_batches = BLOCK_BATCHES[-1], dict(zip(found, list(found)[1:], strict=False))
+    """Return the `default_schedules` of a workload, whose counts may be known already."""
+    chosen = arrange_by_batch(_choose(work))
+    largest, next_batches = BLOCK_BATCHES[-1], dict(zip(chosen, list(chosen)[1:], strict=False))
 
     def is_shared_out(smallest: int) -> bool:
         larger = next_batches.get(smallest)
-        if larger is None or larger > most:
+        if larger is None or larger > largest:
             return True
-        return any(loop.parallel and loop.step > most for loop in found[larger].loops())
+        return any(loop.parallel and loop.step > largest for loop in chosen[larger].loops())
 
     return arrange_by_batch(
-        {k: sch if is_shared_out(k) else sch.without("parallel") for k, sch in found.items()}
+        {k: sch if is_shared_out(k) else sch.without("parallel") for k, sch in chosen.items()}
     )
 
 

@@ -25,13 +25,14 @@ MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which the default schedules link nodes instead."""
 
 MAX_TRIED_SLOTS_PER_NODE = 64
-"""The same in a search: 4 bytes of a node would take a cache line and more."""
+"""Slots for each node up to which a search tries complete trees: with more, each field of a node,
+4 bytes, would lie in a cache line of its own."""
 
 MAX_COLUMNS_PER_HOP = 4.0
 """Columns to be coded for each hop of a row through the forest, up to which ranks pay."""
 
 MAX_COLUMNS_PER_HOP_FEW_ROWS = 0.5
-"""The same for batches of 8 rows, and for permutes."""
+"""Columns for each hop up to which ranks pay for batches of 8 rows, and permutes for any."""
 
 MAX_STEPS_PER_HOP_ONE_ROW = 0.5
 """Steps of the searches that code a single row, for each hop, up to which ranks pay."""
@@ -67,10 +68,10 @@ def fit_any(work: Workload) -> Fit:
 
 def fit_padded(work: Workload) -> Fit:
     """Say whether complete trees are not much larger than those that there are."""
-    said = f"{work.slots_per_node:.3g} slots for each of {work.forest.n_nodes} nodes"
+    counts = f"{work.slots_per_node:.3g} slots for each of {work.forest.n_nodes} nodes"
     if work.slots_per_node > MAX_SLOTS_PER_NODE:
-        return Fit(False, f"{said}, {MAX_SLOTS_PER_NODE} pay")
-    return Fit(True, said)
+        return Fit(False, f"{counts}, {MAX_SLOTS_PER_NODE} pay")
+    return Fit(True, counts)
 
 
 def fit_word_nodes(work: Workload) -> Fit:
@@ -80,57 +81,50 @@ def fit_word_nodes(work: Workload) -> Fit:
         return Fit(False, f"rows are {forest.row_dtype}, a word holds float32")
     fields = _word_nodes.node_bits(forest)
     feature, link = fields.feature + 1, fields.link  # one for the default side
-    said = f"feature {feature} + child {link} = {feature + link} bits of {WORD_BITS}"
-    return Fit(feature + link <= WORD_BITS, f"{said} beside the threshold")
+    counts = f"feature {feature} + child {link} = {feature + link} bits of {WORD_BITS}"
+    return Fit(feature + link <= WORD_BITS, f"{counts} beside the threshold")
 
 
 def fit_leaf_vectors(work: Workload) -> Fit:
-    """Say the same of a forest of leaf vectors, which lie apart from the nodes."""
+    """Say whether leaves hold vectors, which lie apart, and the rest of a node fits a word."""
     if not work.forest.has_vectors:
         return Fit(False, "leaves hold one number")
     return fit_word_nodes(work)
 
 
-def fit_codes(work: Workload) -> Fit:
-    """Say whether rank, column and child fit a word, and few columns are coded for each hop.
-
-    Nodes that compare ranks need rows that are coded before they are walked.
-    """
-    return _fit_codes(work, MAX_COLUMNS_PER_HOP)
-
-
-def fit_codes_few_rows(work: Workload) -> Fit:
-    """Say the same of batches of 8 rows, for which fewer columns pay."""
-    return _fit_codes(work, MAX_COLUMNS_PER_HOP_FEW_ROWS)
-
-
 def fit_codes_one_row(work: Workload) -> Fit:
-    """Say the same of a single row, for which the searches that code it must be short too."""
+    """Say whether codes pay for a single row: the searches that code it must be short too."""
     fit, forest = fit_codes(work), work.forest
     steps = np.ceil(np.log2(forest.cuts_per_column + 1)).sum() / max(1, work.hops)
     if fit.fits and steps > MAX_STEPS_PER_HOP_ONE_ROW and not forest.derived:
-        said = f"{steps:.2g} steps of searches for each hop, {MAX_STEPS_PER_HOP_ONE_ROW} pay"
-        return Fit(False, f"{fit.reason}; {said}")
+        counts = f"{steps:.2g} steps of searches for each hop, {MAX_STEPS_PER_HOP_ONE_ROW} pay"
+        return Fit(False, f"{fit.reason}; {counts}")
     return fit
 
 
-def _fit_codes(work: Workload, max_columns_per_hop: float) -> Fit:
+def fit_codes(work: Workload, few_rows: bool = False) -> Fit:
+    """Say whether rank, column and child fit a word, and few columns are coded for each hop.
+
+    Nodes that compare ranks need rows that are coded before they are walked. In batches of 8 rows,
+    fewer columns pay.
+    """
+    max_columns_per_hop = MAX_COLUMNS_PER_HOP_FEW_ROWS if few_rows else MAX_COLUMNS_PER_HOP
     hops, thresholds = work.hops, int(work.forest.cuts_per_column.max(initial=0))
     rank, column, link, word = _coded.node_bits(work.forest)
     needed = rank + column + link
-    said = (
+    counts = (
         f"{work.columns} columns, at most {thresholds} thresholds in one: rank {rank} + column "
         f"{column} + child {link} = {needed} bits of {word}"
     )
     if thresholds > np.iinfo(np.uint16).max or needed > word:
-        return Fit(False, said)
+        return Fit(False, counts)
     if work.forest.derived:
-        said += f"; features are asked for up to {work.most_categories} categories"
-        return Fit(work.most_categories <= MAX_CATEGORIES, said)
-    said += f"; {work.columns / max(1, hops):.2g} columns to code for each of {hops} hops"
+        counts += f"; features are asked for up to {work.most_categories} categories"
+        return Fit(work.most_categories <= MAX_CATEGORIES, counts)
+    counts += f"; {work.columns / max(1, hops):.2g} columns to code for each of {hops} hops"
     if work.columns > max_columns_per_hop * hops:
-        return Fit(False, f"{said}, {max_columns_per_hop} pay")
-    return Fit(True, said)
+        return Fit(False, f"{counts}, {max_columns_per_hop} pay")
+    return Fit(True, counts)
 
 
 def refuse_permutes(work: Workload) -> str | None:
@@ -152,21 +146,20 @@ def fit_permutes(work: Workload) -> Fit:
     if forest.n_trees < PERMUTED_TREES * forest.n_outputs:
         counted = f"{forest.n_trees} trees for {forest.n_outputs} outputs"
         return Fit(False, f"{counted}, {PERMUTED_TREES} for each pay")
-    said = f"{work.columns} columns for {work.hops} hops"
+    counts = f"{work.columns} columns for {work.hops} hops"
     if work.columns > min(MAX_PERMUTED_COLUMNS, MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops):
         pay = f"{MAX_PERMUTED_COLUMNS} and {MAX_COLUMNS_PER_HOP_FEW_ROWS} for each hop pay"
-        return Fit(False, f"{said}, {pay}")
-    return Fit(
-        True, f"{said}, at most {_permuted.widest_level(forest)} inner nodes on a level of a tree"
-    )
+        return Fit(False, f"{counts}, {pay}")
+    widest = f"at most {_permuted.widest_level(forest)} inner nodes on a level of a tree"
+    return Fit(True, f"{counts}, {widest}")
 
 
 def fit_permutes_few_rows(work: Workload) -> Fit:
-    """Say the same of batches of 8 rows, for which each level of a tree must fit a register."""
+    """Say whether permutes pay for 8 rows: each level of a tree must fit a register too."""
     widest = _permuted.widest_level(work.forest)
     if widest > REGISTER_NODES:
-        said = f"{widest} inner nodes on a level of a tree"
-        return Fit(False, f"{said}, {REGISTER_NODES} fit a register")
+        counts = f"{widest} inner nodes on a level of a tree"
+        return Fit(False, f"{counts}, {REGISTER_NODES} fit a register")
     return fit_permutes(work)
 
 

@@ -9,6 +9,7 @@ most one part of a line at the end, which is cut off when the file is opened aga
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ from ..target import Target, cpu_name
 FORMAT = 2
 REAL_GPUS = ("cuda", "rocm")
 NAMELESS = "a GPU"
-"""The GPU of records that do not say which; they are passed over."""
+"""The GPU of records that do not name theirs; nobody can tell where they hold."""
 
 FACTS = ("model", "target", "cpu", "versions")
 """What must be the same for a schedule to be taken over."""
@@ -62,12 +63,16 @@ class TrialRecord:
     spent: float = 0.0
     problem: str | None = None
 
+    @property
+    def time(self) -> float:
+        """Seconds of a call; infinity if there is a problem."""
+        return math.inf if self.seconds is None else self.seconds
+
     def to_line(self) -> str:
         """Return JSON text without a line break."""
-        results = {name: getattr(self, name) for name in RESULTS}
-        steps = json.loads(self.schedule.to_json())
-        said = {"format": FORMAT, **self.context, "batch": self.batch, **results}
-        return json.dumps({**said, "schedule": steps})
+        line = {"format": FORMAT, **self.context, "batch": self.batch}
+        line |= {name: getattr(self, name) for name in RESULTS}
+        return json.dumps({**line, "schedule": json.loads(self.schedule.to_json())})
 
     @classmethod
     def from_line(cls, line: str) -> TrialRecord:
@@ -100,8 +105,8 @@ def describe_context(
     versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
     if target.kind not in REAL_GPUS:
         machine = f"{machine or cpu_name()}, {target.cores} cores"
-    facts = (forest.signature, target.to_dict(), machine, versions)
-    return dict(zip((*FACTS, *CONDITIONS), (*facts, n_jobs, rows), strict=True))
+    facts = {"model": forest.signature, "target": target.to_dict(), "cpu": machine}
+    return {**facts, "versions": versions, "n_jobs": n_jobs, "rows": rows}
 
 
 @dataclass
@@ -154,8 +159,8 @@ class Journal:
 
 def find_fastest(records: Iterable[TrialRecord]) -> TrialRecord | None:
     """Return the record with the shortest time, the earlier of equals."""
-    timed = [record for record in records if record.seconds is not None]
-    return min(timed, key=lambda record: record.seconds or 0.0, default=None)
+    timed = (record for record in records if record.seconds is not None)
+    return min(timed, key=lambda record: record.time, default=None)
 
 
 def read_records(path: str | os.PathLike[str]) -> list[TrialRecord]:
@@ -169,15 +174,15 @@ def read_records(path: str | os.PathLike[str]) -> list[TrialRecord]:
         lines = Path(path).read_text(encoding="utf-8").split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: cannot be read: {error}; give what tune has written") from None
-    found = []
+    records = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(TrialRecord.from_line(line))
+            records.append(TrialRecord.from_line(line))
         except (ValueError, KeyError, TypeError, ScheduleError) as error:
             raise InputError(
                 f"{where}: line {number} is no record ({error}); take it out, or tune anew"
             ) from None
-    return found
+    return records
 
 
 def _drop_half_a_line(path: Path) -> None:
@@ -202,25 +207,25 @@ def load_schedules(
     wanted = describe_context(forest, target, machine=gpu)
     where, records = f"build: argument 'records': '{os.fspath(path)}'", read_records(path)
     for name in FACTS:
-        there = sorted({_shorten(r.context[name]) for r in records})
-        sought = wanted[name] or _find_only_gpu(there)
-        records = [r for r in records if r.context[name] == sought]
+        recorded = sorted({_shorten(r.context[name]) for r in records})
+        value = wanted[name] or _find_only_gpu(recorded)
+        records = [r for r in records if r.context[name] == value]
         if not records:
-            what, remedy = f"{name} {_shorten(sought)}", "tune this model here"
-            if not sought:
+            what, remedy = f"{name} {_shorten(value)}", "tune this model here"
+            if not value:
                 what, remedy = "one GPU by name, and none is at hand", "build where the GPU is"
-            others = ", ".join(there) or "nothing"
+            others = ", ".join(recorded) or "nothing"
             raise InputError(f"{where}: no record of {what} (have: {others}); {remedy}")
     latest = [r for r in records if r.context == records[-1].context]
     best = {r.batch: find_fastest(x for x in latest if x.batch == r.batch) for r in latest}
-    found = {batch: record.schedule for batch, record in best.items() if record is not None}
-    if not found:
+    schedules = {batch: record.schedule for batch, record in best.items() if record is not None}
+    if not schedules:
         raise InputError(f"{where}: no schedule of this model has a time; tune it again")
-    return serve_from_one_row(found)
+    return serve_from_one_row(schedules)
 
 
-def _find_only_gpu(there: list[str]) -> str:
-    named = [gpu for gpu in there if gpu != NAMELESS]
+def _find_only_gpu(recorded: list[str]) -> str:
+    named = [gpu for gpu in recorded if gpu != NAMELESS]
     return named[0] if len(named) == 1 else ""
 
 

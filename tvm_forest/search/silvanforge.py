@@ -1,6 +1,6 @@
-"""SilvanForge's search on a GPU: nine parameters, hard filters, Algorithm 1; and a cost.
+"""SilvanForge's space of GPU schedules: nine parameters, hard filters, Algorithm 1's first points.
 
-takes: size of a problem, `measure`; gives: points of the paper's space, the fastest of a few.
+takes: size of a problem; gives: points of the paper's space, why one cannot run, what it may cost.
 
 Prasad and others, SOSP 2024: Table 5 and Algorithm 1. The schedule of a point is
 `recipes.gpu_template(schedule, **point._asdict())`. Nothing here needs a GPU.
@@ -8,12 +8,12 @@ Prasad and others, SOSP 2024: Table 5 and Algorithm 1. The schedule of a point i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
 from ..layouts import ANY_FOREST, COPIED, PADDED, TRANSPOSED
-from .strategies import select_fastest
+from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 
 
 class GpuPoint(NamedTuple):
@@ -70,9 +70,8 @@ class GpuProblem(NamedTuple):
     lines: int = 1
 
 
-MIN_BLOCK_THREADS, MAX_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 1024, 2**31 - 1
-SHARED_BYTES = 49152
-"""Limits of the paper's GPUs; the static shared memory of a block must stay below the last."""
+MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
+"""Threads of a block, at least, and blocks of a grid on the paper's GPUs."""
 
 
 def paper_points() -> Iterator[GpuPoint]:
@@ -92,8 +91,8 @@ def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
         return f"{threads} threads of a block, allowed are {allowed}"
     if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
         return f"{point.tree_threads} threads share {trees} trees"
-    if shared >= SHARED_BYTES:
-        return f"{shared} bytes of shared memory, must be below {SHARED_BYTES}"
+    if shared >= MAX_SHARED_BYTES:
+        return f"{shared} bytes of shared memory, must be below {MAX_SHARED_BYTES}"
     if point.cache_trees and point.factor > 1:
         return "trees are cached one after the other, and walks of several are interleaved"
     if point.cache_trees and point.layout not in COPIED:
@@ -154,38 +153,10 @@ def has_small_blocks(problem: GpuProblem) -> bool:
 
 def first_phase(problem: GpuProblem) -> list[GpuPoint]:
     """Return the 36 points of the first phase of Algorithm 1."""
-    if has_small_blocks(problem):
-        rows, threads = (8, 32), (20, 50)
-    else:
-        rows, threads = (32, 64), (2, 10)
+    small = has_small_blocks(problem)
+    rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
     return [
         GpuPoint(rows_tb, 1, tree_threads, True, False, factor != 1, factor, False, layout)
         for layout in TABLE_5["layout"]
         for rows_tb, tree_threads, factor in product(rows, threads, (1, 2, 4))
     ]
-
-
-def run_algorithm_1(
-    problem: GpuProblem,
-    measure: Callable[[GpuPoint], float],
-    allows: Callable[[GpuPoint], bool] = lambda point: True,
-    first: Iterable[GpuPoint] | None = None,
-) -> GpuPoint | None:
-    """Return the fastest of 36 points and of the 3 best of them with shared reduction.
-
-    Args:
-        problem: its batch and features decide which points are tried.
-        measure: seconds of a point; called once for each.
-        allows: leaves out points that cannot run, see `refuse`.
-        first: points of the first phase in place of the 36.
-
-    Returns:
-        GpuPoint: None if no point is allowed.
-    """
-    tried = first_phase(problem) if first is None else first
-    times = {point: measure(point) for point in tried if allows(point)}
-    for point in select_fastest(list(times), times.__getitem__, 3):
-        shared = point._replace(shared=True)
-        if allows(shared):
-            times[shared] = measure(shared)
-    return min(times, key=times.__getitem__, default=None)

@@ -199,12 +199,12 @@ def _decide_layout(space: Space, sch: Schedule) -> Options:
 def _decide_block(space: Space, sch: Schedule) -> Options:
     layout = sch.representation
     if layout in SIMDIZED:
-        sizes, found = space.vector_blocks(layout), Options()
+        sizes, options = space.vector_blocks(layout), Options()
     else:
         least = 1 if space.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
         fit = {x for x in BLOCKS if least <= x <= space.batch}
-        sizes, found = sorted(fit | {space.default_block(layout)} - {0}), {0: sch}
-    return found | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
+        sizes, options = sorted(fit | {space.default_block(layout)} - {0}), {0: sch}
+    return options | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
 
 
 def _decide_order(space: Space, sch: Schedule) -> Options:
@@ -223,31 +223,31 @@ def _decide_walks(space: Space, sch: Schedule) -> Options:
     order = "trees" if leaf.kind == "tree" else "rows"
     declared = [x["factor"] for x, _ in apply_choices(sch, "interleave", index=leaf.name)]
     factors = sorted({*declared, *MORE_WALKS[order]}) if declared else []
-    found: Options = {k: sch.interleave(leaf.name, k) for k in factors if k >= LEAST_WALKS[order]}
+    options: Options = {k: sch.interleave(leaf.name, k) for k in factors if k >= LEAST_WALKS[order]}
     if leaf.kind == "batch" and not sch.rewrites and "b1" in sch.names():
-        found["gather"] = cpu_rules.make_lanes(sch)
-    return found
+        options["gather"] = cpu_rules.make_lanes(sch)
+    return options
 
 
 def _decide_hops(space: Space, sch: Schedule) -> Options:
-    found: Options = {"loop": sch}
+    options: Options = {"loop": sch}
     if sch.representation in SIMDIZED:
-        return found
+        return options
     leaf, work = sch.leaves()[0].name, space.facts
     if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
-        found["depth"] = sch.unroll_walk(leaf, "depth")
-    return found | {"peel": cpu_rules.peel(sch, work.shallowest, leaf)}
+        options["depth"] = sch.unroll_walk(leaf, "depth")
+    return options | {"peel": cpu_rules.peel(sch, work.shallowest, leaf)}
 
 
 def _decide_cache(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
-    found: Options = {"": sch}
+    options: Options = {"": sch}
     fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
     large = not space.facts.has_small_trees
     if large and sch.representation in fetched and "b0" in sch.names():
         choices = apply_choices(sch, "cache", index="tree", how="stream")
-        found |= {x["how"]: new for x, new in choices}
-    return found
+        options |= {x["how"]: new for x, new in choices}
+    return options
 
 
 def _decide_parallel(space: Space, sch: Schedule) -> Options:

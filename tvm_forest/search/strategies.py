@@ -1,4 +1,4 @@
-"""How a space is searched: guided by prices, exhaustively, by a beam.
+"""How a space is searched: guided by prices, exhaustively, by a beam; on a GPU by Algorithm 1.
 
 takes: Space, `measure`; gives: the schedules to measure, one after the other.
 
@@ -9,15 +9,19 @@ tests give it a clock of their own.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..schedule import DIRECTIVES, Schedule
+from ..target import Target
 from .cost import Surrogate, estimate
+from .gpu_space import VARIED, GpuSpace
+from .silvanforge import GpuPoint
 from .space import Space, apply_choices
 
 T = TypeVar("T")
@@ -87,12 +91,12 @@ def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
     """
     best = select_fastest([space.default, space.start], measure, BEAM_WIDTH)
     for _ in range(BEAM_DEPTH):
-        around = [list(neighbours(sch)) for sch in best]
-        new = [x for found in around for x in rng.sample(found, min(BEAM_SAMPLES, len(found)))]
-        kept = select_fastest(list(dict.fromkeys([*best, *new])), measure, BEAM_WIDTH)
-        if kept == best:
+        neighbourhoods = [list(neighbours(sch)) for sch in best]
+        new = [x for near in neighbourhoods for x in rng.sample(near, min(BEAM_SAMPLES, len(near)))]
+        fastest = select_fastest(list(dict.fromkeys([*best, *new])), measure, BEAM_WIDTH)
+        if fastest == best:
             return
-        best = kept
+        best = fastest
 
 
 def neighbours(sch: Schedule) -> Iterator[Schedule]:
@@ -108,8 +112,55 @@ def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: in
     return [points[i] for i in order[:count] if times[i] < math.inf] or [*points[:1]]
 
 
+def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
+    """Take the fastest of Algorithm 1, then change one parameter at a time, as long as that helps.
+
+    The default schedule is measured first, so the result is no slower.
+    """
+    measure_once = functools.cache(lambda point: measure(space.schedule(point)))
+    measure(space.default)
+    best = run_algorithm_1(space.first_points(), measure_once, space.allows)
+    for name in VARIED:
+        if best is not None:
+            best = min(space.vary(best, name), key=measure_once, default=best)
+
+
+def run_algorithm_1(
+    first: Iterable[GpuPoint],
+    measure: Callable[[GpuPoint], float],
+    allows: Callable[[GpuPoint], bool],
+) -> GpuPoint | None:
+    """Return the fastest of the first points and of the 3 best of them with shared reduction.
+
+    SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024).
+
+    Args:
+        first: the points of its first phase, see `silvanforge.first_phase`.
+        measure: seconds of a point; called once for each.
+        allows: leaves out points that cannot run, see `silvanforge.refuse`.
+
+    Returns:
+        GpuPoint: None if no point is allowed.
+    """
+    times = {point: measure(point) for point in filter(allows, first)}
+    for point in select_fastest(list(times), times.__getitem__, 3):
+        shared = point._replace(shared=True)
+        if allows(shared):
+            times[shared] = measure(shared)
+    return min(times, key=times.__getitem__, default=None)
+
+
 STRATEGIES: dict[str, Strategy] = {
     "heuristic": search_guided,
     "exhaustive": search_exhaustively,
     "beam": search_beam,
 }
+GPU_STRATEGIES: dict[str, Strategy] = {
+    "heuristic": search_by_algorithm_1,
+    "exhaustive": search_exhaustively,
+}
+
+
+def strategies_of(target: Target) -> dict[str, Strategy]:
+    """Return what searches the space of a target, by name."""
+    return GPU_STRATEGIES if target.on_gpu else STRATEGIES

@@ -8,6 +8,8 @@ asked for, and once.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +23,7 @@ from ..layouts.row_codes.ranks import choose_code_dtype
 from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
-from .step_times import StepTimes, step_times_of
+from .walk_costs import BY_VENDOR, ZEN_4, StepTimes
 
 MAX_SMALL_TREE_NODES = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
@@ -63,17 +65,12 @@ class Workload:
     @cached_property
     def step_times(self) -> StepTimes:
         """What steps take on the machine."""
-        return step_times_of(self.target.vendor)
+        return BY_VENDOR.get(self.target.vendor, ZEN_4)
 
     @cached_property
-    def _reasons(self) -> dict[str, str | None]:
-        return {}
-
-    def unfit(self, layout: str) -> str | None:
-        """Say why a layout cannot hold the forest; None if it can."""
-        if layout not in self._reasons:
-            self._reasons[layout] = find(layout).unfit(self.forest)
-        return self._reasons[layout]
+    def unfit(self) -> Callable[[str], str | None]:
+        """Says of a layout, by name, why it cannot hold the forest; None if it can."""
+        return functools.cache(lambda layout: find(layout).unfit(self.forest))
 
     def has(self, ability: str) -> bool:
         """Whether the CPU, as far as known, has an ability such as "avx512f"."""

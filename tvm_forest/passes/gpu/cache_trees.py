@@ -24,7 +24,7 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...forest import Array
-from ...schedule_prims.memory import COPIED
+from ...layouts import COPIED
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, rewrite_nest
 from ..cache_near import change_in_blocks

@@ -13,7 +13,7 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from ...forest import Array, Forest
 from ...inputs import to_rows
 from ...probe_rows import hard_rows, typical_rows
 from ...schedule import Schedule
-from ...target import Target, cpu_name
-from .. import spaces
+from ...target import Target
+from ..gpu_space import GpuSpace
 from ..records import Journal, TrialRecord, describe_context, serve_from_one_row
-from ..strategies import StopSearch, Strategy
+from ..space import Space
+from ..strategies import StopSearch, Strategy, strategies_of
 from . import gpu, measure
 from .child import Child, Failure
 from .progress import ProgressBar
@@ -68,13 +69,11 @@ class Tuned:
 
     def _line(self, batch: int) -> str:
         records = [r for r in self.records if r.batch == batch]
-        times = [r.seconds for r in records if r.seconds is not None]
-        default = next((r.seconds for r in records if r.schedule == self.defaults[batch]), None)
-        shown = (
-            f"{1e6 * x:12.2f}" if x is not None else f"{'-':>12}"
-            for x in (default, min(times, default=None))
-        )
-        return f"{batch:8}{''.join(shown)}{len(records):7}{len(records) - len(times):8}"
+        default = next((r.time for r in records if r.schedule == self.defaults[batch]), math.inf)
+        best = min((r.time for r in records), default=math.inf)
+        times = (f"{1e6 * x:12.2f}" if x < math.inf else f"{'-':>12}" for x in (default, best))
+        failed = sum(r.seconds is None for r in records)
+        return f"{batch:8}{''.join(times)}{len(records):7}{failed:8}"
 
 
 @dataclass
@@ -107,8 +106,7 @@ class Trials:
         Raises:
             StopSearch: trials or time are used up.
         """
-        record = self.journal.find(self.batch, schedule) or self._measure(schedule)
-        return math.inf if record.seconds is None else record.seconds
+        return (self.journal.find(self.batch, schedule) or self._measure(schedule)).time
 
     def _measure(self, schedule: Schedule) -> TrialRecord:
         begin = self.clock()
@@ -116,14 +114,13 @@ class Trials:
         if self.left == 0 or time_left <= 0:
             raise StopSearch
         best = self.journal.best(self.batch)
-        fastest = math.inf if best is None or best.seconds is None else best.seconds
-        limit = min(self.limit_s, time_left)
-        found = self.ask(schedule.to_json(), self.batch, fastest, seconds=limit)
+        fastest, limit = best.time if best else math.inf, min(self.limit_s, time_left)
+        answer = self.ask(schedule.to_json(), self.batch, fastest, seconds=limit)
         spent = round(self.clock() - begin, 3)
-        failed = isinstance(found, Failure)
-        if failed and found.timed_out and limit < self.limit_s:
+        failed = isinstance(answer, Failure)
+        if failed and answer.timed_out and limit < self.limit_s:
             raise StopSearch  # cut short: it may be a good one
-        result = {"problem": found.reason} if failed else found._asdict()
+        result = {"problem": answer.reason} if failed else answer._asdict()
         record = TrialRecord(self.journal.context, self.batch, schedule, spent=spent, **result)
         self.left -= 1
         self.journal.add(record)
@@ -150,16 +147,16 @@ def tune(
     machine: Any = None,
 ) -> Tuned:
     """Search on a `RemoteMachine`, or on this one; see `api.tune`."""
-    search = spaces.strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
+    search = strategies_of(target)[strategy] if isinstance(strategy, str) else strategy
     start_child = Child if machine is None else machine.child
     # The process imports the compiler while this one prepares what it is to measure.
     child = start_child(measure.COMPILER, megabytes=limit_mb)
     with child, ProgressBar(budget_s, progress) as bar:
         setup, name = make_setup(forest, target, max(batches), rows, seed, n_jobs)
         child.prepare(measure.prepare, setup)
-        space_of = spaces.spaces_of(forest, target, batches, n_jobs, exact)
+        space_of = _make_spaces(forest, target, batches, n_jobs, exact)
         left, most, finished = budget_s, math.inf if trials is None else trials, True
-        ran_on = gpu.identify_in(child, target) or (machine.cpu if machine else cpu_name())
+        ran_on = gpu.identify_in(child, target) or (machine.cpu if machine else "")
         name += "" if exact else ", in any order"
         context = describe_context(forest, target, n_jobs, name, ran_on)
         journal = Journal(context, records)
@@ -180,8 +177,17 @@ def tune(
     defaults = {batch: space.default for batch, space in space_of.items()}
     ours = tuple(record for record in journal.records if record.batch in space_of)
     best = {batch: journal.best(batch) for batch in batches}
-    found = {k: record.schedule if record else defaults[k] for k, record in best.items()}
-    return Tuned(serve_from_one_row(found), ours, defaults, finished)
+    chosen = {k: record.schedule if record else defaults[k] for k, record in best.items()}
+    return Tuned(serve_from_one_row(chosen), ours, defaults, finished)
+
+
+def _make_spaces(
+    forest: Forest, target: Target, batches: Sequence[int], n_jobs: int | None, exact: bool
+) -> Mapping[int, Space | GpuSpace]:
+    """Return what may be chosen for each size of batch; arguments as those of `tune`."""
+    if target.on_gpu:
+        return {batch: GpuSpace.of(forest, target, batch, exact) for batch in batches}
+    return Space.each(forest, target, batches, n_jobs)
 
 
 def make_setup(
@@ -196,25 +202,20 @@ def make_setup(
     size = min(max(LEAST_POOL_ROWS, POOL_BATCHES * largest), MAX_POOL_BYTES // width)
     size = max(2 * largest, size)
     pool = typical_rows(forest, size, seed) if rows is None else _draw(forest, rows, size, seed)
-    checks = _replace_refused(forest, hard_rows(forest, CHECK_ROWS, seed))
+    checks = hard_rows(forest, CHECK_ROWS, seed)
+    for word, is_refused in (("nan", np.isnan), ("inf", np.isinf)):
+        if word in forest.refuses:
+            checks[is_refused(checks)] = 0
     margins = forest.predict_reference(checks)
     name = f"typical {seed}" if rows is None else hashlib.sha256(pool.tobytes()).hexdigest()
     return measure.TrialSetup(forest, target, pool, checks, margins, n_jobs), name
 
 
-def _replace_refused(forest: Forest, rows: Array) -> Array:
-    """Put zeros in the place of what the model refuses."""
-    for word, find in (("nan", np.isnan), ("inf", np.isinf)):
-        if word in forest.refuses:
-            rows[find(rows)] = 0
-    return rows
-
-
 def _draw(forest: Forest, rows: Any, size: int, seed: int) -> Array:
-    """Draw rows that were given, each once as long as there are any."""
-    given = to_rows(rows, forest)
-    if not len(given):
+    """Draw some of a user's rows, each once before any comes a second time."""
+    known = to_rows(rows, forest)
+    if not len(known):
         raise InputError("tune: argument 'rows': no rows; give some like those to be predicted")
     rng = np.random.default_rng(seed)
-    order = [rng.permutation(len(given)) for _ in range(-(-size // len(given)))]
-    return given[np.concatenate(order)[:size]]
+    order = [rng.permutation(len(known)) for _ in range(-(-size // len(known)))]
+    return known[np.concatenate(order)[:size]]

@@ -191,11 +191,11 @@ class CoreWaits:
     def measure(self) -> float:
         """Return the seconds so far; what was never looked at while it ran is not seen."""
         self._known |= read_core_waits(self._process)
-        most: dict[int, float] = {}
+        longest: dict[int, float] = {}
         for (process, thread), wait in self._known.items():
             since = wait - self._first.get((process, thread), 0.0)
-            most[process] = max(since, most.get(process, 0.0))
-        return sum(most.values())
+            longest[process] = max(since, longest.get(process, 0.0))
+        return sum(longest.values())
 
 
 def read_core_waits(process: int) -> dict[tuple[int, str], float]:
@@ -203,15 +203,15 @@ def read_core_waits(process: int) -> dict[tuple[int, str], float]:
 
     In seconds, as far as Linux tells; elsewhere there are none.
     """
-    found: dict[tuple[int, str], float] = {}
+    waits: dict[tuple[int, str], float] = {}
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
             with contextlib.suppress(OSError, IndexError):
                 wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
-                found[process, task.name] = int(wait) / 1e9
+                waits[process, task.name] = int(wait) / 1e9
                 for started in (task / "children").read_text(encoding="ascii").split():
-                    found |= read_core_waits(int(started))
-    return found
+                    waits |= read_core_waits(int(started))
+    return waits
 
 
 def read_megabytes(process: int) -> float:

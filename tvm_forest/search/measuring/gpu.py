@@ -37,10 +37,10 @@ def identify_in(child: Child, target: Target) -> str:
         )
     if target.kind not in REAL_GPUS:
         return ""
-    found = child.call(open_gpu, target, seconds=OPEN_SECONDS)
-    if isinstance(found, Failure):
-        raise DeviceError(f"tune: {found.reason.removeprefix('refused: ')}")
-    return str(found)
+    answer = child.call(open_gpu, target, seconds=OPEN_SECONDS)
+    if isinstance(answer, Failure):
+        raise DeviceError(f"tune: {answer.reason.removeprefix('refused: ')}")
+    return str(answer)
 
 
 def open_gpu(target: Target) -> str:
@@ -64,9 +64,9 @@ def identify_gpu(target: Target) -> str:
 
 
 def _backend(target: Target) -> Any:
-    from ...targets import cuda, rocm
+    from ...targets.machine_code import KERNEL_TARGETS
 
-    return (cuda if target.kind == cuda.KIND else rocm).backend(target)
+    return KERNEL_TARGETS[target.kind].backend(target)
 
 
 def measure_candidate(schedule: str, batch: int, best: float) -> measure.CallTimes:
@@ -103,9 +103,9 @@ def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
     batches = measure.cut_batches(setup.pool, batch)
     if not isinstance(predictor, DevicePredictor):
         return measure.TimedCalls(predictor.predict_margin, batches)
-    there = [predictor.put(rows) for rows in batches]
+    rows_on_gpu = [predictor.put(rows) for rows in batches]
     clock = GpuClock(predictor.library.executor.driver)
-    return measure.TimedCalls(predictor.start, there, clock)
+    return measure.TimedCalls(predictor.start, rows_on_gpu, clock)
 
 
 class GpuClock:
@@ -136,20 +136,21 @@ def _bound_margins() -> Array:
     return 2 * (forest.n_trees + 1) * np.finfo(forest.sum_dtype).eps / 2 * sums
 
 
-def check_near_margins(found: Array, margins: Array, bound: Array) -> None:
+def check_near_margins(results: Array, margins: Array, bound: Array) -> None:
     """Compare margins (R, C) with those of the reference, which may differ by `bound`.
 
     Raises:
         BuildError: they differ by more; names the row.
     """
-    found = found.reshape(margins.shape)
+    results = results.reshape(margins.shape)
     with np.errstate(invalid="ignore"):
-        near = np.abs(found.astype(np.float64) - margins) <= bound
-    same = (found == margins) | (np.isnan(found) & np.isnan(margins))
+        near = np.abs(results.astype(np.float64) - margins) <= bound
+    same = (results == margins) | (np.isnan(results) & np.isnan(margins))
     wrong = ~(near | same).all(axis=1)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise BuildError(
-            f"tune: row {row} of {len(found)}: margin {found[row]} is further from the reference "
-            f"{margins[row]} than another order of additions explains; please report this schedule"
+            f"tune: row {row} of {len(results)}: margin {results[row]} is further from the "
+            f"reference {margins[row]} than another order of additions explains; please report "
+            "this schedule"
         )

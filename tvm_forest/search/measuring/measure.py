@@ -8,6 +8,7 @@ takes: a schedule as text; gives: `CallTimes`.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -155,13 +156,13 @@ def check_margins(
     """
     for count in sorted({len(setup.checks), min(batch, len(setup.checks))}):
         for n_jobs in (1, -1) if parallel else (1,):
-            found = margin(setup.checks[:count], n_jobs=n_jobs).reshape(count, -1)
-            bits = f"u{found.dtype.itemsize}"
-            differs = found.view(bits) != setup.margins[:count].view(bits)
+            result = margin(setup.checks[:count], n_jobs=n_jobs).reshape(count, -1)
+            bits = f"u{result.dtype.itemsize}"
+            differs = result.view(bits) != setup.margins[:count].view(bits)
             if differs.any():
                 row = int(np.argmax(differs.any(axis=1)))
                 raise BuildError(
-                    f"tune: row {row} of {count}: margin {found[row]} differs from the reference "
+                    f"tune: row {row} of {count}: margin {result[row]} differs from the reference "
                     f"{setup.margins[row]}; please report this schedule"
                 )
 
@@ -178,49 +179,49 @@ def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes
     Its time is then that of the fastest times the median ratio of pairs of rounds, but no less if
     its lead is small.
     """
-    found = time_in_rounds(calls, best)
-    other, known = _fastest.get(batch, (calls, found))
-    if other is not calls and found.seconds < NEAR_RATIO * known.seconds:
-        ratio = _median_ratio(calls, found, other, known)
+    times = time_in_rounds(calls, best)
+    other, fastest = _fastest.get(batch, (calls, times))
+    if other is not calls and times.seconds < NEAR_RATIO * fastest.seconds:
+        ratio = _median_ratio(calls, times, other, fastest)
         ratio = max(1.0, ratio) if ratio > 1 - LEAST_LEAD else ratio
-        found = found._replace(seconds=known.seconds * ratio)
-    if other is calls or found.seconds < known.seconds:
-        _fastest[batch] = calls, found
-    return found
+        times = times._replace(seconds=fastest.seconds * ratio)
+    if other is calls or times.seconds < fastest.seconds:
+        _fastest[batch] = calls, times
+    return times
 
 
-def _median_ratio(ours: TimedCalls, found: CallTimes, other: TimedCalls, known: CallTimes) -> float:
+def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: CallTimes) -> float:
     """Time two candidates in turns, and return the median of the ratios of their rounds."""
-    counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (found, known)]
-    ratios, begin = list[float](), ours.clock()
+    counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (own, its)]
+    ratios, begin = list[float](), calls.clock()
     while len(ratios) < MAX_PAIRS:
-        if len(ratios) >= LEAST_PAIRS and ours.clock() - begin >= MAX_SECONDS:
+        if len(ratios) >= LEAST_PAIRS and calls.clock() - begin >= MAX_SECONDS:
             break
-        turns = zip((ours, other), counts, strict=True)
-        mine, its = (x.run_warm(len(ratios) * (n + 1), n) for x, n in turns)
-        ratios.append(mine / its)
+        turns = zip((calls, other), counts, strict=True)
+        first, second = (x.run_warm(len(ratios) * (n + 1), n) for x, n in turns)
+        ratios.append(first / second)
     return float(np.median(ratios))
 
 
-def time_in_rounds(calls: TimedCalls, best: float = float("inf")) -> CallTimes:
+def time_in_rounds(calls: TimedCalls, best: float = math.inf) -> CallTimes:
     """Time calls with batches in rotation, in rounds; stop early if there is no hope.
 
     Args:
         calls: what is timed; the first round is not counted.
         best: seconds of a call that are to be beaten.
     """
-    found: list[float] = []
-    at, count, begin = 0, 1, calls.clock()
-    while len(found) < MAX_ROUNDS:
-        spent = calls.run(at, count)
-        at += count
-        if spent < ROUND_SECONDS / 2 and not found:  # still warming up
+    rounds: list[float] = []
+    first, count, begin = 0, 1, calls.clock()
+    while len(rounds) < MAX_ROUNDS:
+        spent = calls.run(first, count)
+        first += count
+        if spent < ROUND_SECONDS / 2 and not rounds:  # still warming up
             count *= 2
             continue
-        found.append(spent / count)
-        few = len(found) < LEAST_ROUNDS
+        rounds.append(spent / count)
+        few = len(rounds) < LEAST_ROUNDS
         most = (FAR_RATIO if few else HOPELESS_RATIO) * best
-        hopeless = len(found) > 1 and min(found) > most
+        hopeless = len(rounds) > 1 and min(rounds) > most
         if hopeless or (calls.clock() - begin > MAX_SECONDS and not few):
             break
-    return CallTimes(min(found), float(np.median(found)), len(found))
+    return CallTimes(min(rounds), float(np.median(rounds)), len(rounds))

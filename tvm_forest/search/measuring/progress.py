@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..records import TrialRecord
+from ..records import TrialRecord, find_fastest
 
 
 class ProgressBar:
@@ -25,8 +25,7 @@ class ProgressBar:
         self._bar = Progress(*columns, console=console, disable=hidden)
         self._task = self._bar.add_task("starting", total=budget_s)
         self._begin = time.monotonic()
-        self._best: dict[int, float] = {}
-        self._tried: dict[int, int] = {}
+        self._records: list[TrialRecord] = []
 
     def __enter__(self) -> ProgressBar:
         self._bar.start()
@@ -37,11 +36,10 @@ class ProgressBar:
 
     def show(self, record: TrialRecord) -> None:
         """Count a record, and show the best of its batch."""
-        batch = record.batch
-        self._tried[batch] = self._tried.get(batch, 0) + 1
-        if record.seconds is not None:
-            self._best[batch] = min(record.seconds, self._best.get(batch, record.seconds))
-        best = f"{1e6 * self._best[batch]:.2f} us" if batch in self._best else "none yet"
-        text = f"batch {batch}: {self._tried[batch]} tried, best {best}"
+        self._records.append(record)
+        tried = [x for x in self._records if x.batch == record.batch]
+        best = find_fastest(tried)
+        time_text = f"{1e6 * best.time:.2f} us" if best else "none yet"
+        text = f"batch {record.batch}: {len(tried)} tried, best {time_text}"
         spent = time.monotonic() - self._begin
         self._bar.update(self._task, completed=spent, description=text)

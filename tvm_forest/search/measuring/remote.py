@@ -123,8 +123,8 @@ class RemoteMachine:
 
     def target(self, wanted: str | dict[str, Any] | Target) -> Target:
         """Return what is known of that machine."""
-        found: Target = self.ask(parse_target, wanted)
-        return found
+        target: Target = self.ask(parse_target, wanted)
+        return target
 
     def child(self, *modules: str, megabytes: float) -> RemoteChild:
         """Return a child there; arguments as those of `Child`."""
