@@ -52,11 +52,8 @@ class KeepSums:
         store = leaf.body
         if computed is None or not isinstance(store, tirx.BufferStore):
             return trees
-        if mentions(list(store.indices), {trees.loop_var}):
-            return trees
-        if ops.find_calls(
-            store, ops.LINEAR
-        ):  # reads the row: those behind the last one are not there
+        # linear leaves read rows, and there are none behind the last one
+        if mentions(store.indices, {trees.loop_var}) or ops.find_calls(store, ops.LINEAR):
             return trees
         code = Builder()
         sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)

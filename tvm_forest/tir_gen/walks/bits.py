@@ -31,8 +31,6 @@ from .walker import BlockWalker, look_up_leaves
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
 
-VBMI = "avx512vbmi"
-
 
 @dataclass(frozen=True)
 class BitWalker(BlockWalker):
@@ -144,7 +142,7 @@ class BitWalk:
         words = [bits[i64(bit), word] for bit in range(count)]
         numbers = self.vectors.numbers(words)
         size = self.tree.rep.table
-        if size and not is_id and VBMI in self.vectors.abilities:
+        if size and not is_id and self.vectors.permutes_bytes:
             found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
             return self.code.hold("leaf", found).source
         held = self.code.hold("number", numbers).source

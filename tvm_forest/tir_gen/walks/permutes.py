@@ -33,7 +33,6 @@ from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, guard, i64
 from .byte_vectors import LANES, ROWS, TREES, Permutes
-from .vectors import Vectors
 from .walker import BlockWalker, look_up_leaves
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     from ...layouts.levels import LevelTree
 
-VBMI = "avx512vbmi"
 ALL_DONE = 2**64 - 1
 ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
 FIELDS = ("rank", "column", "left", "right")
@@ -116,7 +114,7 @@ class PermuteWalker(BlockWalker):
                 stores = [at_iteration(leaves[0], leaves[0].min + first) for first in firsts]
                 walks: list[Any] = [ops.find_walk(store.value) for store in stores]
                 codes = [walk.args[0] for walk in walks]
-                walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, vectors)
+                walk = PermuteWalk(code, (trees * TREES)[:TREES], codes, right, Permutes(vectors))
                 for first, number in zip(firsts, walk.emit(), strict=True):
                     for k, leaf in enumerate(leaves):
                         with code.block(lambda body, k=k: guard(body, [inside[k]])):
@@ -133,23 +131,18 @@ class PermuteWalk:
         trees: 4 trees, which may be the same.
         codes: loads of the first rows of groups of 16, which walk side by side.
         right: LLVM's word for the comparison of a code with a rank that leads to the right.
-        vectors: operations on vectors.
+        permutes: look-ups of bytes.
     """
 
     code: Builder
     trees: list[LevelTree]
     codes: list[Any]
     right: str
-    vectors: Vectors
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether the CPU looks bytes up in registers."""
-        return VBMI in self.vectors.abilities
+    permutes: Permutes
 
     def emit(self) -> list[Any]:
         """Emit the walk; returns cells with the number of each lane's leaf, one for each group."""
-        hold, put, permutes = self.code.hold, self.code.put, Permutes(self.vectors)
+        hold, put, permutes = self.code.hold, self.code.put, self.permutes
         nodes = [hold("node", ZEROS) for _ in self.codes]
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
         done = [hold("done", tirx.const(0, "uint64")) for _ in self.codes]
@@ -157,10 +150,10 @@ class PermuteWalk:
         more = tirx.And(hop < hops, reduce(and_, done) != tirx.const(ALL_DONE, "uint64"))
         with self.code.block(lambda body: tirx.While(more, body)):
             words = [hold("word", tree.level(hop)) for tree in self.trees]
-            fields = self._fields(permutes, words, nodes)
+            fields = self._fields(words, nodes)
             inner, shift = (hold("byte", permutes.spread(words, k)) for k in (4, 5))
             for k, (rank, column, left, right) in enumerate(fields):
-                seen = self._codes(permutes, self.codes[k], column)
+                seen = self._codes(self.codes[k], column)
                 goes_right = permutes.truth(self.right, seen, rank)
                 put(nodes[k], permutes.choose(goes_right, right, left))
                 arrives = permutes.truth("uge", nodes[k], inner) & tirx.bitwise_not(done[k])
@@ -173,14 +166,14 @@ class PermuteWalk:
     def _hops(self) -> Any:
         return reduce(tirx.max, [tree.hops for tree in self.trees]).astype("int64")
 
-    def _fields(self, permutes: Permutes, words: list[Any], nodes: list[Any]) -> list[list[Any]]:
+    def _fields(self, words: list[Any], nodes: list[Any]) -> list[list[Any]]:
         """Load rank, column, left and right of every lane's node, for each group of rows."""
         hold, code = self.code.hold, self.code
         first = [(word & tirx.const(0xFFFFFFFF, "uint64")).astype("int64") for word in words]
         first = [hold("first", x) for x in first]
         cells = [[hold(name, ZEROS) for name in FIELDS] for _ in nodes]
         each = [(x[k], y, k) for x, y in zip(cells, nodes, strict=True) for k in range(len(x))]
-        if not self.in_registers:
+        if not self.permutes.vectors.permutes_bytes:
             for cell, node, field in each:
                 self._one_by_one(cell, field, first, node)
             return cells
@@ -189,7 +182,7 @@ class PermuteWalk:
             inner = Builder()
             for cell, node, field in each:
                 table = self.trees[0].byte(field, i64(0))
-                inner.put(cell, permutes.nodes(table, first, node, wide))
+                inner.put(cell, self.permutes.nodes(table, first, node, wide))
             return inner.finish()
 
         if not self.trees[0].rep.wide:
@@ -207,12 +200,12 @@ class PermuteWalk:
                 at = begin + node.source[lane].astype("int64")
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
-    def _codes(self, permutes: Permutes, load: Any, column: Any) -> Any:
+    def _codes(self, load: Any, column: Any) -> Any:
         """Load each lane's row code in its column; `load` is of the first row of their group."""
         codes, group = load.source, load.indices[0]
-        if self.in_registers:
+        if self.permutes.vectors.permutes_bytes:
             first = codes[group, i64(0), i64(0)]
-            return permutes.codes(first, int(codes.shape[1]), column)
+            return self.permutes.codes(first, int(codes.shape[1]), column)
         cell = self.code.hold("code", ZEROS)
         with self.code.repeat("lane", i64(LANES)) as lane:
             at = column.source[lane].astype("int64")
@@ -223,9 +216,9 @@ class PermuteWalk:
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
         """Emit the look-up of the leaves of 16 rows in one of the trees; returns a buffer."""
         tree = self.trees[place]
-        if tree.rep.table and not is_id and self.in_registers:
+        if tree.rep.table and not is_id and self.permutes.vectors.permutes_bytes:
             first = tree.leaf_value(i64(0))
-            found = Permutes(self.vectors).leaves(first, tree.rep.table, number, place)
+            found = self.permutes.leaves(first, tree.rep.table, number, place)
             return self.code.hold("value", found).source
         return look_up_leaves(
             self.code,

@@ -43,6 +43,11 @@ class Vectors:
     abilities: frozenset[str]
     functions: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def permutes_bytes(self) -> bool:
+        """Whether one instruction picks bytes out of two registers."""
+        return "avx512vbmi" in self.abilities
+
     def call(
         self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
     ) -> tirx.Expr:
