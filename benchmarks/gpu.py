@@ -51,9 +51,9 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver
 BATCHES = (512, 4096, 32_768, 262_144, 1_048_576)
 SIZES = (1, 33)
 """Batches that are checked besides the whole."""
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Of all rows of a model: batches that are more than half of it are left out."""
-MOST_CALLS, MOST_COPIES = 200, 500
+MAX_CALLS, MAX_COPIES = 200, 500
 """That wait in the stream at once, which holds about a thousand."""
 
 
@@ -101,8 +101,8 @@ class Clock:
             self.driver.synchronize(0)
 
         alone, handing_in = self._wall(one), self._wall(call)
-        count = max(1, min(MOST_CALLS, int(seconds / max(alone, 1e-9))))
-        copies = min(MOST_COPIES, 2 + int(2 * count * handing_in / self._copy_s))
+        count = max(1, min(MAX_CALLS, int(seconds / max(alone, 1e-9))))
+        copies = min(MAX_COPIES, 2 + int(2 * count * handing_in / self._copy_s))
         for _ in range(copies):
             self._copy()
         first = self.driver.mark(0)
@@ -125,7 +125,7 @@ class Batches:
     def __init__(self, driver: CudaDriver, rows: Any, most: int) -> None:
         """Draw twice as many rows as the largest batch has, as far as they fit."""
         self.driver, width = driver, rows.shape[1]
-        count = min(2 * most, MOST_BYTES // (width * rows.itemsize))
+        count = min(2 * most, MAX_BYTES // (width * rows.itemsize))
         self.rows = rows[np.random.default_rng(0).integers(0, len(rows), count)]
         self.pointer = driver.allocate(self.rows.nbytes)
         driver.upload(self.pointer, self.rows, 0)
@@ -302,7 +302,7 @@ def measure(path: Path, clock: Clock, chosen: argparse.Namespace, results: dict[
             cell["engines"] = time_batch(clock, rows, engines, batch, chosen)
             cell |= {figure: gpu_report.best_of(cell, figure) for figure in gpu_report.FIGURES}
         else:
-            cell["why"] = f"two batches take more than {MOST_BYTES >> 20} MiB"
+            cell["why"] = f"two batches take more than {MAX_BYTES >> 20} MiB"
         results["cells"].append(cell)
         print(gpu_report.row_of(cell), flush=True)
     rows.close()

@@ -14,7 +14,7 @@ from gpu_files import PackedModel
 from tvm_forest.errors import DeviceError, ForestError
 from tvm_forest.gpu_runtime.library import KernelLibrary, ModelArray
 
-MOST_WALKS = 1 << 24
+MAX_WALKS = 1 << 24
 """Rows x trees that the baseline in torch walks together; each takes some 60 bytes."""
 
 
@@ -185,7 +185,7 @@ class Torch(Engine):
         return self._margins(self.torch.as_tensor(rows, device=self.device))
 
     def _margins(self, rows: Any) -> Any:
-        step = max(1, MOST_WALKS // len(self.root))
+        step = max(1, MAX_WALKS // len(self.root))
         parts = [self._few(rows[at : at + step]) for at in range(0, len(rows), step)]
         return self.torch.cat(parts)
 

@@ -131,21 +131,19 @@ def _compile_by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         text, image = Path(folder, "forest.cu"), Path(folder, "forest.image")
         text.write_text(source, encoding="utf-8")
-        output = (
-            _fatbin_options(nvcc) if architecture == ANY else ["-cubin", f"-arch={architecture}"]
-        )
-        command = [nvcc, "-std=c++17", *output, *OPTIONS]
-        done = subprocess.run(
-            [*command, "-o", str(image), str(text)], capture_output=True, text=True, check=False
-        )
+        command = [nvcc, "-std=c++17", *_image_options(nvcc, architecture), *OPTIONS]
+        command += ["-o", str(image), str(text)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             log = (done.stderr or done.stdout)[:2000]
             raise BuildError(f"build: nvcc refuses the kernels for {architecture}: {log}")
         return image.read_bytes()
 
 
-def _fatbin_options(nvcc: str) -> list[str]:
-    """Return the options for one image with code for several architectures."""
+def _image_options(nvcc: str, architecture: str) -> list[str]:
+    """Return the options for a cubin, or for one image with code for several architectures."""
+    if architecture != ANY:
+        return ["-cubin", f"-arch={architecture}"]
     command = [nvcc, "--list-gpu-code"]
     known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     cubins = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if f"sm_{x}" in known]

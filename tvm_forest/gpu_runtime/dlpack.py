@@ -130,8 +130,7 @@ def give(tensor: Tensor, kind: int) -> Any:
     sizes = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
     dtype = _Dtype(LETTERS.index(tensor.dtype.kind), tensor.dtype.itemsize * 8, 1)
     place = _Device(kind, tensor.device)
-    shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
-    managed.tensor = _Tensor(tensor.pointer, place, len(sizes), dtype, shape, None, 0)
+    managed.tensor = _Tensor(tensor.pointer, place, len(sizes), dtype, sizes, None, 0)
     managed.deleter = _delete
     address = ctypes.addressof(managed)
     _exported[address] = (managed, sizes, tensor.keeps)

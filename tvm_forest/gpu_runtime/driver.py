@@ -168,13 +168,13 @@ class Driver(ABC):
         """Return a kernel of a module."""
         handle = ctypes.c_void_p()
         arguments = (ctypes.byref(handle), module.handle, name.encode())
-        self._do("ModuleGetFunction", *arguments, about=f"kernel '{name}'")
+        self._do("ModuleGetFunction", *arguments, detail=f"kernel '{name}'")
         return LoadedKernel(handle, name, module.needs.get(name))
 
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
         pointer, count = ctypes.c_void_p(), ctypes.c_size_t(max(1, size))
-        self._do("MemAlloc", ctypes.byref(pointer), count, about=f"{size} bytes")
+        self._do("MemAlloc", ctypes.byref(pointer), count, detail=f"{size} bytes")
         return pointer.value or 0
 
     def free(self, pointer: int) -> None:
@@ -206,9 +206,9 @@ class Driver(ABC):
         """Start a kernel with values of ctypes, in its order of parameters."""
         self._prepare_launch(kernel, block, shared, arguments)
         places = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        about = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
+        detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
         sizes, on = (*grid, *block, shared), ctypes.c_void_p(stream)
-        self._do("LaunchKernel", kernel.handle, *sizes, on, places, None, about=about)
+        self._do("LaunchKernel", kernel.handle, *sizes, on, places, None, detail=detail)
 
     def synchronize(self, stream: int) -> None:
         """Wait for all work on a stream."""
@@ -273,28 +273,28 @@ class Driver(ABC):
         self._call(function, ctypes.byref(number), *arguments)
         return number.value
 
-    def _do(self, function: str, *arguments: Any, about: str = "") -> None:
+    def _do(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library on this GPU."""
         with self._select():
-            self._call(function, *arguments, about=about)
+            self._call(function, *arguments, detail=detail)
 
-    def _call(self, function: str, *arguments: Any, about: str = "") -> None:
-        """Call a function of the library; `about` is what an error says of the arguments."""
+    def _call(self, function: str, *arguments: Any, detail: str = "") -> None:
+        """Call a function of the library; `detail` is what an error says of the arguments."""
         if os.getpid() != self._process:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
         symbol = self.symbol(function)
         call = getattr(self._library, symbol, None)
         if call is None:
             raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
-        self._check(symbol, call(*arguments), about)
+        self._check(symbol, call(*arguments), detail)
 
-    def _check(self, symbol: str, code: int, about: str = "") -> None:
+    def _check(self, symbol: str, code: int, detail: str = "") -> None:
         """Raise what an error of the library means; 0 is none."""
         if code == 0:
             return
         reason = (self._describe_error(code) or b"unknown error").decode()
         remedy = self.remedies.get(code, f"see {self.manual}")
-        call = symbol.removesuffix("_v2") + (f" ({about})" if about else "")
+        call = symbol.removesuffix("_v2") + (f" ({detail})" if detail else "")
         raise DeviceError(f"{self.name}: {call} failed with {code}, {reason}; {remedy}")
 
 

@@ -56,12 +56,12 @@ def tvm_target(target: Target) -> tvm.target.Target:
     spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
     try:
         gathers = "fast-gather" in abilities(tvm.target.Target(spec))
-        made = tvm.target.Target({**spec, "cl-opt": [NO_SLP, NO_LOOPS] if gathers else [NO_SLP]})
+        full = tvm.target.Target({**spec, "cl-opt": [NO_SLP, NO_LOOPS] if gathers else [NO_SLP]})
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"{WHERE}: TVM refuses {target.host()}: {reason}") from None
-    _check_cpu(made, spec["mcpu"])
-    return made
+    _check_cpu(full, spec["mcpu"])
+    return full
 
 
 def _check_options(spec: dict[str, Any]) -> None:

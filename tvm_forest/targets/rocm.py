@@ -81,8 +81,8 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     """
     machine = tvm_target(target)
     kernels, plans = split_kernels(mod, machine)
-    made, gpu = compile_kernels(kernels, machine), str(machine.attrs["mcpu"])
-    return KernelLibrary(KIND, made.asm, plans, backend(target), gpu, {gpu: made.image})
+    compiled, gpu = compile_kernels(kernels, machine), str(machine.attrs["mcpu"])
+    return KernelLibrary(KIND, compiled.asm, plans, backend(target), gpu, {gpu: compiled.image})
 
 
 def backend(target: Target) -> Backend:
@@ -159,11 +159,11 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     if threads > ASSUMED_THREADS:
         ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
         code, ir, asm = _generate(_calling(list(mod.functions.values())), target, ir)
-    made = CompiledKernels(_link(linker, code), ir, asm)
-    kernels = code_object.read(made.image).kernels
+    compiled = CompiledKernels(_link(linker, code), ir, asm)
+    kernels = code_object.read(compiled.image).kernels
     if max(kernel.threads for kernel in kernels.values()) < threads:
         raise BuildError(f"{WHERE}: kernels have {threads} threads, LLVM knew of less; report this")
-    return made
+    return compiled
 
 
 def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tuple[bytes, str, str]:
@@ -175,8 +175,8 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
         return code
 
     with _callbacks(library, keep):
-        made = tvm.get_global_func("target.build.rocm")(mod, target)
-    return codes[-1], str(made.inspect_source("llvm")), str(made.inspect_source("asm"))
+        module = tvm.get_global_func("target.build.rocm")(mod, target)
+    return codes[-1], str(module.inspect_source("llvm")), str(module.inspect_source("asm"))
 
 
 def _calling(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:

@@ -55,7 +55,9 @@ def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
         (threads if kernel_code.axis_tag(body).startswith("threadIdx") else blocks).append(body)
         body = body.body
     threads.sort(key=lambda loop: kernel_code.axis_tag(loop)[::-1], reverse=True)  # z, y, x
-    code: tirx.Stmt = _BlockWriter(threads, backwards).write(body)
+    block = _BlockWriter(threads, backwards)
+    phases = block.write(body)
+    code = join_statements([*map(tirx.AllocBuffer, block.memory), *phases])
     return _repeat(code, blocks, backwards)
 
 
@@ -89,12 +91,7 @@ class _BlockWriter:
             number = number * int(loop.extent) + loop.loop_var.astype("int64")
         return number
 
-    def write(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Return the block as plain loops."""
-        code = join_statements(self._phases(body))
-        return join_statements([*map(tirx.AllocBuffer, self.memory), code])
-
-    def _phases(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
+    def write(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
         """Return statements without barriers, each over all threads, in order."""
         parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
         if not any(map(kernel_code.has_meeting, parts)):
@@ -164,14 +161,14 @@ class _BlockWriter:
         if isinstance(part, tirx.Evaluate):
             return []
         if isinstance(part, tirx.SeqStmt):
-            return self._phases(part)
+            return self.write(part)
         if isinstance(part, tirx.For):
             self._check(part.extent, f"a loop of {part.extent} iterations")
             self._check(part.min, f"a loop from {part.min} on")
-            return [with_body(part, join_statements(self._phases(part.body)))]
+            return [with_body(part, join_statements(self.write(part.body)))]
         if isinstance(part, tirx.IfThenElse) and part.else_case is None:
             self._check(part.condition, f"a condition, {part.condition}")
-            return [guard(join_statements(self._phases(part.then_case)), [part.condition])]
+            return [guard(join_statements(self.write(part.then_case)), [part.condition])]
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
     def _check(self, expr: Any, what: str) -> None:

@@ -51,7 +51,7 @@ class KernelWriter:
         most: extents of the grid in the largest launch.
         shared: buffers of a block.
         outer: buffers of all blocks.
-        own: buffers of a thread that outlive a barrier.
+        registers: buffers of a thread that outlive a barrier.
         places: where the buffers of the nest are now.
     """
 
@@ -61,7 +61,7 @@ class KernelWriter:
     most: list[Any]
     shared: list[Any] = field(default_factory=list)
     outer: list[Any] = field(default_factory=list)
-    own: list[Any] = field(default_factory=list)
+    registers: list[Any] = field(default_factory=list)
     places: dict[Any, kernel_code.Place] = field(default_factory=dict)
 
     @classmethod
@@ -102,7 +102,7 @@ class KernelWriter:
         self.places |= {buffer: (kernel_code.widen(buffer, [], "local"), []) for buffer in mine}
         body = kernel_code.move_buffers(body, self.places)
         _check_shared(self.facts.sch, self.shared)
-        memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.own)]
+        memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.registers)]
         body = bind(join_statements([*memory, body]), {**self.blocks, **self.threads})
         return join_statements([*map(tirx.AllocBuffer, self.outer), body])
 
@@ -114,8 +114,8 @@ class KernelWriter:
         `bound` names the dimensions of the block whose threads have different work in it.
         """
         if self._is_alone(s):
-            own = all(store.buffer.scope() == "local" for store in find_stores(s))
-            if own and not kernel_code.loads_of(s):
+            is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
+            if is_local and not kernel_code.loads_of(s):
                 return s  # a thread may always set what is its own
             idle = [var for d, (var, _) in self.threads.items() if d not in bound]
             return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
@@ -144,9 +144,9 @@ class KernelWriter:
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
         limit = i64(extent) if isinstance(extent, int) else extent
-        own = replace_vars(s.extent, {s.loop_var: var})
-        if not tvm_ffi.structural_equal(own, limit):
-            when = (*when, var < own)
+        count = replace_vars(s.extent, {s.loop_var: var})
+        if not tvm_ffi.structural_equal(count, limit):
+            when = (*when, var < count)
         body = replace_vars(s.body, {s.loop_var: var})
         return self._visit(body, when, (*bound, dimension) if of_block else bound)
 
@@ -186,8 +186,8 @@ class KernelWriter:
         while kernel_code.is_spread(body):
             chain.append(body)
             body = body.body
-        own = self._own(s, bound)
-        workers = [self.threads[d] for d in self.threads if d not in own]
+        fixed = self._dimensions_of(s, bound)
+        workers = [self.threads[d] for d in self.threads if d not in fixed]
         count, worker = prod(size for _, size in workers), i64(0)
         for var, size in workers:
             worker = worker * size + var
@@ -195,11 +195,11 @@ class KernelWriter:
         turns = simplify(tirx.ceildiv(total, i64(count)))
         turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
         number = worker if once else turn * count + worker
-        others = {self.threads[d][0] for d in bound if d not in own}
-        kept = [x for x in when if not mentions(x, others)]
+        others = {self.threads[d][0] for d in bound if d not in fixed}
+        conditions = [x for x in when if not mentions(x, others)]
         exact = isinstance(total, tirx.IntImm) and int(total) % count == 0
         body = replace_vars(body, split_number(chain, number))
-        body = guard(body, kept if exact else [*kept, number < total])
+        body = guard(body, conditions if exact else [*conditions, number < total])
         return body if once else tirx.For(turn, i64(0), turns, tirx.ForKind.SERIAL, body)
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
@@ -219,12 +219,11 @@ class KernelWriter:
     def _place(self, buffer: Any, parts: list[tirx.Stmt], bound: tuple[str, ...]) -> None:
         """Move a buffer out of the nest; threads that fill it with different things have parts."""
         if buffer.scope() == "local":
-            self.own.append(buffer)
+            self.registers.append(buffer)
             return
-        filled = [
-            x for part in parts for x in ir.find_loops(part, SPREAD) if find_stores(x, buffer)
-        ]
-        own = {d for x in filled for d in self._own(x, bound)} if filled else set(bound)
+        copies = [x for part in parts for x in ir.find_loops(part, SPREAD)]
+        fills = [self._dimensions_of(x, bound) for x in copies if find_stores(x, buffer)]
+        own = {d for dimensions in fills or [list(bound)] for d in dimensions}
         threads = [self.threads[d] for d in self.threads if d in own]
         sizes, place = [i64(size) for _, size in threads], [var for var, _ in threads]
         if buffer.scope() == "shared":
@@ -236,7 +235,7 @@ class KernelWriter:
             place = [*(var for var, _ in self.blocks.values()), *place]
         self.places[buffer] = (wide, place)
 
-    def _own(self, s: Any, bound: tuple[str, ...]) -> list[str]:
+    def _dimensions_of(self, s: Any, bound: tuple[str, ...]) -> list[str]:
         """Return the dimensions of the block on which a statement depends."""
         return [d for d in bound if mentions(s, {self.threads[d][0]})]
 
