@@ -218,23 +218,17 @@ def build(
     check_n_jobs("build", n_jobs)
     forest, machine = _load_with_hits(model, profile), parse_target(target)
     if records is not None:
-        schedule = _fastest_recorded(records, forest, machine, schedule)
+        from .search.measuring.gpu import identify_gpu
+        from .search.records import load_schedules
+
+        if schedule is not None:
+            raise InputError(
+                "build: argument 'records': a schedule is given as well; leave one of them out"
+            )
+        schedule = load_schedules(records, forest, machine, identify_gpu(machine))
     predictor = build_predictor(forest, _or_default(schedule, forest, machine), machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
-
-
-def _fastest_recorded(
-    records: str | os.PathLike[str], forest: Forest, target: Target, schedule: Schedules | None
-) -> Schedules:
-    from .search.measuring.gpu import identify_gpu
-    from .search.records import load_schedules
-
-    if schedule is not None:
-        raise InputError(
-            "build: argument 'records': a schedule is given as well; leave one of them out"
-        )
-    return load_schedules(records, forest, target, identify_gpu(target))
 
 
 def tune(

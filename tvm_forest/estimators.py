@@ -119,10 +119,10 @@ class _ForestEstimator(BaseEstimator):
     @property
     def predictor_(self) -> Predictor:
         """The compiled model; the first use compiles it, and another parameter does so again."""
-        forest, wanted = self.forest_, (self.model, self.schedule, self.target)
+        forest, parameters = self.forest_, (self.model, self.schedule, self.target)
         built = self.__dict__.get("_built")
-        if built is None or any(a is not b for a, b in zip(built[0], wanted, strict=True)):
-            built = self._built = (wanted, api.build(forest, self.target, self.schedule))
+        if built is None or any(a is not b for a, b in zip(built[0], parameters, strict=True)):
+            built = self._built = (parameters, api.build(forest, self.target, self.schedule))
         predictor: Predictor = built[1]
         return predictor
 
@@ -208,8 +208,8 @@ class _ForestEstimator(BaseEstimator):
             state["_loaded"] = (forest, forest, self._load()[2])
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
-            wanted, predictor = self._built
-            state["_built"] = ((state["model"], *wanted[1:]), predictor)
+            (_, *parameters), predictor = self._built
+            state["_built"] = ((state["model"], *parameters), predictor)
         return state
 
 
@@ -265,9 +265,9 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
     @_if_in_source
     def predict_log_proba(self, X: Any) -> Array | list[Array]:
         """Predict the logarithm of the probability of every class, as `predict_proba` does."""
-        likely = self.predict_proba(X)
+        chances = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return list(map(np.log, likely)) if isinstance(likely, list) else np.log(likely)
+            return list(map(np.log, chances)) if isinstance(chances, list) else np.log(chances)
 
     @_if_in_source
     def decision_function(self, X: Any) -> Array:

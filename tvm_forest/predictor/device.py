@@ -116,13 +116,14 @@ class DevicePredictor(Predictor):
         margin, value = self._part(iteration_range)._start_sums(rows)
         return margin.numpy(), value.numpy()
 
-    def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         if not on_device(rows):
-            return super()._compute_leaves(name, dtype, rows, n_jobs)
+            return super()._compute_leaves(name, rows, n_jobs)
         function = self._functions.named(name)
-        there, stream = self._take(rows, function)
-        result = ((there.shape[0], self._functions.n_places), np.dtype(dtype))
-        return _start(function, there, [result], stream)[0].numpy()
+        tensor, stream = self._take(rows, function)
+        shape = (tensor.shape[0], self._functions.n_places)
+        result = (shape, np.dtype(self._functions.leaf_dtype(name)))
+        return _start(function, tensor, [result], stream)[0].numpy()
 
     def _start_sums(self, rows: Any) -> tuple[DeviceArray, DeviceArray]:
         """Start the work of margins and values, both (R, C); one array if the link is identity."""
@@ -150,26 +151,26 @@ class DevicePredictor(Predictor):
                 f"predict: argument 'rows': they are on device {place} of DLPack, the model is on "
                 f"{wanted} ({kind}); move them, or give 'device' in the target"
             )
-        there = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
+        tensor = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
         stream = 0 if stream == 1 else stream
-        check_shape(there.shape, self.forest)
-        function, forest = function or self._functions.for_batch(there.shape[0]), self.forest
+        check_shape(tensor.shape, self.forest)
+        function, forest = function or self._functions.for_batch(tensor.shape[0]), self.forest
         changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
-        if there.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
-            return there, stream
-        here = np.empty(there.shape, there.dtype)
-        if here.size:
-            self.library.executor.driver.download(here, there.pointer, stream)
-        ready = self._upload(to_rows(here, forest), function, stream)
-        return dlpack.Tensor(ready.pointer, ready.shape, ready.dtype, there.device, ready), stream
+        if tensor.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
+            return tensor, stream
+        host_rows = np.empty(tensor.shape, tensor.dtype)
+        if host_rows.size:
+            self.library.executor.driver.download(host_rows, tensor.pointer, stream)
+        ready = self._upload(to_rows(host_rows, forest), function, stream)
+        return dlpack.Tensor(ready.pointer, ready.shape, ready.dtype, tensor.device, ready), stream
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""
         ready = np.ascontiguousarray(self._functions.prepare_rows(function, rows))
         executor = self.library.executor
-        there = DeviceArray(executor, ready.shape, ready.dtype, stream)
-        executor.driver.upload(there.pointer, ready, stream)
-        return there
+        copy = DeviceArray(executor, ready.shape, ready.dtype, stream)
+        executor.driver.upload(copy.pointer, ready, stream)
+        return copy
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
         part: Any = super()._part(iteration_range)

@@ -203,16 +203,20 @@ class Functions:
             self._run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
         return results[self.margin_place], results[-1]
 
-    def compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+    def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, n_places), what the leaf in each place says."""
         rows = to_rows(rows, self.forest)
-        leaves = np.empty((len(rows), self.n_places), dtype)
+        leaves = np.empty((len(rows), self.n_places), self.leaf_dtype(name))
         self._run(self.named(name), rows, [leaves], n_jobs)
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
         """Return memory for the results of a batch."""
         return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
+
+    def leaf_dtype(self, name: Output) -> str:
+        """Return the dtype of what leaves say: their numbers, or what they add."""
+        return "int32" if name == "apply" else self.forest.sum_dtype
 
     def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:
         """Return rows as a function reads them."""

@@ -20,7 +20,6 @@ from ..forest import Array, Forest, choose_labels, split_by_target
 from ..schedule import Schedule
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
-from ..targets import Library
 from ..tir_gen.canonical import Output
 from .exporting import export_library
 from .functions import Functions
@@ -76,10 +75,6 @@ class Predictor:
         self._small_batches = SmallBatches(self._functions, self._max_small_batch)
         self._gives_labels = forest.gives_labels
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
-
-    def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
-        """Add the functions of another library; `arrays` are those of the model that each reads."""
-        self._functions.bind(library, arrays)
 
     def export_library(self, path: str | os.PathLike[str], prefix: str = "tvm_forest_") -> None:
         """Write a shared library with the model, and a C header beside it.
@@ -228,7 +223,7 @@ class Predictor:
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        ids = self._leaves("apply", "int32", rows, n_jobs, iteration_range)[:, :, 0]
+        ids = self._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
         return ids.astype(self.forest.leaf_id_dtype)
 
     def predict_per_tree(
@@ -242,7 +237,7 @@ class Predictor:
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows, n_jobs, iteration_range)
+        leaves = self._leaves("per_tree", rows, n_jobs, iteration_range)
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
@@ -258,7 +253,7 @@ class Predictor:
         Raises:
             InputError: rows of the wrong kind.
         """
-        leaves = self._leaves("per_tree", self.forest.sum_dtype, rows).astype(np.float64)
+        leaves = self._leaves("per_tree", rows).astype(np.float64)
         leaves = np.abs(leaves.reshape(len(leaves), self.columns.size))
         total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
         np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
@@ -282,22 +277,14 @@ class Predictor:
         return part._functions.compute_sums(rows, self.n_jobs if n_jobs is None else n_jobs)
 
     def _leaves(
-        self,
-        name: Output,
-        dtype: str,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
+        self, name: Output, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
         part = self._part(iteration_range)
-        leaves = part._compute_leaves(name, dtype, rows, self.n_jobs if n_jobs is None else n_jobs)
-        in_order = np.array_equal(part.columns.ravel(), np.arange(leaves.shape[1]))
-        return (
-            leaves.reshape(len(leaves), *part.columns.shape)
-            if in_order
-            else leaves[:, part.columns]
-        )
+        leaves = part._compute_leaves(name, rows, self.n_jobs if n_jobs is None else n_jobs)
+        places = part.columns
+        in_order = np.array_equal(places.ravel(), np.arange(leaves.shape[1]))
+        return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
 
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""
@@ -312,6 +299,6 @@ class Predictor:
             ) from None
         return self.rounds(begin, end)
 
-    def _compute_leaves(self, name: Output, dtype: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""
-        return self._functions.compute_leaves(name, dtype, rows, n_jobs)
+        return self._functions.compute_leaves(name, rows, n_jobs)

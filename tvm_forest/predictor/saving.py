@@ -157,7 +157,7 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     else:
         predictor = class_for(first.library)(first, *model, manifest["signature"])
         for compiled in filter(None, others):
-            predictor.bind(compiled.library, compiled.arguments)
+            predictor._functions.bind(compiled.library, compiled.arguments)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 

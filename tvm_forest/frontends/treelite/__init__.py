@@ -241,19 +241,19 @@ def _spread_vectors(
     owner = np.repeat(owner.ravel(), sizes)
     values = np.zeros((len(owner), len(target)), model.dtype)
     for number, ids in enumerate(owners):
-        places, given = np.zeros(len(target), np.int64), np.ones(len(target), bool)
+        places, has_value = np.zeros(len(target), np.int64), np.ones(len(target), bool)
         parts = zip(ids, (target, label), model.leaf_vector_shape, whole, strict=True)
         for own, outputs, size, most in parts:
-            given &= (outputs == own) if own >= 0 else (own == -1)
-            given &= size == (most if own < 0 else 1)
+            has_value &= (outputs == own) if own >= 0 else (own == -1)
+            has_value &= size == (most if own < 0 else 1)
             places = places * size + (outputs if own < 0 else 0)
-        if not given.any():
+        if not has_value.any():
             raise _misfit(model, int(np.argmax(np.all(tree_ids == ids, axis=1))))
-        if model.average_tree_output and not given.all():
+        if model.average_tree_output and not has_value.all():
             what = "trees with vectors for some outputs only"
             raise unsupported("average_tree_output", what, "divide the leaves instead")
         nodes = np.flatnonzero(owner == number)
-        values[np.ix_(nodes, given)] = leaf_value[np.ix_(nodes, places[given])]
+        values[np.ix_(nodes, has_value)] = leaf_value[np.ix_(nodes, places[has_value])]
     return values
 
 
