@@ -41,22 +41,22 @@ def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     Raises:
         ModelFormatError: a field is unknown, missing or wrong.
     """
-    given = {**{name: _to_tuples(value) for name, value in values.items()}, **arrays}
-    unknown = sorted(set(given) - set(ROLES))
+    arguments = {**{name: _to_tuples(value) for name, value in values.items()}, **arrays}
+    unknown = sorted(set(arguments) - set(ROLES))
     if unknown:
         raise ModelFormatError(
             f"forest: field '{unknown[0]}' is unknown to this version of tvm_forest; update it, or "
             "save the model again"
         )
     for name in _BY_NUMBER:
-        given[name] = dict(given.get(name, ()))
+        arguments[name] = dict(arguments.get(name, ()))
     if values.get("category_rule") is not None:
-        given["category_rule"] = CategoryRule(**values["category_rule"])
-    if isinstance(given.get("labels"), tuple):
-        labels = np.empty(len(given["labels"]), object)
-        labels[:] = given["labels"]
-        given["labels"] = labels
-    return Forest(**given)
+        arguments["category_rule"] = CategoryRule(**values["category_rule"])
+    if isinstance(arguments.get("labels"), tuple):
+        labels = np.empty(len(arguments["labels"]), object)
+        labels[:] = arguments["labels"]
+        arguments["labels"] = labels
+    return Forest(**arguments)
 
 
 def _list_labels(labels: Array) -> list[Any]:

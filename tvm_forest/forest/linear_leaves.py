@@ -58,22 +58,22 @@ def evaluate_leaves(forest: Forest, rows: Array, ends: Array) -> Array:
 
 def find_linear_problem(forest: Forest) -> str | None:
     """Return what is wrong with the fields of linear leaves as a sentence, or None."""
-    given = {name: getattr(forest, name) for name in FIELDS}
-    unset = [name for name, array in given.items() if array is None]
+    arrays = {name: getattr(forest, name) for name in FIELDS}
+    unset = [name for name, array in arrays.items() if array is None]
     if unset:
-        return None if len(unset) == len(given) else f"field '{unset[0]}' is missing"
+        return None if len(unset) == len(arrays) else f"field '{unset[0]}' is missing"
     if forest.leaf_value.shape[1] != 1 or forest.leaf_value.dtype != np.float64:
         return "field 'leaf_terms' needs leaves of one float64 each"
     if forest.aggregate in ("min", "max"):
         return f"field 'aggregate' is {forest.aggregate!r}, but linear leaves can be NaN"
-    nodes, terms = forest.n_nodes, len(given["term_feature"])
+    nodes, terms = forest.n_nodes, len(arrays["term_feature"])
     for name, shape in zip(FIELDS, [(nodes,), (nodes, 2), (terms,), (terms,)], strict=True):
-        if given[name].shape != shape:
-            return f"field '{name}' has shape {given[name].shape}, expected {shape}"
-    begin, end = given["leaf_terms"].T
+        if arrays[name].shape != shape:
+            return f"field '{name}' has shape {arrays[name].shape}, expected {shape}"
+    begin, end = arrays["leaf_terms"].T
     if np.any((begin < 0) | (begin > end) | (end > terms)):
         return f"field 'leaf_terms' leads beyond the {terms} terms"
-    feature = given["term_feature"]
+    feature = arrays["term_feature"]
     if np.any((feature < 0) | (feature >= forest.row_width)):
         return f"field 'term_feature' names a feature beyond the {forest.row_width}"
     return None

@@ -141,7 +141,7 @@ def apply_link(
 
 
 def _softmax(link: Link, margin: Array) -> Array:
-    kept = np.float32 if link == "rounded_softmax" else margin.dtype
-    powers = np.exp(margin - margin.max(axis=1, keepdims=True).astype(kept)).astype(kept)
-    total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(kept)
+    dtype = np.float32 if link == "rounded_softmax" else margin.dtype
+    powers = np.exp(margin - margin.max(axis=1, keepdims=True).astype(dtype)).astype(dtype)
+    total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

@@ -52,11 +52,11 @@ def check_in_place(rows: Any) -> None:
         )
 
 
-def check_numbers(found: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+def check_numbers(given_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> None:
     """Raise InputError unless a dtype holds real numbers or bools; `dtype` is the model's."""
-    if found.kind not in NUMBERS:
+    if given_dtype.kind not in NUMBERS:
         raise refusal(
-            f"rows must hold numbers, got dtype {found}; convert them, e.g. with "
+            f"rows must hold numbers, got dtype {given_dtype}; convert them, e.g. with "
             f"rows.astype('{dtype}')"
         )
 
@@ -71,9 +71,9 @@ def check_values(array: Array, forest: Forest) -> None:
     if np.isfinite(array).all():
         return
     for word, find in UNWANTED.items():
-        found = find(array)
-        if word in forest.refuses and found.any():
-            row, column = np.unravel_index(np.argmax(found), found.shape)
+        unwanted = find(array)
+        if word in forest.refuses and unwanted.any():
+            row, column = np.unravel_index(np.argmax(unwanted), unwanted.shape)
             names = forest.feature_names
             name = "" if names is None else f" ('{names[column]}')"
             remedy = _REMEDIES[word].format(dtype=array.dtype)

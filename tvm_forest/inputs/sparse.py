@@ -82,9 +82,9 @@ def _check_places(rows: Any) -> None:
     else:
         return
     for name, place, size in places:
-        found = np.asarray(place)
-        if found.shape != (entries,) or found.dtype.kind != "i":
-            raise ValueError(f"expected {entries} {name}s, got {found.dtype} {found.shape}")
-        if found.size and not 0 <= found.min() <= found.max() < size:
-            wrong = found.min() if found.min() < 0 else found.max()
+        numbers = np.asarray(place)
+        if numbers.shape != (entries,) or numbers.dtype.kind != "i":
+            raise ValueError(f"expected {entries} {name}s, got {numbers.dtype} {numbers.shape}")
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
+            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
             raise ValueError(f"{name} {wrong} is {'negative' if wrong < 0 else f'not of {size}'}")

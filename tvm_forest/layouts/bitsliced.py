@@ -168,11 +168,8 @@ class _Places(NamedTuple):
     @classmethod
     def of(cls, forest: Forest) -> _Places:
         """Count the tests and leaves of each tree."""
-        depth, ends, listed = (
-            forest.depths.astype(np.int64),
-            count_leaves(forest),
-            is_listed(forest),
-        )
+        ends, listed = count_leaves(forest), is_listed(forest)
+        depth = forest.depths.astype(np.int64)
         bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
         size = np.where(listed, 0, (1 << np.minimum(depth, MAX_DEPTH)) - 1)
         fits_bytes = forest.leaf_value.dtype == np.float32

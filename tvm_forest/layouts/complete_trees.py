@@ -74,21 +74,21 @@ def find_occupants(
         for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
         below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
     """
-    found, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
+    node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
     roots = forest.tree_offset[:-1]
     node = (roots if trees is None else roots[trees]).astype(np.int64)
     slot, level = np.zeros(len(node), np.int64), 0
     while node.size:
         tree = forest.node_tree[node]
         last, put = forest.depths[tree] == level, place(tree, slot)
-        found[put], ends[put] = node, last
+        node_at[put], ends[put] = node, last
         base, inner = forest.tree_offset[tree], ~forest.is_leaf[node]
         left = np.where(inner, base + forest.left[node], node)[~last]
         right = np.where(inner, base + forest.right[node], node)[~last]
         node = np.concatenate([left, right])
         slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
         level += 1
-    return found, ends
+    return node_at, ends
 
 
 def fill_slots(
@@ -101,15 +101,16 @@ def fill_slots(
         dtype; int32, feature and DEFAULT_LEFT; int32, number of the leaf in the source model, -1
         above the last level.
     """
-    found, ends = find_occupants(forest, size, place)
+    node_at, ends = find_occupants(forest, size, place)
     number = np.zeros(size, forest.threshold.dtype)
     code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
-    inner = np.flatnonzero((found >= 0) & ~ends)
-    inner = inner[~forest.is_leaf[found[inner]]]
-    number[inner] = forest.threshold[found[inner]]
-    code[inner] = forest.feature[found[inner]] + DEFAULT_LEFT * forest.default_left[found[inner]]
-    number[ends] = forest.leaf_value[found[ends], 0]
-    leaf_id[ends] = forest.node_id[found[ends]]
+    inner = np.flatnonzero((node_at >= 0) & ~ends)
+    inner = inner[~forest.is_leaf[node_at[inner]]]
+    node = node_at[inner]
+    number[inner] = forest.threshold[node]
+    code[inner] = forest.feature[node] + DEFAULT_LEFT * forest.default_left[node]
+    number[ends] = forest.leaf_value[node_at[ends], 0]
+    leaf_id[ends] = forest.node_id[node_at[ends]]
     return number, code, leaf_id
 
 

@@ -146,16 +146,14 @@ def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Ar
         expected = leaves(row[0])
     except Exception:  # a library that refuses the row here; it is only to explain a difference
         expected = None
-    found = ours.predictor.apply(row)[0]
-    other: Any = np.zeros(len(found), bool)
-    if expected is not None and expected.shape == found.shape:
-        other = found != expected
+    reached = ours.predictor.apply(row)[0]
+    other: Any = np.zeros(len(reached), bool)
+    if expected is not None and expected.shape == reached.shape:
+        other = reached != expected
     if not other.any():
-        values = (
-            ours.predictor.predict_per_tree(row),
-            ours.forest.predict_reference(row, "per_tree"),
-        )
-        other = _with_columns(ulps(*values)[0] > 0).any(axis=1)
+        reference = ours.forest.predict_reference(row, "per_tree")
+        distance = ulps(ours.predictor.predict_per_tree(row), reference)
+        other = _with_columns(distance[0] > 0).any(axis=1)
     return int(np.argmax(other)) if other.any() else None
 
 

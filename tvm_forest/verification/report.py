@@ -55,9 +55,9 @@ class Agreement:
             text += f"; {self.left_out[0]} rows left out, for {self.left_out[1]}"
         if self.first_row is None:
             return text
-        tree = (
-            "no tree tells why" if self.first_tree is None else f"first in tree {self.first_tree}"
-        )
+        tree = f"first in tree {self.first_tree}"
+        if self.first_tree is None:
+            tree = "no tree tells why"
         return f"{text}\n  first differing row: {self.first_row}, {tree}"
 
 

@@ -64,8 +64,8 @@ class Picture:
             matplotlib.rcParams.update(STYLE)
             figure = Figure()
             self.draw(figure)
-            about = {"Date": None, "Creator": "tvm_forest"}
-            figure.savefig(document, format="svg", metadata=about, bbox_inches="tight")
+            metadata = {"Date": None, "Creator": "tvm_forest"}
+            figure.savefig(document, format="svg", metadata=metadata, bbox_inches="tight")
         return document.getvalue()
 
     def _repr_svg_(self) -> str:

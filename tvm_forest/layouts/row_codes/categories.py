@@ -114,8 +114,8 @@ def number_categories(
     """
     sizes = np.fromiter(map(len, sets), np.int64, len(sets))
     members = np.fromiter(chain.from_iterable(sets), np.int64, int(sizes.sum()))
-    cuts, found = _find_cuts(forest, feature, np.unique(members))
-    labels, number = np.unique(found, return_inverse=True)
+    cuts, category = _find_cuts(forest, feature, np.unique(members))
+    labels, number = np.unique(category, return_inverse=True)
     is_member = np.zeros((len(labels), len(sets)), bool)
     at = np.minimum(np.searchsorted(labels, members), len(labels) - 1)
     there = labels[at] == members  # a category may be too high for the rule
@@ -135,10 +135,10 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
         known: the categories of all sets, ascending.
     """
     places = _list_places(forest, feature, known)
-    found = np.append(memberships.MISSING, memberships.code_categories(forest, feature, places))
-    found[(found >= 0) & ~np.isin(found, known)] = NO_CATEGORY
-    changes = found[1:] != found[:-1]
-    return places[changes], found[np.append(True, changes)]
+    category = np.append(memberships.MISSING, memberships.code_categories(forest, feature, places))
+    category[(category >= 0) & ~np.isin(category, known)] = NO_CATEGORY
+    changes = category[1:] != category[:-1]
+    return places[changes], category[np.append(True, changes)]
 
 
 def _list_places(forest: Forest, feature: int, known: Array) -> Array:

@@ -153,11 +153,11 @@ def rank_tests(forest: Forest) -> RankedTests:
     keys = key[begins] if len(key) else np.zeros(1, np.int64)
 
     tests = _Tests(keys, column[fresh], place[fresh], cut[fresh])
-    found = _categorical_features(forest, tests)
-    code, arrays, order = _plan_searches(forest, tests, found)
+    categorical = _categorical_features(forest, tests)
+    code, arrays, order = _plan_searches(forest, tests, categorical)
     columns, ranks = np.zeros((2, forest.n_nodes), np.int64)
     columns[inner], ranks[inner] = np.argsort(order)[column], place + (forest.comparison == "<")
-    return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in found))
+    return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in categorical))
 
 
 class _Tests(NamedTuple):
@@ -190,17 +190,17 @@ def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[Categoric
     side_codes = categories.SideCodes(*(x.astype(dtype) for x in (*sides, missing)))
     column = keys // 2 - forest.row_width
     feature = np.array([forest.derived[c][0] for c in column[sets]])
-    found = []
+    categorical = []
     for f in np.unique(feature):
         places = sets[feature == f]
         members = [forest.derived[c][1] for c in column[places]]
         own = side_codes.take(places)
-        found.append((categories.number_categories(forest, int(f), members, own), places))
-    return found
+        categorical.append((categories.number_categories(forest, int(f), members, own), places))
+    return categorical
 
 
 def _plan_searches(
-    forest: Forest, tests: _Tests, found: list[tuple[CategoricalFeature, Array]]
+    forest: Forest, tests: _Tests, categorical: list[tuple[CategoricalFeature, Array]]
 ) -> tuple[RankCode, dict[str, Array], Array]:
     """Return how rows are coded, what the searches read, and the places of the coded columns."""
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
@@ -209,7 +209,7 @@ def _plan_searches(
     order = np.lexsort((keys, keys % 2, _count_steps(counts)))
     is_searched = tests.column < searched
     column = np.argsort(order)[tests.column[is_searched]]
-    features = tuple(x for x, _ in found)
+    features = tuple(x for x, _ in categorical)
     own = [x.cuts for x in features]
     sizes = np.array([len(x) for x in own], np.int64)
     steps = np.append(
@@ -236,7 +236,7 @@ def _plan_searches(
         table = categories.feature_table(features, widths, np.cumsum(codes) - codes)
         arrays |= {"set_features": table, "numbers": np.concatenate([x.number for x in features])}
     code = RankCode(choose_code_dtype(forest), groups, len(tests.keys) - searched)
-    return code, arrays, np.concatenate([order, *(places for _, places in found)])
+    return code, arrays, np.concatenate([order, *(places for _, places in categorical)])
 
 
 def _count_steps(counts: Any) -> Any:
@@ -259,6 +259,7 @@ def _write_cut_tables(
     table = np.full(int(sizes.sum()), np.nan, cut.dtype)
     for step in range(int(steps.max())):
         stride = CUTS_IN_STEP ** np.maximum(steps - 1 - step, 0)[column]
-        kept = (steps[column] > step) & ((place + 1) % stride == 0)
-        table[(at[column] + count_cuts_before(step) + (place + 1) // stride - 1)[kept]] = cut[kept]
+        is_in_step = (steps[column] > step) & ((place + 1) % stride == 0)
+        entry = at[column] + count_cuts_before(step) + (place + 1) // stride - 1
+        table[entry[is_in_step]] = cut[is_in_step]
     return at, table
