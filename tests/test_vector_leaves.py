@@ -92,7 +92,7 @@ def test_every_layout_is_walked_once_for_all_classes() -> None:
     lowered = tvm_forest.lower(model(7), SCHEDULES["trees in tiles"])
     text = lowered.after["predict"].script()
     assert text.count("for hop in") == 2, "a group of two rows, and one that is left"
-    assert text.count("T.vectorized(T.int64(7))") == 3
+    assert text.count("T.vectorized(T.int64(7)") == 3
 
 
 @pytest.mark.slow

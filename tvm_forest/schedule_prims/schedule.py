@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from .. import layouts
 from .. import nest as nests
 from ..errors import ScheduleError
 from ..forest import Array
@@ -19,7 +20,6 @@ from . import devices, fission, loops, memory, model, reductions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole
 
 JSON_VERSION = 1
-DEFAULT_LAYOUT = "array"
 ROOT = ""
 """Name of the loop around all others, which nobody sees."""
 
@@ -59,7 +59,7 @@ class Schedule:
     target: str | None = None
     depths: tuple[int, ...] | None = None
     vectors: bool = False
-    representation: str = DEFAULT_LAYOUT
+    representation: str = layouts.PADDED
     rewrites: tuple[TraceStep, ...] = ()
     hops: tuple[int, ...] | None = ()
     likely: tuple[int, ...] | None = None
@@ -249,7 +249,7 @@ class Schedule:
         for step in self.rewrites:
             words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
             yield f"{step.do.replace('_', ' ')}: {words}"
-        if self.representation != DEFAULT_LAYOUT:
+        if self.representation != layouts.PADDED:
             yield f"represent as {self.representation}"
         for loop in self.nest.children:
             yield from self._list_loop_lines(loop, 0, mark)

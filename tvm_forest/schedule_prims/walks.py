@@ -188,9 +188,9 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
         index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512, for
             permutes 16 to 64.
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
-            them, and go through a tree by selections: for layout "bitsliced" only; "permute", 16
-            rows go through 4 trees at once, out of registers: for layout "levels" only. For the
-            last two `unroll_walk` and `peel_walk` change nothing.
+            them, and go through a tree by selections: for the layout of bit planes only; "permute",
+            16 rows go through 4 trees at once, out of registers: for the layout of levels only. For
+            the last two `unroll_walk` and `peel_walk` change nothing.
 
     Raises:
         ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
