@@ -120,7 +120,7 @@ def margins_with(predictor: Any, source: str, rows: Any) -> Any:
     kernels = KernelLibrary.from_bytes(predictor.library.to_bytes(), predictor.library.backend)
     kernels.source, kernels.images = source, {"sm_90": translate(source, "sm_90")}
     shape = (len(rows), predictor.forest.n_outputs)
-    results = [(shape, str(dtype)) for dtype in predictor._calls.result_dtypes.values()]
+    results = [(shape, str(dtype)) for dtype in predictor._functions.result_dtypes]
     model = [x.array for x in predictor.arguments["predict"]]
     file = Path(folder().name, "work.pickle")
     work = Work(kernels.to_bytes(), libcuda(), rows, model, results)
