@@ -11,10 +11,10 @@ demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
 
 test: lint size  ## style, types, size and the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: test  ## and the long tests, which hold the same on more models, seeds and schedules
-	$(BIN)/pytest -n 2 -m "long and not gpu"
+	$(BIN)/pytest -n 2 --dist worksteal -m "long and not gpu"
 
 tiny: $(INSTALLED)  ## the fast tests, about two minutes on 2 cores
 	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not long"

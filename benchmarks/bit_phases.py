@@ -27,8 +27,9 @@ import models
 import tvm_forest
 from tvm_forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.probe_rows import typical_rows
-from tvm_forest.search.cpu_rules import write_planes
+from tvm_forest.search.cpu_rules import write_blocks
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 from tvm_forest.tir_gen.builder import i64
@@ -77,7 +78,7 @@ def first_planes(walk: Any) -> Any:
 
 def built(forest: Forest) -> tvm_forest.Predictor:
     """Compile a model for blocks of rows in bits."""
-    sch = write_planes(tvm_forest.new_schedule(forest), BLOCK, False)
+    sch = write_blocks(tvm_forest.new_schedule(forest), BIT_PLANES, BLOCK).simdize("b1", "bits")
     return tvm_forest.build(forest, schedule=sch)
 
 

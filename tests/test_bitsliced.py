@@ -124,7 +124,7 @@ def test_leaves_are_numbered_from_right_to_left() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 240, 255, 256, 4096])
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<", "<="]) -> None:
     """Of one feature, with missing values to the left and to the right, zeros and infinities."""
     drawn = np.sort(np.random.default_rng(count).normal(size=count))

@@ -208,7 +208,7 @@ def test_every_number_of_categories_is_searched(how: Any, count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ranked, blocks, sliced])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_trees_that_mix_questions_are_exact(how: Any, rule: str) -> None:
     forest = asking(drawn_forest(12, 6, dtype="float64"), RULES[rule])
     check_results(forest, how(forest), (0, 1, 33, 130))

@@ -74,7 +74,7 @@ KERNELS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 def test_the_text_of_a_recipe_computes_what_the_model_says(
     name: str, layout: str, classes: int
 ) -> None:
@@ -445,6 +445,7 @@ def test_constants_of_64_bits_are_exact_and_no_function_is_an_approximate_one() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.cases(1)
 def test_compiled_kernels_compare_subnormal_numbers(tmp_path: Path, architecture: str) -> None:
     nvcc = cuda_compiler.find_nvcc()
     if nvcc is None or shutil.which("g++") is None:

@@ -17,6 +17,7 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import rounding_bound
 from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.batches import (
@@ -312,14 +313,17 @@ def test_what_bits_do_not_serve_is_walked() -> None:
     assert layout_fit.refuse_planes(few) is None
 
 
+IN_PLANES = cpu_rules.write_blocks(START, BIT_PLANES, 64).simdize("b1", "bits")
+
+
 @pytest.mark.slow
 def test_rows_behind_the_last_full_block_go_another_way() -> None:
     """By a schedule for few rows that adds backwards: it shows in the last bits."""
-    one = {1: START, 64: cpu_rules.write_planes(START, 64, False)}
+    one = {1: START, 64: IN_PLANES}
     exact = tvm_forest.build(FOREST, schedule=one)
     rows = hard_rows(FOREST, 70, seed=5)
     assert np.array_equal(exact.predict_margin(rows), FOREST.predict_reference(rows))
-    two = {1: BACKWARDS, 64: cpu_rules.write_planes(START, 64, False)}
+    two = {1: BACKWARDS, 64: IN_PLANES}
     mixed = tvm_forest.build(FOREST, schedule=two, exact=False)
     assert np.array_equal(mixed.predict_margin(rows), FOREST.predict_reference(rows))
     assert exact._functions.for_batches[-1].rows_per_block == 64

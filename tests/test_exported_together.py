@@ -138,6 +138,7 @@ def defined(library: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.cases(1)
 def test_two_libraries_of_one_process_keep_apart(target: str, tmp_path: Path) -> None:
     for name in ("first", "second"):
         export(tmp_path, name, target)

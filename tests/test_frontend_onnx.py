@@ -296,6 +296,7 @@ SKLEARN = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SKLEARN)
 @pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.cases(9)
 def test_what_skl2onnx_makes_of_scikit_learn_loads(name, texts):
     sklearn, skl2onnx = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("skl2onnx")
     rng = np.random.default_rng(0)

@@ -54,6 +54,7 @@ print(sorted(fuzz.run(iter(cases), Path(sys.argv[1])).items()))
 """
 
 
+@pytest.mark.long
 def test_crashes_hangs_and_floods_of_memory_are_found(tmp_path: Path) -> None:
     here = Path(fuzz.__file__).parent
     program = [sys.executable, "-c", MISBEHAVING, str(tmp_path)]

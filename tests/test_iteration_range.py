@@ -59,7 +59,7 @@ MORE = sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"})[::4]
 @pytest.mark.parametrize(
     "name", [*XGBOOST, *(pytest.param(x, marks=[pytest.mark.slow, pytest.mark.long]) for x in MORE)]
 )
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
     trained = OF_XGBOOST[name]()
     predictor, rows = tvm_forest.build(trained), rows_of(name, tvm_forest.load(trained))
@@ -93,7 +93,7 @@ SOME = sorted(LIGHTGBM)[::4]
     "name",
     [*SOME[::3], *(pytest.param(x, marks=pytest.mark.long) for x in SOME if x not in SOME[::3])],
 )
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
     booster = lightgbm_models.MODELS[name]()
     predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)

@@ -157,7 +157,7 @@ def test_margins_of_the_whole_model_in_tiles_are_those_of_xgboost(name: str) -> 
 @old
 @pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_every_layout_and_size_has_the_bits_of_the_model(walk: str) -> None:
     for case in some_cases():
         if case.walk == walk:

@@ -57,7 +57,7 @@ def test_a_small_forest_with_missing_values_is_computed(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, *SIMDIZED])
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     """LightGBM splits at inf where it asks whether a value is missing."""
     dtype = "float32" if layout == "packed" else "float64"

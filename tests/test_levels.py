@@ -148,6 +148,7 @@ NESTS = {
 
 
 @pytest.mark.parametrize("name", NESTS)
+@pytest.mark.cases(1)
 def test_loops_over_trees_may_be_cut(name: str) -> None:
     forest = drawn_forest(7, 4)
     sch = tvm_forest.new_schedule(forest).represent_as("levels").tile("batch", "b0", "b1", 32)

@@ -68,7 +68,7 @@ def equal_bits(one: Any, other: Any) -> bool:
     return bool(form and np.ascontiguousarray(one).tobytes() == other.tobytes())
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_margins_are_those_of_xgboost(subject: Subject) -> None:
     expected = squeezed(margins(subject.model, subject.rows))
     for n_rows in BATCHES:
@@ -231,7 +231,7 @@ def deeper(tree: Any, level: int) -> Split:
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in HAND_MADE])
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> None:
     forest = HAND_MADE[name]()
     predictor = tvm_forest.build(forest)
@@ -249,7 +249,7 @@ def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("link", ["identity", "sigmoid", "exp", "softmax", "step"])
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_a_link_is_computed_within_two_ulp(link: str, dtype: str) -> None:
     forest = drawn_forest(12, 4, dtype=dtype, base=[0.1, 0.2, 0.3], link=link)
     rows = hard_rows(forest, 200)

@@ -68,7 +68,7 @@ MODELS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_results_are_those_of_the_reference(name: str) -> None:
     forest = MODELS[name]
     check_results(forest, tvm_forest.default_schedule(forest), (0, 1, 7, 65, 130))
@@ -101,7 +101,7 @@ def test_equal_questions_share_a_column() -> None:
 
 @pytest.mark.parametrize("link", ["sigmoid", "exp", "log1p_exp", "signed_square", "softmax"])
 @pytest.mark.parametrize("forest", [SMALL, WIDE, THREE], ids=["float32", "float64", "classes"])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_links_are_those_of_the_reference(forest: Forest, link: Any) -> None:
     scale = 2.5 if link == "sigmoid" else 1.0
     linked = replace(forest, link=link, link_scale=scale, aggregate="average")

@@ -39,7 +39,7 @@ def drawn(seed: int) -> tuple[Forest, Schedule]:
 @pytest.mark.parametrize(
     "seed", [*range(FEW), *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS))]
 )
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_random_gpu_schedules_compute_what_the_model_says(seed: int) -> None:
     check_seed(seed)
 

@@ -136,7 +136,7 @@ def test_hard_rows_meet_odd_thresholds(comparison: Literal["<", "<="]) -> None:
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [15, 16, 255, 256, 4095, 4096])
 @pytest.mark.parametrize("default_left", [False, True])
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_every_number_of_thresholds_is_searched(
     count: int, comparison: Literal["<", "<="], default_left: bool
 ) -> None:

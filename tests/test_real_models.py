@@ -77,7 +77,7 @@ def equal_bits(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("kind", ["file", "typical", "hard"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("n_rows", BATCHES)
-@pytest.mark.cases(10)
+@pytest.mark.cases(4)
 def test_margins_are_those_of_xgboost(model: str, n_rows: int, n_jobs: int, kind: str) -> None:
     rows, expected = some_rows(model, kind), margins(model, kind)
     for begin in {0, 2000 - n_rows}:
@@ -100,12 +100,14 @@ def test_predictions_are_those_of_xgboost_within_two_ulp(model: str) -> None:
         np.testing.assert_array_max_ulp(predictor(model).predict(rows), expected, maxulp=2)
 
 
+@pytest.mark.cases(1)
 def test_leaves_are_those_of_xgboost(model: str) -> None:
     rows = some_rows(model, "file")[:500]
     leaves = booster(model).predict(xgboost.DMatrix(rows), pred_leaf=True, validate_features=False)
     assert np.array_equal(predictor(model).apply(rows), leaves)
 
 
+@pytest.mark.cases(1)
 def test_the_tree_values_add_up_to_the_margin(model: str) -> None:
     rows = some_rows(model, "hard")[:500]
     values = predictor(model).predict_per_tree(rows)
@@ -127,7 +129,7 @@ def letters(rounds: int, depth: int) -> tuple[Any, tvm_forest.Predictor]:
 
 @pytest.mark.parametrize(("rounds", "depth"), [(12, 4), (40, 8)])
 @pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.cases(1)
+@pytest.mark.long
 def test_letters_are_told_apart_as_xgboost_does(rounds: int, depth: int, n_jobs: int) -> None:
     trained, compiled = letters(rounds, depth)
     for rows in (table("letters")[:, :-1].astype(np.float32), hard_rows(compiled.forest, 1000)):

@@ -90,7 +90,7 @@ def test_a_gpu_recipe_fits_a_gpu_only(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("name", ON_CPU)
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_a_recipe_computes_what_the_model_says(name: str, classes: int) -> None:
     model = forest(classes)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model))
@@ -128,7 +128,7 @@ def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> lis
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("name", ON_GPU)
-@pytest.mark.cases(6)
+@pytest.mark.cases(4)
 def test_a_gpu_recipe_computes_what_the_model_says(name: str, classes: int) -> None:
     model = forest(classes)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model))

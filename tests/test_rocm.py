@@ -132,7 +132,7 @@ def check_results(
 @needs_gcc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_GPU)
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_a_recipe_becomes_sound_code_that_computes_what_the_model_says(
     name: str, tmp_path: Path
 ) -> None:

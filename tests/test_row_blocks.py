@@ -27,7 +27,7 @@ def test_every_block_and_tail_is_exact(layout: str, rows: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", DRAWN)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_drawn_forests_are_exact(seed: int, layout: str) -> None:
     forest, rows = odd_forest(seed), DRAWN[layout][seed % len(DRAWN[layout])]
     sch = in_blocks(forest, layout, rows).parallel("b0")
@@ -38,7 +38,7 @@ def test_drawn_forests_are_exact(seed: int, layout: str) -> None:
 @pytest.mark.parametrize("layout", DRAWN)
 @pytest.mark.parametrize("comparison", ["<", "<="])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_both_comparisons_and_dtypes_are_exact(
     comparison: Literal["<", "<="], dtype: str, layout: str
 ) -> None:

@@ -176,7 +176,7 @@ def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("tvm_version", [None, "0.26"], ids=["stored code", "compiled anew"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_every_schedule_comes_back(name: str, tvm_version: str | None) -> None:
     compiled = tvm_forest.build(FOREST, schedule=SCHEDULES[name], exact=False)
     data = saving.to_bytes(compiled)

@@ -84,7 +84,7 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
 @pytest.mark.parametrize("batch", [1, 8, 12, 64, 256, 4096])
 @pytest.mark.parametrize("n_jobs", [1, None])
 @pytest.mark.parametrize("target", [TWO, VBMI, XEON], ids=["two cores", "permutes", "Xeon"])
-@pytest.mark.cases(40)
+@pytest.mark.cases(20)
 def test_the_default_schedule_is_a_point(
     batch: int, forest: Any, n_jobs: int | None, target: Target
 ) -> None:
@@ -95,6 +95,7 @@ def test_the_default_schedule_is_a_point(
 @pytest.mark.parametrize("batch", [1, 64, 512, 4096])
 @pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
 @pytest.mark.parametrize("padding", [0, 32], ids=["packed", "array"])
+@pytest.mark.cases(6)
 def test_so_it_is_where_trees_are_large(
     padding: int, forest: Any, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def planted(where: Space, seed: int) -> tuple[dict[str, float], dict[Schedule, f
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("batch", [1, 64, 4096])
+@pytest.mark.cases(4)
 def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     batch: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ assert found == ["function"] * 3 + ["type"], found
 
 
 @pytest.mark.parametrize("way", ["by reference", "by value"])
+@pytest.mark.cases(1)
 def test_functions_that_name_the_package_travel_to_other_processes(way: str) -> None:
     start = [sys.executable, "-c"]
     sent = subprocess.run([*start, TRAVELS, way], capture_output=True)

@@ -20,6 +20,7 @@ SEEDS = (1, 2, 4)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", sweep.LIBRARIES)
+@pytest.mark.cases(1)
 def test_drawn_models_give_the_answers_of_their_library(library: str) -> None:
     for seed in SEEDS:
         found = sweep.check(library, seed, 200)

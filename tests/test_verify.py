@@ -197,7 +197,7 @@ FEW = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", FEW)
-@pytest.mark.cases(1)
+@pytest.mark.long
 def test_models_of_every_library_are_equal(library: str) -> None:
     table, names = FEW[library]
     for name in names:

@@ -94,7 +94,7 @@ def schedule(forest: Forest, form: str, together: str, layout: str) -> Schedule:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.cases(10)
+@pytest.mark.cases(6)
 def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str) -> None:
     """Each form with each number of walks at a time, on a model that changes from case to case."""
     at = list(product(FORMS, TOGETHER)).index((form, together))
@@ -145,7 +145,7 @@ YEAR += [pytest.param(*case, marks=pytest.mark.long) for case in MORE if case no
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "together"), YEAR)
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 def test_year_with_its_leaves_at_depth_0_to_8(form: str, together: str) -> None:
     forest = year()
     assert set(forest.depths) >= {0, 8}
