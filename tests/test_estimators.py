@@ -83,6 +83,7 @@ def trained(names: bool = False) -> Any:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", CHECKED)
+@pytest.mark.long
 def test_scikit_learns_checks_pass_but_for_those_of_training(kind: Any) -> None:
     rows = np.random.default_rng(0).normal(size=(60, 10))
     model = CHECKED[kind](3, random_state=0, n_jobs=1).fit(rows, rows[:, 0] > 0)

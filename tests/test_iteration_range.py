@@ -151,6 +151,7 @@ def test_rounds_are_found_again_in_what_a_schedule_rewrote() -> None:
     np.testing.assert_array_equal(found, xgboost_margin(trained, rows, (1, 2)))
 
 
+@pytest.mark.long
 def test_rounds_of_rounds_are_counted_anew() -> None:
     predictor = tvm_forest.build(models.MODELS["random_forest_classes"]())
     part = predictor.rounds(1).rounds(1, 2)

@@ -220,6 +220,7 @@ def test_the_default_layout_is_packed_where_padding_would_explode() -> None:
     assert default_layout(0.5, chain.left) == "packed"
 
 
+@pytest.mark.long
 def test_a_default_layout_holds_what_it_is_chosen_for() -> None:
     for bits in (10, 14, 18):
         many = [Split(f % 1000, float(f), 1.0, 2.0, f % 3 == 0) for f in range(2**bits // 64)]

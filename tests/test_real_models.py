@@ -87,7 +87,7 @@ def test_margins_are_those_of_xgboost(model: str, n_rows: int, n_jobs: int, kind
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
-@pytest.mark.cases(1)
+@pytest.mark.long
 def test_predictions_are_the_last_column_of_the_file(name: str) -> None:
     rows, answers = table(name)[:, :-1], table(name)[:, -1].astype(np.float32)
     assert equal_bits(predictor(name).predict(rows), answers)

@@ -101,7 +101,7 @@ def test_a_host_that_is_not_here_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", [None, "0.0.0.0"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | None) -> None:
     server = free_server()  # finds a port
     port = server.port

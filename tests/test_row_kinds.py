@@ -174,6 +174,7 @@ def test_absent_entries_are_what_the_model_says(absent: float, dtype: str) -> No
     assert equal_bits(to_rows(matrix, forest), rows)
 
 
+@pytest.mark.long
 def test_xgboost_takes_absent_entries_for_missing_and_so_do_we() -> None:
     matrix = _drawn()
     target = np.nan_to_num(matrix.toarray()) @ [1, -2, 3] + (np.diff(matrix.indptr) == 3)

@@ -260,6 +260,7 @@ def test_a_predictor_of_a_fresh_process_has_all_methods(way: str, file: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_code_of_others_in_the_process_is_not_taken_for_its_own(tmp_path: Path) -> None:
     path, library, rows, found = (tmp_path / x for x in ("a", "b.so", "rows.npy", "found.npy"))
     both = [tvm_forest.build(drawn_forest(30, 5, base=(0.1,), seed=seed)) for seed in (5, 6)]

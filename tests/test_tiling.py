@@ -85,7 +85,7 @@ def test_every_tiling_keeps_the_rules_and_the_predictions(how: str, size: int) -
 @real
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["airline", "epsilon", "higgs", "year"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_real_models_can_be_tiled_in_every_way(name: str) -> None:
     forest = tvm_forest.load(shared_model(f"{name}.json"))
     forest = Profile.load(shared_model(f"{name}.profile.csv")).onto(forest)
