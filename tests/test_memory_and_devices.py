@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,19 @@ def test_caches_keep_every_bit(layout: str, words: list[tuple[str, str]]) -> Non
         for n_jobs in (1, 2):
             margin = predictor.predict_margin(rows, n_jobs=n_jobs)
             assert np.array_equal(margin, forest.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.parametrize("layout", ["array", "packed", "ranked", "reorg", "sparse"])
+def test_streamed_trees_give_margins_and_numbers_of_leaves(layout: str) -> None:
+    forest = forest_of([full_tree(3), 0.1, full_tree(2)], n_features=7, dtype="float64")
+    forest = replace(forest, row_dtype="float32")  # packed nodes hold no leaves of float64
+    sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("batch", "b0", "b1", 8)
+    sch = sch.reorder("b0", "tree", "b1").cache("tree", "stream")
+    predictor = tvm_forest.build(forest, schedule=sch)
+    rows = hard_rows(forest, 33)
+    margins = forest.predict_reference(rows)[:, 0]
+    assert np.array_equal(predictor.predict_margin(rows), margins)
+    assert np.array_equal(predictor.apply(rows), forest.predict_reference(rows, "apply"))
 
 
 def full_tree(depth: int, first: int = 0) -> Any:

@@ -97,10 +97,13 @@ class PackedTree(linked.LinkedTree):
         return tir.BufferLoad(self.buffers["leaf_value"], [place])
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Nodes, and values of leaves: before this tree there are (first + tree) / 2 of them."""
+        """Nodes, and values of leaves: before this tree there are (first + tree) / 2 of them.
+
+        A function that gives the numbers of leaves reads no values.
+        """
         nodes = self.layout.largest
         lines = [(nodes // WORDS_IN_LINE + 1, lambda line: self._word(line * WORDS_IN_LINE))]
-        if self.layout.has_table:
+        if "leaf_value" in self.buffers:
             leaf, leaves = tir.floordiv(self.first + self.tree, tir.i64(2)), nodes // 2
             count = leaves // WORDS_IN_LINE + 1
             lines.append((count, lambda line: self._entry(leaf + line * WORDS_IN_LINE)))
