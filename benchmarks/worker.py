@@ -183,6 +183,7 @@ class Served:
         if batch not in self.batches:
             if self.rows is None:
                 self.rows = self._in_dtype(self.model.rows())
+                self.rows.max()  # reads all pages, so that no call waits for the disk
             step = min(batch, SHIFT)
             begins = range(0, len(self.rows) - batch + 1, step)
             self.batches = {
