@@ -19,7 +19,7 @@ from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, treelite, xgboost
 from .objects import library_of
-from .refusals import as_line, damaged, naming
+from .refusals import as_line, damaged, name_in_errors
 from .support import Support
 
 _FRONTENDS = (xgboost, lightgbm, sklearn, onnx, treelite)
@@ -68,7 +68,7 @@ def load(model: Any) -> Forest:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as e:
         what = f"its parts do not fit together ({type(e).__name__}: {e})"
-        with naming(f"load: {name}"):
+        with name_in_errors(f"load: {name}"):
             raise damaged("model", what, "train it again") from e
     if forest is not None:
         return forest

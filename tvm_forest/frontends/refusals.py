@@ -3,7 +3,7 @@
 takes: field, reason, remedy and the name of the model; gives: exceptions, to be raised.
 
 A reader does not know what the model is called: it raises errors that name the field, and
-`naming`, around all of the reading, puts the name of the model before them.
+`name_in_errors`, around all of the reading, puts the name of the model before them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refuse_unsupported(
 
 
 @contextmanager
-def naming(model: str) -> Iterator[None]:
+def name_in_errors(model: str) -> Iterator[None]:
     """Put the name of a model before the messages of the errors that are raised inside."""
     try:
         yield

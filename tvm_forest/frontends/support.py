@@ -31,12 +31,12 @@ class Support(NamedTuple):
     note: str = ""
 
 
-def accepted(library: str, part: str, names: Iterable[str], note: str = "") -> list[Support]:
+def list_accepted(library: str, part: str, names: Iterable[str], note: str = "") -> list[Support]:
     """Return rows of parts that change no bit."""
     return [Support(library, part, name, "exact", note) for name in names]
 
 
-def linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
+def list_linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
     """Return rows of parts that choose a link, by which values may differ in the last places."""
     return [
         Support(library, part, name or "(the user's own)", *_describe(link))
@@ -44,7 +44,7 @@ def linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
     ]
 
 
-def refused(library: str, **cases: str) -> list[Support]:
+def list_refused(library: str, **cases: str) -> list[Support]:
     """Return rows of the fields that UnsupportedModel names, with the cases in which it does."""
     return [Support(library, "field", name, "refused", case) for name, case in cases.items()]
 

@@ -48,7 +48,7 @@ MAX_NEAR_NODES = 4096
 """Nodes of a tree on average, up to which trees lie level by level: 32 KiB."""
 
 
-class NodeBits(NamedTuple):
+class PackedNodeBits(NamedTuple):
     """Bits that the fields of a node need.
 
     Attributes:
@@ -140,13 +140,13 @@ class PackedLayout(linked.LinkedLayout):
         return self.feature_bits + int(self.any_default_left)
 
     @staticmethod
-    def node_bits(forest: Forest) -> NodeBits:
+    def node_bits(forest: Forest) -> PackedNodeBits:
         """Count the bits that the fields below the number need; they have `NUMBER_AT`."""
         feature, flag = (
             max(8, (forest.n_features - 1).bit_length()),
             linked.any_default_left(forest),
         )
-        return NodeBits(feature, int(flag), linked.count_link_bits(forest))
+        return PackedNodeBits(feature, int(flag), linked.count_link_bits(forest))
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:

@@ -37,7 +37,7 @@ WORD_BITS = 32
 BYTE_BITS = 8
 
 
-class NodeBits(NamedTuple):
+class RankedNodeBits(NamedTuple):
     """Bits that the fields of a node need.
 
     Attributes:
@@ -123,12 +123,12 @@ class RankedLayout(linked.LinkedLayout):
         return self.rank_bits + self.column_bits
 
     @staticmethod
-    def node_bits(forest: Forest) -> NodeBits:
+    def node_bits(forest: Forest) -> RankedNodeBits:
         """Count the bits that the fields of a node need, and those that there are."""
         rank = 8 * np.dtype(ranks.choose_code_dtype(forest)).itemsize
         column = max(0, len(forest.cuts_per_column) - 1).bit_length()
         word = 2 * WORD_BITS if forest.derived else WORD_BITS
-        return NodeBits(rank, column, linked.count_link_bits(forest), word)
+        return RankedNodeBits(rank, column, linked.count_link_bits(forest), word)
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:

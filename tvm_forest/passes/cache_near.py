@@ -63,11 +63,11 @@ class CacheNear:
                 return ir.change_loop(s, body=body)
             if self.rep.row_code is not None:  # codes are near already
                 return None
-            return ir.change_loop(s, body=self._packed(s, rows, around))
+            return ir.change_loop(s, body=self._pack_rows(s, rows, around))
 
         return func.with_body(ir.rewrite_nest(func.body, cache, inside_first=True))
 
-    def _packed(self, loop: tirx.For, rows: Any, around: Around) -> tirx.Stmt:
+    def _pack_rows(self, loop: tirx.For, rows: Any, around: Around) -> tirx.Stmt:
         """The body of a loop behind a copy of the rows that it reads."""
         first, here, most = self.facts.rows((*around, loop), rows.shape[0])
         assert most is not None, "the directive refuses row loops without bound"

@@ -58,14 +58,14 @@ class CodeRows:
         if self.rep.row_code is None:
             return func
         rows, comparer = func.params[0], Comparer.on(self.comparison, self.abilities)
-        places = _Places(self.rep, self.facts, rows, coder_of(self.rep.row_code, rows, comparer))
+        places = _RowCoding(self.rep, self.facts, rows, coder_of(self.rep.row_code, rows, comparer))
         body = rewrite_nest(func.body, places.code_in_loop)
         body = places.with_codes(body, i64(0), rows.shape[0], rows.shape[0], "global")
         return func.with_body(comparer.wrap(body))
 
 
 @dataclass(frozen=True)
-class _Places:
+class _RowCoding:
     """Where rows are coded; `rows` is their buffer, `coder` writes what takes their place."""
 
     rep: Representation

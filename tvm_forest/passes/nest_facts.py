@@ -108,7 +108,7 @@ class NestFacts:
         reduce = self._loops[name].reduce or "plain"
         return reduce if isinstance(reduce, tuple) else (reduce, 1)
 
-    def shuffled(self, loop: tirx.For) -> int:
+    def shuffle_width(self, loop: tirx.For) -> int:
         """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
         how, width = self.reduction(loop) if self.of(loop) else ("plain", 1)
         return width if how == "vector" and self.level(loop) == "block" else 0

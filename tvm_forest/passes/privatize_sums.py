@@ -54,7 +54,7 @@ class PrivatizeSums:
             if not isinstance(s, tirx.For) or not _is_outermost(facts, s):
                 return None
             trees = [x for x in _concurrent(facts, s) if facts.kind(x) == "tree"]
-            margin = _accumulated(s)
+            margin = _find_sums(s)
             if not trees or margin is None:
                 return s
             s, trees = _with_threads_in_common(facts, s, trees)
@@ -94,11 +94,11 @@ def _with_threads_in_common(
             continue
         kept.append(longest)
         if len(mine) > 1:
-            region = _like(region, {x.loop_var for x in mine}, longest)
+            region = _share_variable(region, {x.loop_var for x in mine}, longest)
     return region, kept
 
 
-def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
+def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     """Give loops the variable of another one, and its way of adding up."""
 
     def rename(loop: tirx.For) -> tirx.For:
@@ -111,7 +111,7 @@ def _like(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
     return ir.rewrite_loops(region, rename)
 
 
-def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
+def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
     """Return a region in which variables are 0 wherever the loop of theirs is not around."""
 
     def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -125,12 +125,12 @@ def _closed(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
     return ir.rewrite_nest(region, close)
 
 
-def _accumulated(statement: tirx.Stmt) -> Any | None:
+def _find_sums(statement: tirx.Stmt) -> Any | None:
     """Return the buffer that walks are added to, or None where leaves are only stored."""
-    return next((x.buffer for x in ir.find_stores(statement) if _added(x) is not None), None)
+    return next((x.buffer for x in ir.find_stores(statement) if _find_addend(x) is not None), None)
 
 
-def _added(store: tirx.BufferStore) -> Any | None:
+def _find_addend(store: tirx.BufferStore) -> Any | None:
     """Return v of a store `b[i] = b[i] + v` that holds a walk, or None."""
     value = store.value
     if not isinstance(value, tirx.Add) or ops.find_walk(value) is None:
@@ -163,11 +163,11 @@ class _Region:
     def levels(self) -> list[tirx.For]:
         """The loops that get a dimension."""
         plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
-        return [x for x in plain if not (self.facts.shuffled(x) and int(self.count(x)) == 1)]
+        return [x for x in plain if not (self.facts.shuffle_width(x) and int(self.count(x)) == 1)]
 
     def is_shared(self, loop: tirx.For) -> bool:
         """Whether the partial sums of a loop lie in shared memory."""
-        return self.facts.reduction(loop)[0] == "shared" or self.facts.shuffled(loop) > 0
+        return self.facts.reduction(loop)[0] == "shared" or self.facts.shuffle_width(loop) > 0
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
@@ -175,18 +175,20 @@ class _Region:
         class0, classes, most_classes = self._range("class", self.margin.shape[1])
         counts = [self.count(loop) for loop in self.levels]
         if not counts:
-            return self._redirected(lambda indices: (self.margin, list(indices)))
+            return self._redirect_additions(lambda indices: (self.margin, list(indices)))
         code, dtype = Builder(), self.margin.dtype
         scope = "shared" if all(map(self.is_shared, self.levels)) else "global"
         part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
-        own = [tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffled(x) or 1)) for x in self.levels]
+        own = [
+            tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffle_width(x) or 1)) for x in self.levels
+        ]
         spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
-            rows, classes = _known(rows, most_rows), _known(classes, most_classes)
+            rows, classes = _prefer_known(rows, most_rows), _prefer_known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.store(part, tirx.const(0.0, dtype), list(indices))
-        work = self._redirected(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
-        code.add(_closed(work, [x.loop_var for x in self.levels]))
+        work = self._redirect_additions(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
+        code.add(_zero_outside(work, [x.loop_var for x in self.levels]))
         for level in reversed(range(len(counts))):
             loop, blocks = self.levels[level], [(row0, rows), (class0, classes)]
             dimension = _Dimension(part, self.margin, counts, level, *blocks)
@@ -203,7 +205,9 @@ class _Region:
         """
         count = self.facts.sch[name_of(loop)].count
         return (
-            loop.extent if count is None else ir.i64(-(-count // (self.facts.shuffled(loop) or 1)))
+            loop.extent
+            if count is None
+            else ir.i64(-(-count // (self.facts.shuffle_width(loop) or 1)))
         )
 
     def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
@@ -214,12 +218,12 @@ class _Region:
             return first, tirx.max(ir.i64(0), total - first), total
         return first, tirx.max(ir.i64(0), tirx.min(ir.i64(most), total - first)), ir.i64(most)
 
-    def _redirected(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
+    def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
         """The loop, whose additions go to the place that is given for each of their old ones."""
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
-            added = _added(old)
+            added = _find_addend(old)
             if added is None:
                 return old
             buffer, indices = place(old.indices)
@@ -309,6 +313,6 @@ class _Dimension:
                     self._add(code, places, i, c, r)
 
 
-def _known(here: Any, most: Any) -> Any:
+def _prefer_known(here: Any, most: Any) -> Any:
     """A number of things, or the most that there can be if that is known."""
     return most if isinstance(most, tirx.IntImm) else here

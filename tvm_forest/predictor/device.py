@@ -119,7 +119,7 @@ class DevicePredictor(Predictor):
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         if not on_device(rows):
             return super()._compute_leaves(name, rows, n_jobs)
-        function = self._functions.named(name)
+        function = self._functions.find(name)
         tensor, stream = self._take(rows, function)
         shape = (tensor.shape[0], self._functions.n_places)
         result = (shape, np.dtype(self._functions.leaf_dtype(name)))

@@ -153,7 +153,7 @@ class Functions:
         """Return the function that predicts batches of so many rows."""
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
-    def named(self, name: Output) -> BoundFunction:
+    def find(self, name: Output) -> BoundFunction:
         """Return a function by name, compiled if it was left out."""
         if name not in self._by_name:
             with _compile_lock:
@@ -207,7 +207,7 @@ class Functions:
         """Return (R, n_places), what the leaf in each place says."""
         rows = to_rows(rows, self.forest)
         leaves = np.empty((len(rows), self.n_places), self.leaf_dtype(name))
-        self._run(self.named(name), rows, [leaves], n_jobs)
+        self._run(self.find(name), rows, [leaves], n_jobs)
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:

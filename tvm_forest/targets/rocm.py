@@ -158,7 +158,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
         raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
     if threads > ASSUMED_THREADS:
         ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
-        code, ir, asm = _generate(_calling(list(mod.functions.values())), target, ir)
+        code, ir, asm = _generate(_make_caller(list(mod.functions.values())), target, ir)
     compiled = CompiledKernels(_link(linker, code), ir, asm)
     kernels = code_object.read(compiled.image).kernels
     if max(kernel.threads for kernel in kernels.values()) < threads:
@@ -179,7 +179,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
     return codes[-1], str(module.inspect_source("llvm")), str(module.inspect_source("asm"))
 
 
-def _calling(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
+def _make_caller(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
     """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
     names = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", name)) for name in names]

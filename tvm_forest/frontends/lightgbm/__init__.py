@@ -18,8 +18,8 @@ from ...forest import CategoryRule, Forest, LabelRule, Link
 from ...forest.rules import ZERO
 from ..assemble import build_forest
 from ..objects import find_class
-from ..refusals import damaged, naming, unsupported
-from ..support import accepted, linked, refused
+from ..refusals import damaged, name_in_errors, unsupported
+from ..support import list_accepted, list_linked, list_refused
 from .nodes import read_nodes
 from .text import VERSIONS, ModelText, read_text
 
@@ -45,11 +45,11 @@ _OPTIONS = {  # beside the name of an objective
 _CATEGORIES = CategoryRule("left", negative_fractions=True, highest=2**31)
 
 SUPPORT = [
-    *accepted("lightgbm", "format", (f"text {version}" for version in VERSIONS)),
-    *accepted("lightgbm", "object", _OBJECTS, "and what derives from it"),
-    *linked("lightgbm", "objective", _LINKS),
-    *accepted("lightgbm", "option", ("linear_tree", "reg_sqrt")),
-    *refused(
+    *list_accepted("lightgbm", "format", (f"text {version}" for version in VERSIONS)),
+    *list_accepted("lightgbm", "object", _OBJECTS, "and what derives from it"),
+    *list_linked("lightgbm", "objective", _LINKS),
+    *list_accepted("lightgbm", "option", ("linear_tree", "reg_sqrt")),
+    *list_refused(
         "lightgbm",
         objective="any other, and options that are not known",
         version="files of other versions",
@@ -67,7 +67,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
     """Load the content of a model file; None if it is none of LightGBM's."""
     if not data.startswith(b"tree\n"):
         return None
-    with naming(f"lightgbm {name}"):
+    with name_in_errors(f"lightgbm {name}"):
         return _build(read_text(data))
 
 
@@ -79,7 +79,7 @@ def from_object(model: Any) -> Forest | None:
     name = find_class(model, "lightgbm", _OBJECTS)
     if name is None:
         return None
-    with naming(f"lightgbm {type(model).__name__}"):
+    with name_in_errors(f"lightgbm {type(model).__name__}"):
         try:
             booster = model if name == "Booster" else model.booster_
         except ValueError as error:  # NotFittedError

@@ -18,8 +18,8 @@ import numpy as np
 from ...forest import Aggregate, Array, CategoryRule, Forest, Link
 from ..assemble import build_forest
 from ..objects import library_of
-from ..refusals import damaged, naming, unsupported
-from ..support import accepted, linked, refused
+from ..refusals import damaged, name_in_errors, unsupported
+from ..support import list_accepted, list_linked, list_refused
 from .graph import read_tree_op
 from .leaves import check_weights, read_leaves
 from .nodes import MODES, LeafWeights, read_listed_nodes, read_split_nodes
@@ -32,11 +32,11 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _RAW = "export raw scores, with post_transform NONE"
 
 SUPPORT = [
-    *accepted("onnx", "operator", OPERATORS, "floats or doubles"),
-    *accepted("onnx", "mode", MODES),
-    *accepted("onnx", "aggregate", _AGGREGATES),
-    *linked("onnx", "post_transform", _LINKS),
-    *refused(
+    *list_accepted("onnx", "operator", OPERATORS, "floats or doubles"),
+    *list_accepted("onnx", "mode", MODES),
+    *list_accepted("onnx", "aggregate", _AGGREGATES),
+    *list_linked("onnx", "post_transform", _LINKS),
+    *list_refused(
         "onnx",
         post_transform="any other; of a single target, and of all in opset 5",
         graph="more or less than one tree operator",
@@ -64,7 +64,7 @@ def from_object(model: Any) -> Forest | None:
     """Load an onnx.ModelProto; None if it is none."""
     if not is_model(model):
         return None
-    with naming("onnx model"):
+    with name_in_errors("onnx model"):
         return _build(read_tree_op(model))
 
 
@@ -80,7 +80,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
     begins = len(data) > 2 and data[0] == 0x08 and data[1] < 0x20 and data[2] in b'\x12\x1a"(2:B'
     if not begins and not name.lower().endswith(".onnx"):
         return None
-    with naming(f"onnx {name}"):
+    with name_in_errors(f"onnx {name}"):
         return _build(read_tree_op(data))
 
 

@@ -28,8 +28,8 @@ from typing import Any
 
 from ...forest import Forest
 from ..objects import find_class, library_of
-from ..refusals import damaged, naming, unsupported
-from ..support import accepted, linked, refused
+from ..refusals import damaged, name_in_errors, unsupported
+from ..support import list_accepted, list_linked, list_refused
 from . import boosting, trees
 
 _OLDEST = (1, 5)
@@ -56,12 +56,12 @@ _INSIDE = {
 }
 
 SUPPORT = [
-    *accepted("scikit-learn", "estimator", _LOADERS),
-    *linked(
+    *list_accepted("scikit-learn", "estimator", _LOADERS),
+    *list_linked(
         "scikit-learn", "link of a loss", {name: link for name, (link, _) in boosting.LINKS.items()}
     ),
-    *linked("scikit-learn", "score", {"IsolationForest.score_samples": "isolation"}),
-    *refused(
+    *list_linked("scikit-learn", "score", {"IsolationForest.score_samples": "isolation"}),
+    *list_refused(
         "scikit-learn",
         __class__="any other estimator, and classes that derive from these",
         __version__="scikit-learn before 1.5",
@@ -88,7 +88,7 @@ def from_object(model: Any) -> Forest | None:
     if base is None and library_of(type(model)) != "sklearn":
         return None
     name = type(model).__name__
-    with naming(f"scikit-learn {name}"):
+    with name_in_errors(f"scikit-learn {name}"):
         version = _check_version()
         _check_class(model, base)
         attribute, loader = _LOADERS[name]

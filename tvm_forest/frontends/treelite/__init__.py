@@ -21,8 +21,8 @@ import numpy as np
 from ...forest import LEAF, Array, CategoryRule, Forest, Link
 from .. import assemble
 from ..objects import find_class
-from ..refusals import damaged, naming, unsupported
-from ..support import accepted, linked, refused
+from ..refusals import damaged, name_in_errors, unsupported
+from ..support import list_accepted, list_linked, list_refused
 from .checkpoint import Checkpoint, is_checkpoint, read_checkpoint
 
 _NUMERICAL, _CATEGORICAL = 1, 2
@@ -45,10 +45,10 @@ _LINKS: dict[str, Link] = {
 _MEANING = "with the meaning of treelite's GTIL, which differs in the last bits from the library's"
 
 SUPPORT = [
-    *accepted("treelite", "format", ["checkpoint v4"], _MEANING),
-    *accepted("treelite", "object", ["Model"], _MEANING),
-    *linked("treelite", "postprocessor", _LINKS),
-    *refused(
+    *list_accepted("treelite", "format", ["checkpoint v4"], _MEANING),
+    *list_accepted("treelite", "object", ["Model"], _MEANING),
+    *list_linked("treelite", "postprocessor", _LINKS),
+    *list_refused(
         "treelite",
         version="checkpoints of other versions than 4",
         num_opt_field="fields of a later version",
@@ -66,7 +66,7 @@ def from_object(model: Any) -> Forest | None:
     """Load a treelite.Model; None if it is none."""
     if find_class(model, "treelite", ["Model"]) is None:
         return None
-    with naming(f"treelite {type(model).__name__}"):
+    with name_in_errors(f"treelite {type(model).__name__}"):
         if model.handle is None:  # treelite would crash
             raise damaged("model", "holds no model", "load one into it first")
         return _build(read_checkpoint(model.serialize_bytes()))
@@ -81,7 +81,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
     """
     if not is_checkpoint(data):
         return None
-    with naming(f"treelite {name}"):
+    with name_in_errors(f"treelite {name}"):
         return _build(read_checkpoint(data))
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from ...forest import Array, CategoryRule, Forest, LabelRule
 from ..assemble import build_forest, drop_unreachable, take_sets
 from ..objects import find_class
-from ..refusals import damaged, naming, unsupported
-from ..support import accepted, linked, refused
+from ..refusals import damaged, name_in_errors, unsupported
+from ..support import list_accepted, list_linked, list_refused
 from .binary import is_binary
 from .header import BOOSTERS, Format, Header, even_rounds, read_header
 from .objectives import OBJECTIVES, base_margin
@@ -29,12 +29,12 @@ Labels = tuple[LabelRule, Array | None]
 
 _OBJECTS = "Booster XGBClassifier XGBRFClassifier XGBRegressor XGBRFRegressor XGBRanker".split()
 SUPPORT = [
-    *accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
-    *accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
-    *accepted("xgboost", "object", _OBJECTS),
-    *accepted("xgboost", "booster", BOOSTERS),
-    *linked("xgboost", "objective", {name: link for name, (link, _) in OBJECTIVES.items()}),
-    *refused(
+    *list_accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
+    *list_accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
+    *list_accepted("xgboost", "object", _OBJECTS),
+    *list_accepted("xgboost", "booster", BOOSTERS),
+    *list_linked("xgboost", "objective", {name: link for name, (link, _) in OBJECTIVES.items()}),
+    *list_refused(
         "xgboost",
         objective="any other",
         booster="gblinear; dart estimators of XGBoost before 3.0",
@@ -55,7 +55,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
     form = _find_format(data)
     if form is None:
         return None
-    with naming(f"xgboost {name}"):
+    with name_in_errors(f"xgboost {name}"):
         header = read_header(data, form)
         return _build(header, header.n_trees, _booster_labels(header, np.float32))
 
@@ -68,7 +68,7 @@ def from_object(model: Any) -> Forest | None:
     name = find_class(model, "xgboost", _OBJECTS)
     if name is None:
         return None
-    with naming(f"xgboost {type(model).__name__}"):
+    with name_in_errors(f"xgboost {type(model).__name__}"):
         try:
             booster = model if name == "Booster" else model.get_booster()
             data = _save(booster)
@@ -85,7 +85,7 @@ def from_object(model: Any) -> Forest | None:
         if name.endswith("Classifier"):
             labels = _classifier_labels(model, header)
         forest = _build(header, _count_best(model, booster, header), labels, in_place=True)
-        return replace(forest, missing=_missing(model))
+        return replace(forest, missing=_read_missing(model))
 
 
 def _find_format(data: bytes) -> Format | None:
@@ -112,7 +112,7 @@ def _shorten(text: str) -> str:
     return re.sub(r"^\[\S+\] \S+: ", "", line)[:200]
 
 
-def _missing(model: Any) -> float | None:
+def _read_missing(model: Any) -> float | None:
     """Return the number that an estimator takes for missing, beside NaN."""
     missing = getattr(model, "missing", None)
     with np.errstate(over="ignore"):

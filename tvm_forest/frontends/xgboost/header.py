@@ -21,7 +21,7 @@ from ..refusals import TRUNCATED, damaged, unsupported
 from . import ubjson
 from .binary import read_binary
 from .document import Field, once_rounded
-from .trees import UNUSED, Trees
+from .trees import UNUSED, DocumentTrees
 
 Format = Literal["json", "ubjson", "binary"]
 Version = tuple[int, ...]
@@ -58,7 +58,7 @@ class Header:
     has_estimate: bool
     n_outputs: int
     tree_class: Array
-    trees: Trees
+    trees: DocumentTrees
     round_ends: tuple[int, ...] | None
     tree_weights: Array | None
     columns: dict[str, Any]
@@ -124,7 +124,7 @@ def _read_document(root: Field, oldest: int) -> Header:
     n_trees = len(tree_class)
     if np.any(tree_class < 0):
         raise model.member("tree_info").error("no negative numbers")
-    trees = Trees.read(model.member("trees"), n_trees, n_outputs)
+    trees = DocumentTrees.read(model.member("trees"), n_trees, n_outputs)
     return Header(
         version=version,
         objective=learner.member("objective").member("name").as_text(),

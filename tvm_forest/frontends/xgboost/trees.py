@@ -33,7 +33,7 @@ _TYPES: dict[str, set[type]] = {"integers": {int}, "booleans": {int, bool}, "flo
 
 
 @dataclass(frozen=True)
-class Trees:
+class DocumentTrees:
     """Trees of a document.
 
     Attributes:
@@ -47,7 +47,7 @@ class Trees:
     width: int
 
     @classmethod
-    def read(cls, trees: Field, n_trees: int, n_outputs: int) -> Trees:
+    def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
         """Check what trees say of themselves."""
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
@@ -59,7 +59,7 @@ class Trees:
             raise damaged("size_leaf_vector", what)
         return cls(trees.value, np.array(sizes, np.int64), max(widths, default=1))
 
-    def take_first(self, n_trees: int) -> Trees:
+    def take_first(self, n_trees: int) -> DocumentTrees:
         """Return the first trees."""
         return replace(self, trees=self.trees[:n_trees], sizes=self.sizes[:n_trees])
 

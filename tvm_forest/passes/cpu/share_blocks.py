@@ -67,7 +67,7 @@ class ShareBlocks:
         for var, func in mod.functions.items():
             if _has_twin(func):
                 twin = str(func.attrs[TWIN])
-                func, blocks = _outlined(func, var.name_hint)
+                func, blocks = _outline_loops(func, var.name_hint)
                 alone = make_twin(func).with_attr(SYMBOL, PACKED + twin)
                 functions |= {var: func, GlobalVar(twin): alone, **blocks}
         return tvm.IRModule(functions)
@@ -77,7 +77,7 @@ def _has_twin(func: Any) -> bool:
     return TWIN in (func.attrs or {})
 
 
-def _outlined(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, dict[Any, Any]]:
+def _outline_loops(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, dict[Any, Any]]:
     """Return a function whose parallel loops call others, and these."""
     blocks: dict[Any, Any] = {}
 

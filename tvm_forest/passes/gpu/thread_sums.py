@@ -63,7 +63,7 @@ class ThreadSums:
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         """Return a statement whose sums are in registers, or None where they cannot be."""
-        lanes, facts = _shuffled_loop(self.facts, around), self.facts
+        lanes, facts = _find_shuffle(self.facts, around), self.facts
         trees = facts.kind(s) == "tree" and not facts.level(s) and any(map(facts.level, around))
         if not trees and not (lanes and isinstance(s, tirx.BufferStore)):
             return None
@@ -71,9 +71,9 @@ class ThreadSums:
         return None if sums is None else sums.write()
 
 
-def _shuffled_loop(facts: NestFacts, loops: Iterable[tirx.For]) -> tuple[tirx.For, int] | None:
+def _find_shuffle(facts: NestFacts, loops: Iterable[tirx.For]) -> tuple[tirx.For, int] | None:
     """Return the loop whose iterations are added up by shuffles, and how many at once."""
-    shuffled = ((loop, facts.shuffled(loop)) for loop in loops)
+    shuffled = ((loop, facts.shuffle_width(loop)) for loop in loops)
     return next((pair for pair in shuffled if pair[1]), None)
 
 
@@ -88,7 +88,7 @@ class _RegisterSums:
         index: the loops inside that the place depends on, or that threads share, outermost first.
         serial: full lengths of those that one thread does, by their variables.
         conditions: what holds for the iterations of `index` that are of the batch.
-        lanes: see `_shuffled_loop`.
+        lanes: see `_find_shuffle`.
         sums: the registers.
     """
 
@@ -118,7 +118,7 @@ class _RegisterSums:
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
             return None  # it is set to zero, or added up, inside
         path = [loop for loop in loops if ir.find_stores(loop, stores[0].buffer)]
-        place, lanes = stores[0].indices, lanes or _shuffled_loop(facts, path)
+        place, lanes = stores[0].indices, lanes or _find_shuffle(facts, path)
         index = [x for x in path if facts.level(x) or ir.mentions(place, {x.loop_var})]
         others = {loop.loop_var for loop in path if loop not in index}
         if statement in index or ir.mentions([loop.extent for loop in index], others):

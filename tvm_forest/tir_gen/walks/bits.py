@@ -90,7 +90,7 @@ class BitWalk:
         bits = self.code.buffer("bits", shape, "uint64")
         forms = [-1] if rep.lists or not depths else []
         for form in (*depths, *forms):
-            emit = self._listed if form < 0 else self._tournament
+            emit = self._walk_list if form < 0 else self._tournament
             if len(depths) + len(forms) == 1:
                 emit(bits, form)
             else:
@@ -109,7 +109,7 @@ class BitWalk:
             answer = answers[depth - 1 - bit] if bit < depth else zeros
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
-    def _listed(self, bits: Any, form: int) -> None:
+    def _walk_list(self, bits: Any, form: int) -> None:
         """Walk a tree that is a list of selections, which write bits behind the tests' planes."""
         with self.code.repeat("step", self.tree.count) as step:
             word = self.code.hold("selection", self.tree.selection(step))

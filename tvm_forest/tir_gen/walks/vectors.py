@@ -163,7 +163,7 @@ class Vectors:
             vector of 64 float32, in the order of rows.
         """
         lines = [line for k in range(4) for line in _look_up_bytes(str(k), k * size, size)]
-        lines += _unpacked("b")
+        lines += _write_transpose("b")
         arguments = {"number": numbers, "table": tirx.address_of(first)}
         return self.call(f"look_up{size}", "float32x64", lines, "%value", **arguments)
 
@@ -241,7 +241,7 @@ def _look_up_bytes(name: str, offset: int, size: int) -> list[str]:
     return lines
 
 
-def _unpacked(name: str) -> list[str]:
+def _write_transpose(name: str) -> list[str]:
     """Set %value to 64 floats, given their bytes 0 to 3 in four vectors."""
 
     def shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
@@ -252,11 +252,11 @@ def _unpacked(name: str) -> list[str]:
     lines = [
         shuffle(f"p{pair}{side}", BYTES, f"{name}{2 * pair}", f"{name}{2 * pair + 1}", places)
         for pair in (0, 1)
-        for side, places in enumerate((_interleaved(1, 0), _interleaved(1, 1)))
+        for side, places in enumerate((_list_interleaved(1, 0), _list_interleaved(1, 1)))
     ]
     for k in range(4):
         side, upper = divmod(k, 2)
-        lines.append(shuffle(f"q{k}", BYTES, f"p0{side}", f"p1{side}", _interleaved(2, upper)))
+        lines.append(shuffle(f"q{k}", BYTES, f"p0{side}", f"p1{side}", _list_interleaved(2, upper)))
         lines.append(f"%f{k} = bitcast {BYTES} %q{k} to <16 x float>")
     return [
         *lines,
@@ -266,7 +266,7 @@ def _unpacked(name: str) -> list[str]:
     ]
 
 
-def _interleaved(size: int, upper: int) -> list[int]:
+def _list_interleaved(size: int, upper: int) -> list[int]:
     """Places that interleave things of `size` bytes of the lower or upper halves of 16 bytes.
 
     They are of two registers of 64 bytes, whose bytes are counted on.
@@ -324,10 +324,10 @@ def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) ->
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
-    lines = [f"%a = call {_masked_load('%row', min(count, width), width)}"]
+    lines = [f"%a = call {_write_masked_load('%row', min(count, width), width)}"]
     if second:
         lines.append(f"%rest = getelementptr float, ptr %row, i64 {width}")
-        lines.append(f"%b = call {_masked_load('%rest', count - width, width)}")
+        lines.append(f"%b = call {_write_masked_load('%rest', count - width, width)}")
     return [
         *lines,
         f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>",
@@ -336,7 +336,7 @@ def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) ->
     ]
 
 
-def _masked_load(pointer: str, count: int, width: int) -> str:
+def _write_masked_load(pointer: str, count: int, width: int) -> str:
     vector = f"<{width} x float>"
     mask = ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(width))
     name = f"@llvm.masked.load.v{width}f32.p0"
