@@ -59,6 +59,20 @@ class Lowered(NamedTuple):
     after: tvm.IRModule
 
 
+class Functions(NamedTuple):
+    """Functions that are lowered but not compiled.
+
+    Attributes:
+        lowered: the functions.
+        arguments: for each, the arrays that it takes between the rows and its outputs.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+    """
+
+    lowered: Lowered
+    arguments: dict[str, list[Array]]
+    columns: Array
+
+
 class Compiled(NamedTuple):
     """Functions that can be called.
 
@@ -114,22 +128,17 @@ def compile_forest(
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    packed = _pack_each(forest, schedules, exact)
-    for sch in packed:
+    for sch in schedules.values():
         check_device(sch, target)
-    lowered, arguments = _lower(packed, schedules, target, outputs)
+    functions = lower_functions(forest, schedules, target, outputs, exact)
     try:
-        library = compile_module(lowered.after, target)
+        library = compile_module(functions.lowered.after, target)
     except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
-        shown = "\n".join(map(str, packed))
+        shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
-    return Compiled(
-        library,
-        arguments,
-        canonical.columns_of_trees(packed[select_hop_schedule(schedules)].forest),
-    )
+    return Compiled(library, functions.arguments, functions.columns)
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
@@ -139,7 +148,35 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    return _lower(_pack_each(forest, schedules), schedules, target, canonical.OUTPUTS)[0]
+    return lower_functions(forest, schedules, target, canonical.OUTPUTS).lowered
+
+
+def lower_functions(
+    forest: Forest,
+    schedules: dict[int, Schedule],
+    target: Target,
+    outputs: tuple[canonical.Output, ...],
+    exact: bool = False,
+) -> Functions:
+    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop.
+
+    Args:
+        forest, schedules, target, outputs, exact: see `compile_forest`.
+    """
+    packed = _pack_each(forest, schedules, exact)
+    names = name_functions(schedules)
+    sums = [(name, canonical.SUMS, schedules[smallest]) for smallest, name in names.items()]
+    of_leaves = select_hop_schedule(schedules)
+    leaves = [(name, name, of_leaves) for name in canonical.OF_LEAVES]
+    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
+    arguments = dict[str, list[Array]]()
+    wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
+    for name, output, sch in wanted:
+        function = _lower_function(name, output, packed[sch], sch, target)
+        before[name], variants, arguments[name] = function
+        after |= variants
+    lowered = Lowered(tvm.IRModule(before), tvm.IRModule(after))
+    return Functions(lowered, arguments, canonical.columns_of_trees(packed[of_leaves].forest))
 
 
 def _pack_each(
@@ -178,26 +215,6 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     representation.check_tiles(layout, forest, sch)
     rep, arrays = layout.pack(with_leaf_numbers(forest))
     return Packed(forest, rep, arrays | leaf_arrays(forest))
-
-
-def _lower(
-    packed: dict[Schedule, Packed],
-    schedules: dict[int, Schedule],
-    target: Target,
-    outputs: tuple[canonical.Output, ...],
-) -> tuple[Lowered, dict[str, list[Array]]]:
-    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
-    names = name_functions(schedules)
-    sums = [(name, canonical.SUMS, schedules[smallest]) for smallest, name in names.items()]
-    leaves = [(name, name, select_hop_schedule(schedules)) for name in canonical.OF_LEAVES]
-    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
-    arguments = dict[str, list[Array]]()
-    wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
-    for name, output, sch in wanted:
-        lowered = _lower_function(name, output, packed[sch], sch, target)
-        before[name], functions, arguments[name] = lowered
-        after |= functions
-    return Lowered(tvm.IRModule(before), tvm.IRModule(after)), arguments
 
 
 def _lower_function(
