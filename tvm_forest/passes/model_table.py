@@ -1,7 +1,7 @@
-"""Take the arrays of a model from a table of addresses.
+"""Take the arrays of a model from one argument.
 
 takes: IRModule of functions (rows, model ..., results ...); gives: functions (rows, table,
-results ...).
+results ...), or (rows, bytes, results ...) for functions that say where arrays lie in the bytes.
 
     def predict(rows, nodes, base, margin):         def predict(rows, table, margin):
         S                                    -->        nodes = buffer at table[0]
@@ -10,10 +10,12 @@ results ...).
 
 TVM checks every tensor of a call against its buffer: 20 conditions, each with its message. For the
 arrays of a model, which never change, these checks would only cost time, in every compilation and
-every call.
+every call. A table of addresses is good for one process; a module that is saved holds the bytes.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -23,6 +25,11 @@ from .function_pass import function_pass
 
 MODEL = "tvm_forest.model"
 """Attribute of a function: how many of its parameters, behind the rows, are arrays of the model."""
+
+
+OFFSETS = "tvm_forest.offsets"
+"""Attribute of a function: where these arrays lie in the one that it takes for all of them, and
+the size of that one, in bytes."""
 
 
 @function_pass
@@ -35,11 +42,27 @@ class ModelTable:
             return func
         count = int(func.attrs[MODEL])
         rows, model, results = func.params[0], func.params[1 : count + 1], func.params[count + 1 :]
-        table = tirx.decl_buffer((i64(count),), "uint64", "table")
-        address = tirx.Var("table_address", tvm.ir.PointerType(tvm.ir.PrimType("uint64"), "global"))
-        declared = [tirx.DeclBuffer(table, data=address)]
-        for place, buffer in enumerate(model):
-            data = tirx.reinterpret(buffer.data.ty, table[i64(place)])
-            declared.append(tirx.DeclBuffer(buffer, data=data))
+        find = _declare_bytes if OFFSETS in func.attrs else _declare_table
+        param, declared, addresses = find(func, count)
+        declared += [
+            tirx.DeclBuffer(buffer, data=tirx.reinterpret(buffer.data.ty, address))
+            for buffer, address in zip(model, addresses, strict=True)
+        ]
         body = join_statements([*declared, func.body])
-        return tirx.PrimFunc([rows, address, *results], body, func.ret_type, func.attrs)
+        return tirx.PrimFunc([rows, param, *results], body, func.ret_type, func.attrs)
+
+
+def _declare_table(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt], list[Any]]:
+    """Return the parameter for a table of addresses, its declaration, and the addresses."""
+    table = tirx.decl_buffer((i64(count),), "uint64", "table")
+    address = tirx.Var("table_address", tvm.ir.PointerType(tvm.ir.PrimType("uint64"), "global"))
+    declared = tirx.DeclBuffer(table, data=address)
+    return address, [declared], [table[i64(place)] for place in range(count)]
+
+
+def _declare_bytes(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt], list[Any]]:
+    """Return the parameter for the bytes of all arrays, and the addresses of these."""
+    *offsets, size = (int(x) for x in func.attrs[OFFSETS])
+    whole = tirx.decl_buffer((i64(size),), "uint8", "model")
+    first = tirx.reinterpret(tvm.ir.PrimType("uint64"), whole.data)
+    return whole, [], [first + tirx.const(offset, "uint64") for offset in offsets]

@@ -1,0 +1,18 @@
+"""Forests inside Relax modules.
+
+    import tvm_forest.relax                              # registers the operator
+    bb.emit(tvm_forest.relax.predict(rows, model))       # in a function of a module
+
+takes: models, Relax modules; gives: calls of the operator, modules.
+"""
+
+from . import legalize as _legalize
+from . import operator as _operator
+from .link_forests import LinkForests
+from .model import from_constant, to_constant
+from .operator import predict
+
+_operator.register()
+_legalize.register()
+
+__all__ = ["LinkForests", "from_constant", "predict", "to_constant"]

@@ -1,0 +1,151 @@
+"""One function for all batches of a forest.
+
+takes: Forest, schedules, Target; gives: a PrimFunc (rows, model ..., results ...) and its arrays.
+
+    def forest(rows, nodes, cuts, base, margin):
+        if n < 8: S of the schedule for batches from 1 row on
+        else:
+            if n < 512: S of the schedule for batches from 8 rows on
+            else: S of the schedule for batches from 512 rows on
+
+Schedules that read the same array share one parameter.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .. import compiler
+from ..errors import UnsupportedModel
+from ..forest import Array, Forest
+from ..layouts.representation import takes_memberships
+from ..passes.cpu.share_blocks import TWIN
+from ..passes.model_table import MODEL
+from ..schedule import Schedule
+from ..schedule_prims.batches import PARALLEL, name_functions
+from ..target import Target
+from ..tir_gen.canonical import SUMS, Output
+from ..tir_gen.ir import i64
+
+OPAQUE = 8
+"""What Relax calls the pattern of a function that it shall not fuse with others."""
+
+
+STACK_BYTES = 1024
+"""Size up to which TVM keeps a buffer on the stack."""
+
+
+class BatchFunction(NamedTuple):
+    """A function that serves all batches.
+
+    Attributes:
+        func: takes rows, arrays of the model, results.
+        arrays: what it is to be given for the arrays, by the names of its parameters.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+    """
+
+    func: tirx.PrimFunc
+    arrays: dict[str, Array]
+    columns: Array
+
+
+def lower_for_batches(
+    forest: Forest, schedules: dict[int, Schedule], target: Target, output: Output, exact: bool
+) -> BatchFunction:
+    """Lower a forest into one function.
+
+    Args:
+        forest, schedules, target, exact: see `compiler.compile_forest`.
+        output: what the function gives.
+
+    Raises:
+        UnsupportedModel: rows would have to be prepared in Python.
+        ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
+    """
+    schedules = leave_out_memberships(forest, schedules)
+    lowered, arguments, columns = compiler.lower_functions(
+        forest, schedules, target, (output,), exact
+    )
+    by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
+    names = name_functions(schedules) if output == SUMS else {1: output}
+    parts = [
+        (smallest, by_name.get(name + PARALLEL, by_name[name]), arguments[name])
+        for smallest, name in names.items()
+    ]
+    func, arrays = choose_by_rows(parts)
+    return BatchFunction(hide_large_buffers(func), arrays, columns)
+
+
+def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dict[int, Schedule]:
+    """Leave out schedules whose rows need membership columns, which only Python appends.
+
+    Batches that they would serve are served by the next one.
+
+    Raises:
+        UnsupportedModel: none is left.
+    """
+    kept = {k: x for k, x in schedules.items() if not takes_memberships(x.representation, forest)}
+    if not kept:
+        names = sorted({sch.representation for sch in schedules.values()})
+        raise UnsupportedModel(
+            f"relax.tvm_forest.predict: argument 'model': rows of '{forest.source}' need columns "
+            f"of memberships in sets of categories for the layout {names[0]!r}; give a schedule "
+            "with a layout that codes rows, such as represent_as('ranked')"
+        )
+    first = min(kept)
+    return {1 if k == first else k: sch for k, sch in kept.items()}
+
+
+def choose_by_rows(
+    parts: list[tuple[int, tirx.PrimFunc, list[Array]]],
+) -> tuple[tirx.PrimFunc, dict[str, Array]]:
+    """Join functions into one that picks by the number of rows.
+
+    Args:
+        parts: the smallest batch that each serves, ascending; the function; its arrays.
+    """
+    first = parts[0][1]
+    rows, results = first.params[0], list(first.params[1 + int(first.attrs[MODEL]) :])
+    params: dict[int, Any] = {}  # by the identity of the array
+    arrays: dict[str, Array] = {}
+    body, bound = None, 0
+    for smallest, func, model in reversed(parts):
+        own = func.params[1 : 1 + len(model)]
+        swaps = dict(zip(func.params[1 + len(model) :], results, strict=True))
+        swaps |= {func.params[0]: rows, func.params[0].shape[0]: rows.shape[0]}
+        for array, buffer in zip(model, own, strict=True):
+            if id(array) not in params:
+                name = buffer.name if buffer.name not in arrays else f"{buffer.name}_{len(arrays)}"
+                params[id(array)], arrays[name] = buffer, array
+            swaps[buffer] = params[id(array)]
+        part = tvm_ffi.structural_map(func.body, (tirx.Var, lambda x, swaps=swaps: swaps.get(x, x)))
+        body = part if body is None else tirx.IfThenElse(rows.shape[0] < i64(bound), part, body)
+        bound = smallest
+    attrs = first.without_attr(TWIN).attrs
+    func = tirx.PrimFunc([rows, *params.values(), *results], body, first.ret_type, attrs)
+    func = func.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True, MODEL: len(arrays)})
+    return func, arrays
+
+
+def hide_large_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose large buffers are views of others of one dimension.
+
+    TVM's default pipeline works out which part of a buffer is accessed. For bit planes, whose
+    places are read from the model, that took 12 s; it does not look at views.
+    """
+
+    def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:
+        buffer = statement.buffer
+        size = prod(map(int, buffer.shape)) * tvm.DataType(buffer.dtype).itemsize
+        if size <= STACK_BYTES or buffer.scope() != "global":
+            return statement
+        memory = tirx.decl_buffer((prod(map(int, buffer.shape)),), buffer.dtype, "memory")
+        view = tirx.DeclBuffer(buffer, data=memory.data)
+        return tirx.SeqStmt([tirx.AllocBuffer(memory), view])
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, hide)))

@@ -1,0 +1,129 @@
+"""Forests that this package compiles, linked to a module that TVM compiles.
+
+takes: IRModule with calls of the operator; gives: IRModule that calls functions of an external
+module, which holds the machine code of all its forests.
+
+    y = R.tvm_forest.predict(x, model)  -->  y = R.call_dps_packed("tvm_forest_...", (x, bytes))
+
+The machine code is that of a Predictor: the same passes, flags and schedules. Parallel loops run on
+the threads of TVM's runtime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.ir import Op
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..errors import BuildError, ForestError, InputError
+from ..forest import Array
+from ..passes.model_table import OFFSETS
+from ..target import Target, parse_target
+from ..targets import cpu
+from .functions import BatchFunction
+from .lowering import expand
+from .model import to_tensor_constant
+from .operator import NAME
+
+ALIGNMENT = 64
+"""Bytes to whose multiples arrays are moved, those of a cache line."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_forest.LinkForests")
+class LinkForests:
+    """Compile the forests of a module for CPUs, and link them to it.
+
+    Use it before `tvm.compile(mod, target)`:
+
+        mod = tvm_forest.relax.LinkForests()(mod)
+
+    Args:
+        target: what forests are compiled for, see `tvm_forest.build`; by default the CPU at hand.
+
+    Raises:
+        InputError: the target is unknown, or a GPU.
+        UnsupportedModel, ScheduleError, BuildError: a forest cannot be compiled; see `build`.
+    """
+
+    def __init__(self, target: str | dict[str, Any] | Target = "llvm") -> None:
+        self.target = parse_target(target)
+        if self.target.on_gpu:
+            raise InputError(
+                f"LinkForests: argument 'target': {self.target.kind!r} is a GPU; leave the pass "
+                "out, and tvm.compile will put kernels into the module"
+            )
+
+    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
+        """Rewrite all Relax functions."""
+        linker = _Linker(mod, self.target)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                linker.builder_.update_func(var, linker.visit_expr(func))
+        mod = linker.builder_.get()
+        if not linker.functions:
+            return mod
+        known = list((mod.attrs or {}).get("external_mods", ()))
+        return mod.with_attr("external_mods", [*known, linker.compile()])
+
+
+@mutator
+class _Linker(PyExprMutator):  # type: ignore[misc]
+    """Replaces the calls of a module, and collects the functions that are called instead."""
+
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+        super().__init__(mod)
+        self.target = target
+        self.functions: dict[str, tirx.PrimFunc] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Replace a call of the operator."""
+        call = self.visit_expr_post_order(call)
+        if not (isinstance(call.op, Op) and call.op.name == NAME):
+            return call
+        return expand(self.builder_, call, self.target, self._link)
+
+    def _link(
+        self, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
+    ) -> list[relax.Expr]:
+        """Return what a function computes."""
+        data, offsets = join_arrays(list(function.arrays.values()))
+        name = f"tvm_forest_{hashlib.sha256(data.tobytes()).hexdigest()[:12]}_{len(self.functions)}"
+        func = function.func.with_attr({"global_symbol": name, OFFSETS: offsets})
+        self.functions[name] = func
+        arguments = relax.Tuple([rows, to_tensor_constant(data)])
+        out = kinds if len(kinds) > 1 else kinds[0]
+        results = self.builder_.emit(relax.call_dps_packed(name, arguments, out_ty=out))
+        if len(kinds) == 1:
+            return [results]
+        return [self.builder_.emit(relax.TupleGetItem(results, i)) for i in range(len(kinds))]
+
+    def compile(self) -> tvm.runtime.Module:
+        """Return the machine code of all functions.
+
+        Raises:
+            BuildError: TVM refuses them.
+        """
+        try:
+            target = cpu.tvm_target(self.target)
+            mod = tvm.IRModule(self.functions)
+            return tvm.compile(mod, target=target, tir_pipeline=cpu.PIPELINE).mod
+        except ForestError:
+            raise
+        except Exception as error:  # whatever TVM throws, users get one kind of error
+            raise BuildError(f"LinkForests: TVM cannot compile the forests: {error}") from error
+
+
+def join_arrays(arrays: list[Array]) -> tuple[Array, list[int]]:
+    """Return the bytes of some arrays, one after the other, where each begins, and the size."""
+    offsets = [0]
+    for array in arrays:
+        offsets.append(-(-(offsets[-1] + array.nbytes) // ALIGNMENT) * ALIGNMENT)
+    data = np.zeros(max(1, offsets[-1]), np.uint8)
+    for array, begin in zip(arrays, offsets, strict=False):
+        data[begin : begin + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
+    return data, [*offsets[:-1], len(data)]

@@ -1,0 +1,86 @@
+"""What a call of the operator becomes: expressions over calls of compiled functions.
+
+takes: a call, its Forest, and a way to compute one function; gives: expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from ..forest import Array, Forest
+from ..forest.rules import ZERO
+from ..schedule_prims.batches import arrange_by_batch
+from ..search.heuristic import default_schedules
+from ..target import Target
+from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from .functions import BatchFunction, lower_for_batches
+from .model import from_constant, to_tensor_constant
+from .operator import read_outputs, read_schedules
+from .outputs import assemble, function_of
+
+Compute = Callable[[BatchFunction, Any, list[relax.TensorType]], list[Any]]
+"""Takes a function, the rows and the types of its results; gives these as expressions."""
+
+
+def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Compute) -> Any:
+    """Return what a call gives, by functions for a target.
+
+    Raises:
+        UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
+    """
+    forest, outputs = from_constant(call.args[1]), read_outputs(call)
+    schedules = read_schedules(call) or arrange_by_batch(default_schedules(forest, target))
+    rows = clean_rows(bb, forest, call.args[0])
+    exact = bool(call.attrs["exact"])
+    results: dict[Output, tuple[list[Any], Array]] = {}
+    for name in dict.fromkeys(map(function_of, outputs)):
+        function = lower_for_batches(forest, schedules, target, name, exact)
+        kinds = types_of_results(forest, name, function, call.args[0].ty)
+        results[name] = compute(function, rows, kinds), function.columns
+    parts = [assemble(bb, forest, name, *results[function_of(name)]) for name in outputs]
+    return parts[0] if len(parts) == 1 else relax.Tuple(parts)
+
+
+def types_of_results(
+    forest: Forest, output: Output, function: BatchFunction, rows: relax.TensorType
+) -> list[relax.TensorType]:
+    """Return the types of what a function writes."""
+    n = rows.shape.values[0]
+    if output == SUMS:
+        dtypes = [result_dtype(forest, name) for name in result_names(forest)]
+        shape = (n, forest.n_outputs)
+    else:
+        dtypes = ["int32" if output == "apply" else forest.sum_dtype]
+        shape = (n, int(function.func.params[-1].shape[1]))
+    return [relax.TensorType(shape, dtype, vdevice=rows.vdevice) for dtype in dtypes]
+
+
+def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
+    """Return rows in which only NaN is missing, as `Forest.clean_rows` does."""
+    if not forest.needs_cleaning:
+        return rows
+    may_be_zero = np.ones(forest.row_width, bool)
+    may_be_zero[list(forest.zero_missing)] = False
+    return bb.emit_te(_mark_missing, rows, to_tensor_constant(may_be_zero), forest)
+
+
+def _mark_missing(rows: te.Tensor, may_be_zero: te.Tensor, forest: Forest) -> te.Tensor:
+    """Put NaN in place of other missing values, (n, F)."""
+    dtype = rows.dtype
+    number, nan, zero = (tirx.const(float(x or 0), dtype) for x in (forest.missing, np.nan, ZERO))
+
+    def mark(r: Any, c: Any) -> Any:
+        x = rows[r, c]
+        missing = [tirx.all(tirx.abs(x) <= zero, tirx.Not(may_be_zero[c]))]
+        if forest.missing is not None:
+            missing.append(x == number)
+        for feature, known in forest.compared_categories.items():
+            others = [x != tirx.const(category, dtype) for category in known]
+            missing.append(tirx.all(c == feature, *others))
+        return tirx.Select(tirx.any(*missing), nan, x)
+
+    return te.compute(rows.shape, mark, name="cleaned")

@@ -1,0 +1,76 @@
+"""A forest as a constant of a Relax module.
+
+takes: Forest; gives: a uint8 constant that holds an archive of ours, and the Forest again.
+
+The archive is that of `tvm_forest.archive`: a manifest and arrays with a checksum, and no code.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from .. import archive
+from ..errors import ForestError, ModelFormatError
+from ..forest import Forest
+from ..forest.fields import from_fields, to_fields
+
+KIND, FORMAT = "forest", 1
+WHERE = "relax.tvm_forest.predict: argument 'model'"
+
+
+def to_constant(forest: Forest) -> GenericConst:
+    """Return a forest as a constant, uint8 (bytes,).
+
+    Raises:
+        UnsupportedModel: its labels are Python objects that JSON cannot say.
+    """
+    values, arrays = to_fields(forest)
+    manifest = {"kind": KIND, "format": FORMAT, "forest": values}
+    parts = {f"{name}.npy": array for name, array in arrays.items()}
+    return to_tensor_constant(np.frombuffer(archive.pack(archive.Archive(manifest, parts)), "u1"))
+
+
+def to_tensor_constant(array: Any) -> GenericConst:
+    """Return an array as a constant of the same dtype; `relax.const` makes int32 of int64."""
+    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+
+
+def from_constant(model: relax.Expr) -> Forest:
+    """Return the forest of a constant.
+
+    Raises:
+        ModelFormatError: it is no constant, or holds no archive of a forest that is whole.
+    """
+    if not isinstance(model, GenericConst):
+        raise ModelFormatError(
+            f"{WHERE}: expected a constant, got {type(model).__name__} {model!s:.100}; make one "
+            "with tvm_forest.relax.to_constant(forest), and keep it in the module"
+        )
+    return _read(model.value.numpy().tobytes())
+
+
+@functools.lru_cache(maxsize=16)
+def _read(data: bytes) -> Forest:
+    manifest, parts = archive.unpack(data, WHERE)
+    if (manifest.get("kind"), manifest.get("format")) != (KIND, FORMAT):
+        stored = archive.shorten((manifest.get("kind"), manifest.get("format")))
+        raise ModelFormatError(
+            f"{WHERE}: expected {(KIND, FORMAT)}, got {stored}; make the module with this version "
+            "of tvm_forest"
+        )
+    arrays = {name.removesuffix(".npy"): part for name, part in parts.items()}
+    try:
+        return from_fields(manifest["forest"], arrays)
+    except ForestError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFormatError(
+            f"{WHERE}: the archive is intact but not as expected ({type(error).__name__}: "
+            f"{error!s:.300}); make the module anew"
+        ) from None

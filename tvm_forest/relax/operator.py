@@ -1,0 +1,150 @@
+"""The Relax operator `relax.tvm_forest.predict`.
+
+takes: rows, a model as a constant, attributes; gives: a call, its type, and its way of printing.
+
+    R.tvm_forest.predict(rows, model, outputs=["margin", "label"], schedules={}, exact=True)
+
+Attributes of a call:
+    outputs     names of `outputs.OUTPUTS`; of several, the call gives a tuple.
+    schedules   by the smallest batch that each serves, the JSON texts of schedules; empty for the
+                default ones of the target that the module is compiled for.
+    exact       whether a schedule that adds leaves in another order than the model is refused.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import Op, register_op_attr
+
+from .. import frontends
+from ..errors import InputError
+from ..forest import Forest
+from ..schedule import Schedule
+from ..schedule_prims.batches import Schedules, arrange_by_batch
+from .model import from_constant, to_constant
+from .outputs import check_outputs, type_of
+
+NAME = "relax.tvm_forest.predict"
+WHERE = f"{NAME}: argument"
+
+
+def predict(
+    rows: relax.Expr,
+    model: Any,
+    outputs: str | Sequence[str] = "value",
+    schedules: Schedules | Mapping[int | str, str] | None = None,
+    exact: bool = True,
+) -> relax.Call:
+    """Return a call of the operator, to be emitted into a Relax function.
+
+    Args:
+        rows: tensor (n, F) of the model's `row_dtype`; NaN is a missing value.
+        model: what `tvm_forest.load` takes, or a constant that `to_constant` made of it.
+        outputs: one name, or several, of "margin", "value", "probability", "label", "leaf" and
+            "per_tree"; see `tvm_forest.relax.outputs`.
+        schedules: how to evaluate the model, see `tvm_forest.build`, or their JSON texts; None for
+            the default ones of the target that the module is compiled for.
+        exact: refuse a schedule that adds leaves in another order than the model does.
+
+    Returns:
+        Call: a tensor, or a tuple of them if `outputs` is a sequence of several.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `tvm_forest.load`; the model gives no such output.
+        InputError: an output is unknown.
+        ScheduleError: the schedules are none.
+    """
+    constant = model if isinstance(model, relax.Expr) else to_constant(frontends.load(model))
+    names = [outputs] if isinstance(outputs, str) else list(outputs)
+    attrs = tvm.ir.make_node(
+        "ir.DictAttrs", outputs=names, schedules=_to_texts(schedules), exact=bool(exact)
+    )
+    return relax.Call(Op.get(NAME), [rows, constant], attrs)
+
+
+def _to_texts(schedules: Any) -> dict[str, str]:
+    if not schedules:
+        return {}
+    if isinstance(schedules, Mapping) and all(isinstance(x, str) for x in schedules.values()):
+        return {str(key): str(text) for key, text in schedules.items()}
+    return {str(k): sch.to_json() for k, sch in arrange_by_batch(schedules, NAME).items()}
+
+
+def read_schedules(call: relax.Call) -> dict[int, Schedule] | None:
+    """Return the schedules of a call, None for the default ones.
+
+    Raises:
+        ScheduleError: a text is no schedule, or a key no number of rows.
+    """
+    texts = call.attrs["schedules"]
+    if not texts:
+        return None
+    keyed = {
+        int(k) if str(k).isdigit() else k: Schedule.from_json(str(x)) for k, x in texts.items()
+    }
+    return arrange_by_batch(keyed, NAME)
+
+
+def read_outputs(call: relax.Call) -> list[str]:
+    """Return the names of the outputs of a call."""
+    return [str(name) for name in call.attrs["outputs"]]
+
+
+# -- the type of a call ---------------------------------------------------------------------------
+
+
+def _infer_type(call: relax.Call, bb: relax.BlockBuilder) -> Any:
+    forest = from_constant(call.args[1])
+    outputs = read_outputs(call)
+    check_outputs(forest, outputs)
+    n, vdevice = _check_rows(forest, call.args[0])
+    kinds = [type_of(forest, name, n, vdevice) for name in outputs]
+    return kinds[0] if len(kinds) == 1 else relax.TupleType(kinds)
+
+
+def _check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
+    """Return the number of rows and where they are.
+
+    Raises:
+        InputError: they are no matrix of the model's width and dtype.
+    """
+    kind = rows.ty
+    wanted = f"({'n'}, {forest.row_width}) {forest.row_dtype}"
+    shape = getattr(kind, "shape", None)
+    if not isinstance(kind, relax.TensorType) or kind.ndim != 2 or shape is None:
+        raise InputError(
+            f"{WHERE} 'rows': expected a tensor {wanted}, got {kind}; give it that shape, by "
+            "relax.op.reshape or match_cast"
+        )
+    n, width = shape.values
+    if not isinstance(width, tvm.tirx.IntImm) or int(width) != forest.row_width:
+        raise InputError(f"{WHERE} 'rows': expected {wanted}, got {width} columns")
+    dtype = str(kind.dtype.dtype)
+    if dtype != forest.row_dtype:
+        raise InputError(
+            f"{WHERE} 'rows': expected {wanted}, got {dtype}; cast them with relax.op.astype"
+        )
+    return n, kind.vdevice
+
+
+def register() -> None:
+    """Tell TVM of the operator, once in a process."""
+    if NAME in Op.list_op_names():
+        return
+    tvm_ffi.get_global_func("ir.RegisterOp")(NAME, "What a decision forest predicts.")
+    op = Op.get(NAME)
+    op.set_num_inputs(2)
+    op.add_argument("rows", "Tensor", "one row of features each")
+    op.add_argument("model", "Constant", "the forest, in an archive of tvm_forest")
+    register_op_attr(NAME, "FInferType", _infer_type)
+    register_op_attr(NAME, "FPurity", True)
+    from tvm.relax.script import parser
+
+    for module in (relax.script, parser):  # where TVMScript looks for R.tvm_forest.predict
+        module.tvm_forest = types.SimpleNamespace(predict=predict)

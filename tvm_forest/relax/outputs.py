@@ -1,0 +1,205 @@
+"""What a forest can give inside a module: types, and how each comes of what functions compute.
+
+takes: Forest, type of the rows, names of outputs; gives: types; expressions over results.
+
+    margin        (n, C)      what `Predictor.predict_margin` gives, one column for each output
+    value         (n, C)      margins after the link, such as the probability of the second class
+    probability   (n, C), or (n, 2) of two classes: what `Predictor.predict_proba` gives
+    label         (n,), or (n, targets): numbers; of labels that are texts, the place in
+                  `Forest.labels` as int64
+    leaf          (n, T)      what `Predictor.apply` gives
+    per_tree      (n, T), or (n, T, C) of leaf vectors: what `Predictor.predict_per_tree` gives
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
+
+from ..errors import InputError, UnsupportedModel
+from ..forest import Array, Forest
+from ..predictor.predictor import PROBABILITY_LINKS
+from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from .model import to_tensor_constant
+
+OUTPUTS = ("margin", "value", "probability", "label", "leaf", "per_tree")
+WHERE = "relax.tvm_forest.predict"
+_FUNCTION_OF: dict[str, Output] = {"leaf": "apply", "per_tree": "per_tree"}
+
+
+def function_of(output: str) -> Output:
+    """Name the compiled function that an output comes of."""
+    return _FUNCTION_OF.get(output, SUMS)
+
+
+def check_outputs(forest: Forest, outputs: list[str]) -> None:
+    """Refuse outputs that there are not.
+
+    Raises:
+        InputError: no outputs, or unknown ones.
+        UnsupportedModel: the model gives no probabilities, or no labels.
+    """
+    unknown = [name for name in outputs if name not in OUTPUTS]
+    if unknown or not outputs:
+        what = f"{unknown[0]!r} is unknown" if unknown else "none is named"
+        raise InputError(f"{WHERE}: argument 'outputs': {what}; use {', '.join(OUTPUTS)}")
+    gives_labels = forest.labels is not None and forest.label_rule != "none"
+    rule = forest.label_rule
+    gives = {
+        "label": gives_labels,
+        "probability": forest.link in PROBABILITY_LINKS or rule in ("half", "argmax_probability"),
+    }
+    lacking = [name for name in outputs if not gives.get(name, True)]
+    if lacking:
+        raise UnsupportedModel(
+            f"{WHERE}: argument 'outputs': the model '{forest.source}' gives no {lacking[0]}; use "
+            "value or margin"
+        )
+
+
+# -- types ----------------------------------------------------------------------------------------
+
+
+def type_of(forest: Forest, output: str, n: Any, vdevice: Any = None) -> relax.TensorType:
+    """Return the type of an output for n rows."""
+    columns, trees = forest.n_outputs, _count_source_trees(forest)
+    value = result_dtype(forest, result_names(forest)[-1])
+    shape, dtype = {
+        "margin": ((n, columns), forest.sum_dtype),
+        "value": ((n, columns), value),
+        "probability": ((n, max(2, columns)), value),
+        "label": ((n, *_label_columns(forest)), str(label_table(forest).dtype)),
+        "leaf": ((n, trees), forest.leaf_id_dtype),
+        "per_tree": ((n, trees, columns)[: 3 if forest.has_vectors else 2], forest.sum_dtype),
+    }[output]
+    return relax.TensorType(shape, dtype, vdevice=vdevice)
+
+
+def _count_source_trees(forest: Forest) -> int:
+    return len(np.unique(forest.tree_id[forest.tree_id >= 0]))
+
+
+def _label_columns(forest: Forest) -> tuple[int, ...]:
+    """Return the columns that labels have beside one for each row."""
+    if forest.label_rule == "half":
+        return (forest.n_outputs,) if forest.n_outputs > 1 else ()
+    return (len(forest.targets),) if forest.targets else ()
+
+
+def label_table(forest: Forest) -> Array:
+    """Return what a module gives for each place of `Forest.labels`, numbers (labels,).
+
+    TVM has no tensors of texts, so of these a module gives the places.
+    """
+    labels = forest.labels if forest.labels is not None else np.zeros(0, np.int64)
+    return labels if labels.dtype.kind in "iufb" else np.arange(len(labels))
+
+
+# -- expressions ----------------------------------------------------------------------------------
+
+
+def assemble(
+    bb: relax.BlockBuilder, forest: Forest, output: str, results: list[Any], columns: Array
+) -> Any:
+    """Return an output of what a function computed.
+
+    Args:
+        bb: takes what has to be computed in addition.
+        forest: the model.
+        output: one of `OUTPUTS`.
+        results: expressions of what its function writes, see `result_names`, or of what leaves say.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+    """
+    if function_of(output) != SUMS:
+        return _order_leaves(bb, forest, output, results[0], columns)
+    named = dict(zip(result_names(forest), results, strict=True))
+    margin, value = named["margin"], results[-1]
+    if output == "label":
+        return bb.call_te(_choose_labels, margin, value, _label_constant(forest), forest)
+    if output == "probability" and forest.n_outputs == 1:
+        return bb.call_te(_add_complement, value)
+    return margin if output == "margin" else value
+
+
+def _order_leaves(
+    bb: relax.BlockBuilder, forest: Forest, output: str, leaves: Any, columns: Array
+) -> Any:
+    """Return what leaves say in the order of the source model."""
+    dtype = forest.leaf_id_dtype if output == "leaf" else forest.sum_dtype
+    width = forest.n_outputs if output == "per_tree" and forest.has_vectors else 1
+    places = columns[:, :width].ravel()
+
+    def order(leaves: te.Tensor, places: te.Tensor) -> te.Tensor:
+        shape = (leaves.shape[0], len(columns), width)
+        if width == 1:
+            return te.compute(shape[:2], lambda r, t: leaves[r, places[t]].astype(dtype))
+        return te.compute(shape, lambda r, t, c: leaves[r, places[t * width + c]].astype(dtype))
+
+    return bb.call_te(order, leaves, to_tensor_constant(places))
+
+
+def _add_complement(value: te.Tensor) -> te.Tensor:
+    """Return the probabilities of both classes, (n, 2), of that of the second one."""
+    one = tirx.const(1, value.dtype)
+    return te.compute(
+        (value.shape[0], 2), lambda r, c: tirx.Select(c > 0, value[r, 0], one - value[r, 0])
+    )
+
+
+def _label_constant(forest: Forest) -> GenericConst:
+    return to_tensor_constant(label_table(forest))
+
+
+def _choose_labels(
+    margin: te.Tensor, value: te.Tensor, labels: te.Tensor, forest: Forest
+) -> te.Tensor:
+    """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
+    n, rule = margin.shape[0], forest.label_rule
+    if rule == "cut":
+        cut = tirx.const(float(forest.label_cut), margin.dtype)
+        return te.compute((n,), lambda r: labels[_as_place(margin[r, 0] >= cut)])
+    if rule == "half":
+        half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
+        return te.compute((n, *columns), lambda r, c=0: labels[_as_place(value[r, c] > half)])
+    scores = margin if rule == "argmax_margin" else value
+    targets = forest.targets or (forest.n_outputs,)
+    begins = np.cumsum([0, *targets])
+    places = [
+        _find_largest(scores, int(begin), count)
+        for begin, count in zip(begins, targets, strict=False)
+    ]
+    chosen = [te.compute((n,), lambda r, at=at: labels[at[r]]) for at in places]
+    return topi.stack(chosen, axis=1) if forest.targets else chosen[0]
+
+
+def _as_place(condition: Any) -> Any:
+    return tirx.Cast("int64", condition)
+
+
+def _find_largest(scores: te.Tensor, begin: int, count: int) -> te.Tensor:
+    """Return the place of the largest of some columns, int64 (n,): the first, or the first NaN."""
+    column = te.reduce_axis((0, count), "column")
+    pick = te.comm_reducer(_pick_larger, _before_all)
+    place = tirx.const(begin, "int64") + column.var.astype("int64")
+    return te.compute(
+        (scores.shape[0],),
+        lambda r: pick((place, scores[r, begin + column]), axis=column),
+        name="largest",
+    )[0]
+
+
+def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return which of two pairs (place, score) numpy's argmax takes."""
+    (i, x), (j, y) = a, b
+    equal = tirx.any(x == y, tirx.all(tirx.isnan(x), tirx.isnan(y)))
+    larger = tirx.any(x > y, tirx.all(tirx.isnan(x), tirx.Not(tirx.isnan(y))))
+    takes_a = tirx.any(larger, tirx.all(equal, i < j))
+    return tirx.Select(takes_a, i, j), tirx.Select(takes_a, x, y)
+
+
+def _before_all(place: str, score: str) -> tuple[Any, Any]:
+    """Return the pair before which any other is taken."""
+    return tirx.max_value(place), tirx.min_value(score)

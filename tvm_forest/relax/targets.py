@@ -1,0 +1,39 @@
+"""TVM's targets as targets of this package.
+
+takes: what a module is compiled for; gives: Target.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from ..errors import InputError
+from ..target import GPUS, Target, parse_target
+
+WHERE = "relax.tvm_forest.predict: the target of the module"
+BASELINE = "x86-64"
+"""What TVM makes code for where a target names no CPU."""
+
+
+def from_tvm(target: tvm.target.Target | None) -> Target:
+    """Return a target of the package whose code a module for a target of TVM can hold.
+
+    A target of TVM that names no CPU is the oldest one of 64 bits, whatever CPU is at hand.
+
+    Raises:
+        InputError: this package compiles nothing for it.
+    """
+    if target is None:
+        return parse_target({"kind": "llvm", "mcpu": BASELINE})
+    spec: dict[str, Any] = {str(key): value for key, value in target.export().items()}
+    kind = str(spec["kind"])
+    if kind == "llvm":
+        cpu = str(spec.get("mcpu", BASELINE))
+        if cpu == tvm.target.codegen.llvm_get_system_cpu():
+            return Target()  # with all that Linux tells of it
+        return parse_target({"kind": "llvm", "mcpu": cpu})
+    if kind in GPUS:
+        raise InputError(f"{WHERE}: {kind!r} comes later")
+    raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use 'llvm'")
