@@ -265,7 +265,11 @@ class Predictor:
     def __repr__(self) -> str:
         forest = self.forest
         size = f"{len(self.columns)} trees, {forest.row_width} features"
-        return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
+        return f"<Predictor of {forest.source}: {size}, target {self._describe_target()}>"
+
+    def _describe_target(self) -> str:
+        """Name what code was made for."""
+        return self.target.kind
 
     # -- what methods share -----------------------------------------------------------------------
 
