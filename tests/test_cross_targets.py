@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tvm
 
+import lightgbm_models
 import tvm_forest
 from forests import drawn_forest
 from other_machines import MACHINES, check_margins_there, why_not
@@ -92,6 +93,18 @@ def test_every_layout_and_walk_gives_the_bits_of_the_model_there(
     forest = drawn_forest(6, 4, seed=4, n_features=5)
     predictor = tvm_forest.build(forest, MACHINES[machine].target, SCHEDULES[name](forest))
     check_margins_there(predictor, MACHINES[machine], (1, 7, 130), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine", ["aarch64", "neoverse", "riscv64 with vectors", "wasm32"])
+def test_linear_leaves_round_products_and_sums_one_by_one(machine: str, tmp_path: Path) -> None:
+    if why_not(machine):
+        pytest.skip(why_not(machine))
+    name = next(name for name in lightgbm_models.MODELS if "linear" in name)
+    forest = tvm_forest.load(lightgbm_models.MODELS[name]())
+    predictor = tvm_forest.build(forest, MACHINES[machine].target)
+    assert not FUSED.findall(predictor.source())
+    check_margins_there(predictor, MACHINES[machine], SIZES, tmp_path)
 
 
 # -- what the code is made of ---------------------------------------------------------------------
