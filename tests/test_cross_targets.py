@@ -228,6 +228,16 @@ def test_every_cpu_and_ability_is_compiled_for_or_refused(triple: str) -> None:
     assert bool(refused) == triple.startswith(("riscv64", "x86_64"))
 
 
+def test_what_is_turned_off_leaves_nothing_behind() -> None:
+    parts = {"m": {"zmmul"}, "a": {"zaamo", "zalrsc"}, "c": {"zca"}, "v": {"zve32x", "zvl128b"}}
+    for ability, others in parts.items():
+        mattr = (f"+{ability}", f"-{ability}")
+        target = Target(options=(("mtriple", "riscv64-linux-gnu"), ("mattr", mattr)))
+        assert not ({ability} | others) & cpu.abilities(cpu.tvm_target(target))
+        target = Target(options=(("mtriple", "riscv64-linux-gnu"), ("mattr", mattr[:1])))
+        assert {ability} | others <= cpu.abilities(cpu.tvm_target(target))
+
+
 def test_an_abi_follows_what_a_cpu_has() -> None:
     def abi(**options: Any) -> str:
         target = Target(options=tuple({"mtriple": "riscv64-linux-gnu", **options}.items()))
