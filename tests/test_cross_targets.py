@@ -19,6 +19,7 @@ from schedules import in_blocks, with_vectors
 from tvm_forest.errors import BuildError, DeviceError, InputError, UnsupportedModel
 from tvm_forest.forest import Forest
 from tvm_forest.layouts import BY_HOPS
+from tvm_forest.predictor.exporting.toolchain import find_toolchain
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target, parse_target
@@ -66,6 +67,12 @@ def begin(forest: Forest) -> Schedule:
 @functools.cache
 def built(machine: str, forest: str = "margins") -> Any:
     return tvm_forest.build(FORESTS[forest], MACHINES[machine].target)
+
+
+@functools.cache
+def plain() -> Any:
+    """A predictor that is compiled fast."""
+    return tvm_forest.build(FORESTS["margins"], AARCH64, begin(FORESTS["margins"]))
 
 
 # -- what runs ------------------------------------------------------------------------------------
@@ -152,7 +159,7 @@ def test_defaults_ask_nothing_of_the_cpu_at_hand(machine: str, monkeypatch: Any)
 
 
 def test_a_predictor_of_another_machine_says_that_it_does_not_predict() -> None:
-    predictor = built("aarch64")
+    predictor = plain()
     assert repr(predictor).endswith("30 trees, 5 features, target aarch64-linux-gnu>")
     rows = hard_rows(FORESTS["margins"], 3, seed=0)
     for predict in (
@@ -178,7 +185,7 @@ def test_a_search_on_another_machine_is_refused() -> None:
 def test_functions_alone_need_no_compiler(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    predictor = built("aarch64")
+    predictor = plain()
     predictor.export_library(tmp_path / "model.o")
     code = (tmp_path / "model.o").read_bytes()
     assert (code[:5], code[18]) == (b"\x7fELF\x02", 183)  # 64 bits, AArch64
@@ -200,8 +207,33 @@ def test_a_compiler_that_is_named_is_taken(tmp_path: Path) -> None:
     compiler.write_text(f'#!/bin/sh\necho "$@" > {log}\necho broken >&2\nexit 1\n')
     compiler.chmod(0o755)
     with pytest.raises(BuildError, match=r"my-cc -DX fails: broken"):
-        built("aarch64").export_library(tmp_path / "model.so", cc=[str(compiler), "-DX"])
+        plain().export_library(tmp_path / "model.so", cc=[str(compiler), "-DX"])
     assert log.read_text().startswith("-DX -O2 -std=gnu11 -shared")
+
+
+@pytest.mark.parametrize(
+    ("triple", "on_path", "command"),
+    [
+        ("aarch64-linux-gnu", ("aarch64-linux-gnu-gcc",), "aarch64-linux-gnu-gcc"),
+        ("riscv64-unknown-linux-gnu", ("riscv64-linux-gnu-gcc",), "riscv64-linux-gnu-gcc"),
+        ("aarch64-linux-musl", ("zig",), "zig cc -target aarch64-linux-musl"),
+        ("x86_64-conda-linux-gnu", ("zig",), "zig cc -target x86_64-linux-gnu"),
+        ("wasm32-unknown-unknown", ("zig", "cc"), "zig cc -target wasm32-wasi"),
+        ("aarch64-none-elf", ("zig", "gcc"), None),
+        ("riscv64-linux-gnu", ("cc", "gcc"), None),
+    ],
+)
+def test_the_compiler_is_one_for_the_machine(
+    triple: str, on_path: tuple[str, ...], command: str | None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name if name in on_path else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    target, file = parse_target({"kind": "llvm", "mtriple": triple}), Path("x.so")
+    if command is not None:
+        assert " ".join(find_toolchain(target, file, None).command) == command
+        return
+    with pytest.raises(BuildError, match=f"for {triple} was found; pip install ziglang"):
+        find_toolchain(target, file, None)
 
 
 # -- what is refused ------------------------------------------------------------------------------
