@@ -103,6 +103,15 @@ def test_every_layout_and_walk_gives_the_bits_of_the_model_there(
 
 
 @pytest.mark.long
+def test_an_instruction_that_a_cpu_lacks_would_be_met(tmp_path: Path) -> None:
+    if why_not("aarch64"):
+        pytest.skip(why_not("aarch64"))
+    newer = MACHINES["aarch64"]._replace(target=MACHINES["neoverse"].target)
+    with pytest.raises(AssertionError, match="Illegal|-4"):
+        check_margins_there(built("neoverse"), newer, (600,), tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("machine", ["aarch64", "neoverse", "riscv64 with vectors", "wasm32"])
 def test_linear_leaves_round_products_and_sums_one_by_one(machine: str, tmp_path: Path) -> None:
     if why_not(machine):
