@@ -14,8 +14,8 @@ from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
 from .cpu.keep_sums import KeepSums
 from .gpu.thread_sums import ThreadSums
-from .lower_atomics import LowerAtomics
 from .lower_linear import LowerLinear
+from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
 from .nest_facts import NestFacts
 from .privatize_sums import PrivatizeSums
@@ -63,10 +63,10 @@ def pipeline(
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
-            # phase 5: operators become loads, comparisons, steps, terms and atomic additions
+            # phase 5: operators become loads, comparisons, steps, terms and additions
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
-            LowerAtomics(),
+            LowerReductions(),
         ],
         name="tvm_forest.pipeline",
     )

@@ -2,7 +2,7 @@
 
 takes: Forest and Representation; gives: IRModules with one S-TIR function "main" each.
 
-    sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ...
+    sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ..., by `reduce`
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
@@ -96,7 +96,9 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
             with T.sblock("walk"):
                 with T.init(): margin[r, c] = base[c]
-                margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
+                margin[r, c] = tvm_forest.reduce(
+                    margin[r, c], tvm_forest.walk(rows[r, 0], round * C + c, ...), 0.0, "add"
+                )
         ...                                                 # what `links.emit_epilogue` emits
     """
     n = tirx.Var("n", "int64")
@@ -119,10 +121,6 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})
-
-
-JOIN = {"min": tirx.min, "max": tirx.max}
-"""How two leaf values are joined, by the forest's aggregate; by default they are added."""
 
 
 def _emit_walks(
@@ -167,8 +165,8 @@ def _emit_walks(
                 tb.writes(result[r, c])
                 with tb.init():
                     tb.buffer_store(result, _initial_sum(forest, base[c]), [r, c])
-                join = JOIN.get(forest.aggregate, lambda a, b: a + b)
-                tb.buffer_store(result, join(result[r, c], value), [r, c])
+                total = ops.reduce(result[r, c], value, _joining(forest))
+                tb.buffer_store(result, total, [r, c])
 
 
 def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
@@ -185,12 +183,16 @@ def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model:
     return walk
 
 
+def _joining(forest: Forest) -> str:
+    """Return how leaf values are joined."""
+    return forest.aggregate if forest.aggregate in (ops.MIN, ops.MAX) else ops.ADD
+
+
 def _initial_sum(forest: Forest, base: Any) -> Any:
     """Return the value that a sum has before the first tree."""
-    if forest.aggregate in JOIN:
-        end = tirx.infinity(forest.sum_dtype)
-        return end if forest.aggregate == "min" else -end
-    return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
+    how = _joining(forest)
+    starts_from_base = how == ops.ADD and forest.base_first
+    return base if starts_from_base else tirx.FloatImm(forest.sum_dtype, ops.INITIAL[how])
 
 
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
