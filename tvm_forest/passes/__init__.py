@@ -18,6 +18,7 @@ from .lower_linear import LowerLinear
 from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
 from .nest_facts import NestFacts
+from .place_initials import PlaceInitials
 from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
@@ -42,7 +43,7 @@ def pipeline(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
             block.CanonicalizeLoop(),
-            block.LowerCrossThreadReduction(),
+            PlaceInitials(),  # and TVM's LowerCrossThreadReduction
             block.LowerInitBlock(),
             block.PlanAndUpdateBufferAllocationLocation(),
             block.ConvertBlocksToOpaque(),

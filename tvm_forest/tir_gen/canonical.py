@@ -29,7 +29,7 @@ from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
-from .ir import i64
+from .ir import i64, name_of_var
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_epilogue
 
@@ -148,7 +148,7 @@ def _emit_walks(
             tree_axis = tb.axis.spatial if base is None else tb.axis.reduce
             axes["t"] = tree_axis(counts["tree"], loops["tree"])
             for name, variable in (loops | axes).items():
-                IRBuilder.name(name, variable)
+                IRBuilder.name(name_of_var(name), variable)
             r, c, t = axes["r"], axes.get("c", i64(0)), axes["t"]
             column = t * i64(classes) + c if classes > 1 else t
             # TVM cannot see inside the operator what a walk may read
