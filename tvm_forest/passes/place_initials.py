@@ -57,7 +57,17 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
             return store  # a copy of a sum
         return tirx.BufferStore(store.buffer, sums[store.buffer], list(store.indices))
 
+    body = tvm_ffi.structural_map(body, (s_tir.SBlockRealize, _stay_in_domain))
     return tvm_ffi.structural_map(body, (tirx.BufferStore, start))
+
+
+def _stay_in_domain(realize: Any) -> Any:
+    """Return a block with the conditions that `rfactor` leaves out: its axes end where they end."""
+    if not isinstance(realize.predicate, tirx.IntImm):
+        return realize
+    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    ends = [value < x.dom.extent for x, value in axes if not isinstance(value, tirx.Var)]
+    return s_tir.SBlockRealize(realize.iter_values, tirx.all(*ends or [True]), realize.block)
 
 
 def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
