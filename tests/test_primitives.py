@@ -25,6 +25,7 @@ from tvm_forest.passes import pipeline
 from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.passes.nest_facts import NestFacts
+from tvm_forest.passes.place_initials import PlaceInitials
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir
@@ -293,3 +294,64 @@ def test_a_primitive_of_tvm_adds_all_trees_and_the_base_score_once(step: str, na
     for n in SIZES:
         expected = FORESTS[name].predict_reference(hard_rows(FORESTS[name], n))
         assert np.allclose(sums(name, function, n), expected, rtol=1e-5, atol=1e-5)
+
+
+# -- parts of sums --------------------------------------------------------------------------------
+
+PARTS = """
+@T.prim_func
+def main(base: T.Buffer((4,), "float32"), leaf: T.Buffer((4,), "float32"),
+         margin: T.Buffer((4,), "float32")):
+    near = T.alloc_buffer((4,), "float32")
+    first = T.alloc_buffer((4,), "float32")
+    second = T.alloc_buffer((4,), "float32")
+    for r in range(4):
+        near[r] = base[r]
+        first[r] = START
+        first[r] = T.tvm_forest_reduce(first[r], leaf[r], T.float32(0), "add")
+        second[r] = first[r]
+        second[r] = T.tvm_forest_reduce(second[r], leaf[r], T.float32(0), "add")
+        margin[r] = near[r]
+        margin[r] = T.tvm_forest_reduce(margin[r], second[r], T.float32(0), "add")
+"""
+
+
+@pytest.mark.parametrize("start", ["base[r]", "near[r]"])
+def test_a_part_starts_from_nothing_and_its_copies_are_kept(start: str) -> None:
+    before, expected = (
+        tvm.IRModule({"main": tvm.script.from_source(PARTS.replace("START", what))})
+        for what in (start, "T.float32(0)")
+    )
+    tvm.ir.assert_structural_equal(PlaceInitials()(before), expected)
+
+
+# -- what TVM refuses -----------------------------------------------------------------------------
+
+
+def after(first: Step, then: str, *arguments: str) -> Step:
+    """Return a step that takes another one after it, on the outermost loop of the update."""
+
+    def step(tir: s_tir.Schedule) -> None:
+        first(tir)
+        loop = tir.get_loops(tir.get_sblock("walk_update"))[0]
+        getattr(tir, then)(loop, *arguments)
+
+    return step
+
+
+REFUSED: dict[str, Step] = {
+    "parallel of trees": lambda tir: tir.parallel(walk_of(tir)[-1]),
+    "vectorize of trees": lambda tir: tir.vectorize(tir.split(walk_of(tir)[-1], [None, 5])[1]),
+    "bind of trees to blocks": lambda tir: tir.bind(walk_of(tir)[-1], "blockIdx.x"),
+    "parallel after decompose_reduction": after(decompose, "parallel"),
+    "bind after decompose_reduction": after(decompose, "bind", "blockIdx.x"),
+    "rfactor after decompose_reduction": after(decompose, "rfactor", 0),
+    "loop_partition of rows": lambda tir: tir.loop_partition(walk_of(tir)[1], [10, None]),
+}
+"""Reasons why directives are passes of ours: where TVM accepts one, `docs/directives.md` is old."""
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_what_tvm_refuses_is_done_by_passes_of_ours(step: str) -> None:
+    with pytest.raises(s_tir.ScheduleError):
+        scheduled("one class", REFUSED[step])

@@ -2,9 +2,11 @@
 
 takes: Forest and Representation; gives: IRModules with one S-TIR function "main" each.
 
-    sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ..., by `reduce`
+    sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ...
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
+
+A sum is one reduction, the operator `reduce` of `ops`, whose initial value is that of the block.
 
 Where leaves are linear, a value is linear(walk(t, r), r), and where they hold vectors, it is
 leaf_vectors[walk(t, r), c], so that one walk serves all classes, see `leaves`.
