@@ -10,7 +10,9 @@ takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops 
 `rfactor` lets every part begin with the value that the whole begins with, since a base score passes
 for what additions start from (`tir_gen.ops`). A part that is joined to another sum starts from what
 its reduction says. So do the sums of threads that share a reduction, and the initial value is
-joined to what they give together. Our own schedules have one sum here: PrivatizeSums comes later.
+joined to what they give together. Conditions that TVM's primitives lose are made anew.
+
+Our own schedules have one sum here, and are left as they are: PrivatizeSums comes later.
 """
 
 from __future__ import annotations
@@ -88,18 +90,22 @@ def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
     initials = dict[Any, tuple[tirx.BufferStore, str]]()
 
     def prepare(realize: Any) -> Any:
-        block = realize.block
-        pairs = zip(block.iter_vars, realize.iter_values, strict=True)
+        block, pairs = realize.block, zip(realize.block.iter_vars, realize.iter_values, strict=True)
         shared = [value for x, value in pairs if x.iter_type == tirx.IterVar.CommReduce]
-        if block.init is None or not ir.mentions(shared, bound):
+        reduction: Any = getattr(block.body, "value", None)
+        if block.init is None or not ops.is_call(reduction, ops.REDUCE):
             return realize
-        _, _, start, how = block.body.value.args
+        if not ir.mentions(shared, bound):
+            return realize
+        _, _, start, how = reduction.args
         initials[block.init.buffer] = block.init, how.value
         start = tirx.BufferStore(block.init.buffer, start, list(block.init.indices))
+        swap = (tirx.BufferStore, lambda store: start if store.same_as(block.init) else store)
         condition = realize.predicate
         if not isinstance(condition, tirx.IntImm):
             condition = tirx.And(condition, condition)
-        return s_tir.SBlockRealize(realize.iter_values, condition, _with_init(block, start))
+        block = tvm_ffi.structural_map(block, swap)
+        return s_tir.SBlockRealize(realize.iter_values, condition, block)
 
     def finish(store: tirx.BufferStore) -> tirx.BufferStore:
         load = store.value
@@ -115,10 +121,3 @@ def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
     prepared = func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, prepare)))
     mod = s_tir.transform.LowerCrossThreadReduction()(tvm.IRModule({"main": prepared}))
     return tvm_ffi.structural_map(mod["main"].body, (tirx.BufferStore, finish))
-
-
-def _with_init(block: Any, init: tirx.Stmt) -> Any:
-    names = ("iter_vars", "reads", "writes", "name_hint", "body")
-    rest = ("alloc_buffers", "match_buffers", "annotations")
-    kept = (getattr(block, name) for name in names)
-    return s_tir.SBlock(*kept, init, *(getattr(block, name) for name in rest))

@@ -6,7 +6,8 @@ takes: Forest and Representation; gives: IRModules with one S-TIR function "main
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
-A sum is one reduction, the operator `reduce` of `ops`, whose initial value is that of the block.
+A sum is a reduction, the operator `reduce` of `ops`. What it starts from is written by the `init`
+of its block.
 
 Where leaves are linear, a value is linear(walk(t, r), r), and where they hold vectors, it is
 leaf_vectors[walk(t, r), c], so that one walk serves all classes, see `leaves`.
