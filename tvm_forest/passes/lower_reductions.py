@@ -37,24 +37,25 @@ class LowerReductions:
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Import the function only where it is called."""
         calls = ops.find_calls(func.body, ops.REDUCE)
-
-        def add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
-            if not _is_atomic(store.value):
-                return store
-            dtype, value = store.value.ty.dtype, store.value.args[1]
-            place = tirx.address_of(store.buffer[list(store.indices)])
-            name = f"tvmf_atomic_add_{dtype}"
-            return tirx.Evaluate(tirx.call_extern(dtype, name, place, value))
-
-        def lower(call: tvm.ir.Call) -> Any:
-            return ops.join(call) if ops.is_call(call, ops.REDUCE) else call
-
-        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, add_atomically))
-        body = tvm_ffi.structural_map(body, (tvm.ir.Call, lower))
+        kinds = [(tirx.BufferStore, _add_atomically), (tvm.ir.Call, _join)]
+        body = tvm_ffi.structural_map(func.body, kinds)
         if any(map(_is_atomic, calls)):
             zero = tirx.const(0, "int32")
             body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)
+
+
+def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
+    """Call the function where a store is an atomic addition."""
+    if not _is_atomic(store.value):
+        return store
+    dtype, value = store.value.ty.dtype, store.value.args[1]
+    place = tirx.address_of(store.buffer[list(store.indices)])
+    return tirx.Evaluate(tirx.call_extern(dtype, f"tvmf_atomic_add_{dtype}", place, value))
+
+
+def _join(call: tvm.ir.Call) -> Any:
+    return ops.join(call) if ops.is_call(call, ops.REDUCE) and not _is_atomic(call) else call
 
 
 def _is_atomic(value: Any) -> bool:

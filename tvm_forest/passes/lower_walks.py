@@ -56,7 +56,8 @@ class LowerWalks:
         comparer = Comparer.on(self.comparison, self.abilities)
         body = rewrite_loops(func.body, partial(self._lower_trees, comparer))
         body = rewrite_loops(body, partial(self._lower, comparer))
-        body = rewrite_nest(body, partial(self._lower_other, comparer))
+        if find_walk(body) is not None:
+            body = rewrite_nest(body, partial(self._lower_other, comparer))
         return func.with_body(comparer.wrap(body))
 
     def _lower_trees(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
