@@ -217,9 +217,9 @@ class _Region:
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
             if not ops.is_call(old.value, ops.REDUCE):
                 return old
-            (buffer, indices), (_, value, _, how) = place(old.indices), old.value.args
-            total = ops.reduce(buffer[indices], value, ops.ATOMIC_ADD if atomic else how.value)
-            return tirx.BufferStore(buffer, total, indices)
+            buffer, at = place(old.indices)
+            total = ops.reduce_into(buffer[at], old.value, ops.ATOMIC_ADD if atomic else "")
+            return tirx.BufferStore(buffer, total, at)
 
         return tvm_ffi.structural_map(self.loop, (tirx.BufferStore, store))
 

@@ -59,6 +59,11 @@ def reduce(element: Any, value: Any, how: str = ADD) -> Any:
     return tirx.call_intrin(dtype, REDUCE, element, value, initial, tvm.ir.StringImm(how))
 
 
+def reduce_into(element: Any, reduction: Any, how: str = "") -> Any:
+    """Return a reduction of the same value into another element, and perhaps in another way."""
+    return reduce(element, reduction.args[1], how or reduction.args[3].value)
+
+
 def join(reduction: Any) -> Any:
     """Return what a reduction stores where no other thread writes."""
     element, value, _, how = reduction.args

@@ -178,10 +178,10 @@ class _RegisterSums:
         def store(x: tirx.BufferStore) -> tirx.BufferStore:
             if not x.buffer.same_as(old.buffer):
                 return x
-            _, value, _, how = x.value.args
-            value = _read_registers(value, old, load, self.serial)
-            how = ops.ADD if how.value == ops.ATOMIC_ADD else how.value
-            return tirx.BufferStore(self.sums, ops.reduce(load, value, how), place)
+            value = _read_registers(x.value, old, load, self.serial)
+            atomic = value.args[-1].value == ops.ATOMIC_ADD
+            total = ops.reduce_into(load, value, ops.ADD if atomic else "")
+            return tirx.BufferStore(self.sums, total, place)
 
         def loop(x: tirx.For) -> tirx.For:
             count, fact = self.serial.get(x.loop_var), self.facts.of(x)
