@@ -89,6 +89,12 @@ def part_rows_then_factor(tir: s_tir.Schedule) -> None:
     factor(4)(tir)
 
 
+def part_rows_then_factor_trees(tir: s_tir.Schedule) -> None:
+    """Every tree has a sum of its own, which is only stored."""
+    tir.split(walk_of(tir)[1], [None, 8])
+    tir.rfactor(walk_of(tir)[-1], 0)
+
+
 def factor_then_decompose(tir: s_tir.Schedule) -> None:
     factor(4)(tir)
     for name in ("walk_rf", "walk"):
@@ -181,6 +187,7 @@ OTHER_ORDER: dict[str, Step] = {
     "rfactor twice": factor_twice,
     "rfactor, then split of the rows": factor_then_part_rows,
     "split of the rows, then rfactor": part_rows_then_factor,
+    "split of the rows, then rfactor of every tree": part_rows_then_factor_trees,
     "rfactor, then decompose_reduction": factor_then_decompose,
     "rfactor, cache_read and cache_write": factor_then_copy,
     "bind": bind_trees(5),

@@ -48,7 +48,7 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
     holding = _close(sums, [(x.value.source, x.buffer) for x in copies])
     joined = [x.value.args[1] for x in reductions if isinstance(x.value.args[1], tvm.ir.TensorLoad)]
     parts = _close([x.source for x in joined], [(x.buffer, x.value.source) for x in copies])
-    if not parts.intersection(sums):
+    if not parts.intersection(x.buffer for x in stores):
         return body
 
     def start(store: tirx.BufferStore) -> tirx.BufferStore:
