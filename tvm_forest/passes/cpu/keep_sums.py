@@ -67,6 +67,7 @@ class KeepSums:
 
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
     """The leaf loop over all rows that are computed, which adds to `sums`."""
-    row = leaf.loop_var - leaf.min
-    total = ops.reduce_into(sums[row], store.value)
-    return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, total, [row]))
+    row, value = leaf.loop_var - leaf.min, store.value
+    if ops.is_call(value, ops.REDUCE):  # what leaves of a single tree say is only stored
+        value = ops.reduce_into(sums[row], value)
+    return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))
