@@ -41,8 +41,11 @@ class Arithmetic:
     """
 
     def __init__(self, bb: relax.BlockBuilder) -> None:
-        self.emit: Callable[[Any], Any] = bb.emit
-        self._call_te = bb.call_te
+        self._bb = bb
+
+    def emit(self, x: Any) -> Any:
+        """Return a variable that holds an expression."""
+        return x if isinstance(x, relax.Var) else self._bb.emit(x)
 
     def cast(self, x: Any, dtype: Any) -> Any:
         """Return an expression in a dtype."""
@@ -69,7 +72,9 @@ class Arithmetic:
 
     def multiply(self, x: Any, y: Any) -> Any:
         """Return a product that is rounded, whatever it is added to."""
-        return self.emit(self._call_te(topi.multiply, x, y, primfunc_attrs={"op_pattern": OPAQUE}))
+        return self.emit(
+            self._bb.call_te(topi.multiply, x, y, primfunc_attrs={"op_pattern": OPAQUE})
+        )
 
     def clip(self, x: Any, low: float, high: float) -> Any:
         """Return what `numpy.clip` gives; NaN stays."""
