@@ -121,15 +121,18 @@ def _count_features(steps: list[tuple[str, Any]], given: int | None) -> int:
 
     Raises:
         InputError: another number is given than the pipeline was fitted to.
+        ModelFormatError: the first step is not fitted, and none is given.
     """
-    fitted = next((width for _, step in steps if (width := find_width(step)) != PASSED_ON), None)
+    name, step = next(pair for pair in steps if find_width(pair[1]) != PASSED_ON)
+    fitted = find_width(step)
     if given is None and fitted is None:
-        raise ModelFormatError(f"{WHERE} 'n_features': no step tells it; fit the pipeline")
+        what = f"from_sklearn: step '{name}' ({type(step).__name__})"
+        raise ModelFormatError(f"{what} is not fitted; fit it, or give n_features")
     if given is not None and fitted is not None and given != fitted:
         raise InputError(
             f"{WHERE} 'n_features': the pipeline was fitted to {fitted}, not {given}; leave it out"
         )
-    return int(given if fitted is None else fitted)  # type: ignore[arg-type]
+    return int(given or fitted or 0)
 
 
 def _fit_rows(do: Arithmetic, name: str, last: Any, forest: Forest, features: Features) -> Any:

@@ -117,8 +117,7 @@ class Arithmetic:
         whole = width - width % 8
         total = [self.slice(x, i, i + 1) for i in range(whole, width)]
         if whole:
-            lanes = self.add_up([self.slice(x, i, i + 8) for i in range(0, whole, 8)])
-            total = [self._fold(lanes), *total]
+            total = [self._fold(self._add_blocks(self.slice(x, 0, whole), 8)), *total]
         return self.add_up(total)
 
     def sum_of_squares(self, x: Any) -> Any:
@@ -128,15 +127,16 @@ class Arithmetic:
         last to the first.
         """
         width, lanes = width_of(x), 16 // dtype_of(x).itemsize
-        square = self.multiply(x, x)
-        rest = -width % lanes
-        if rest:
-            square = self.emit(relax.op.nn.pad(square, [0, 0, 0, rest]))
-        blocks = [self.slice(square, i, i + lanes) for i in range(0, width, lanes)]
+        square = self.emit(relax.op.nn.pad(self.multiply(x, x), [0, 0, 0, -width % lanes]))
+        blocks = np.arange(width_of(square)).reshape(-1, lanes)
         in_fours = width // (4 * lanes) * 4
-        order = [i // 4 * 4 + 3 - i % 4 for i in range(in_fours)]
-        order += range(in_fours, len(blocks))
-        return self._fold(self.add_up([blocks[i] for i in order]))
+        blocks[:in_fours] = blocks[:in_fours].reshape(-1, 4, lanes)[:, ::-1].reshape(-1, lanes)
+        return self._fold(self._add_blocks(self.select(square, list(blocks.ravel())), lanes))
+
+    def _add_blocks(self, x: Any, width: int) -> Any:
+        """Return the sum of blocks of columns from the first to the last, (n, width)."""
+        shape = (x.ty.shape.values[0], width_of(x) // width, width)
+        return self.emit(relax.op.sum(relax.op.reshape(x, shape), axis=1))
 
     def _fold(self, lanes: Any) -> Any:
         """Return the sum of neighbours, of neighbours of these and so on, (n, 1)."""
