@@ -41,6 +41,7 @@ REFUSED_BY_SKL2ONNX = {
     "standard holes hist",
     "union weights",
     "xgb binary",
+    "xgb missing number",
     "xgb regressor float32",
 }
 """What skl2onnx does not convert, or onnxruntime not load, also with rows of float32."""
@@ -231,7 +232,7 @@ def _cases() -> dict[str, Case]:
     p, e, ct = preprocessing, ensemble, _columns
     fill, onehot = impute.SimpleImputer, partial(p.OneHotEncoder, sparse_output=False)
     two, three = partial(classes, "no", "yes"), partial(classes, 3, -1, 7)
-    words = partial(classes, "red", "green", "äh")
+    words, three_places = partial(classes, "red", "green", "äh"), partial(classes, 0, 1, 2)
     holes = {c: (NAN,) for c in (0, 1, 2)}
     unknown = {4: (1.0, 99.0, -3.0, 0.5, NAN), 5: (7.0, 0.5)}
     few: dict[str, Any] = {"n_estimators": 8, "max_depth": 3, "random_state": 1}
@@ -498,6 +499,13 @@ def _cases() -> dict[str, Case]:
             LABELS,
             kind="holes",
             own=holes,
+        ),
+        "xgb missing number": Case(
+            lambda: [p.FunctionTransformer(), _xgb("XGBClassifier", missing=-1)],
+            three_places,
+            LABELS,
+            kind="zeros",
+            own={0: (-1.0,), 2: (-1.0,), 3: (-1.0,)},
         ),
         "xgb regressor float32": Case(
             lambda: [

@@ -89,14 +89,14 @@ def test_rows_are_hard() -> None:
     assert np.mean(pairs) > 0.9
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize(("name", "dtype"), TRIED)
 def test_features_are_equal_to_the_bit(name: str, dtype: str) -> None:
     case = PIPELINES[name]
     check_features(case.fit()[:-1], case.rows(64).astype(dtype))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(("name", "dtype"), TRIED)
 def test_predictions_are_equal(name: str, dtype: str) -> None:
     case = PIPELINES[name]
@@ -134,6 +134,7 @@ def test_a_module_needs_no_pass() -> None:
     assert equal_bits(got, call(case.fit(), "predict_proba", rows))
 
 
+@pytest.mark.long
 def test_a_forest_alone_is_taken() -> None:
     forest = PIPELINES["two targets"].fit()[-1]
     rows = PIPELINES["standard"].rows(9)
@@ -162,7 +163,7 @@ ODD = column([1, 2, 4, 7, 9, 0, -0.0, 3, 1e9, 7.5, NAN])
 ordinal = p.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize(
     ("step", "train", "rows"),
     [
@@ -201,6 +202,11 @@ ordinal = p.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
             compose.ColumnTransformer([("a", "drop", [0]), ("b", "passthrough", [2, 1])]),
             data("short"),
             data("short")[:5],
+        ),
+        (
+            compose.ColumnTransformer([("a", p.Normalizer(), slice(1, 5))]),
+            data("plain"),
+            data("plain")[:30],
         ),
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, BaseEstimator) else "",
@@ -303,6 +309,13 @@ def sparse_boosting() -> Any:
             ),
             UnsupportedModel,
             "step 'standardscaler' (StandardScaler): the step before it gives a sparse matrix",
+        ),
+        (
+            lambda: fitted(
+                compose.ColumnTransformer([("norm", p.Normalizer(), [0, 1, 2])]), forest()
+            ),
+            UnsupportedModel,
+            "step 'columntransformer.norm' (Normalizer): NumPy adds columns",
         ),
         (sparse_boosting, UnsupportedModel, "(XGBClassifier): it is given a sparse matrix"),
         (

@@ -88,7 +88,7 @@ class Arithmetic:
         """Return some columns of a matrix."""
         if list(columns) == list(range(width_of(x))):
             return x
-        return self.emit(relax.op.take(x, to_tensor_constant(np.array(columns, "i8")), axis=1))
+        return self.emit(relax.op.take(x, to_tensor_constant(np.array(columns, "i8")), 1, "clip"))
 
     def join(self, parts: list[Any]) -> Any:
         """Return matrices side by side, in the dtype of `numpy.hstack`."""

@@ -87,7 +87,7 @@ def encode_ordinal(do: Arithmetic, step: Any, x: Any) -> Any:
     places = np.tile(np.arange(count)[:, np.newaxis], width)
     code = _look_up(do, step.categories_, places, x)
     at = do.emit(relax.op.add(code, to_row(np.arange(width) * count, "int64")))
-    return do.emit(relax.op.take(to_tensor_constant(answers.T.ravel()), at, axis=0))
+    return do.emit(relax.op.take(to_tensor_constant(answers.T.ravel()), at, 0, "clip"))
 
 
 def _ask_encoder(step: Any) -> Array:

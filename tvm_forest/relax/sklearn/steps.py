@@ -23,10 +23,13 @@ class Features(NamedTuple):
     Attributes:
         rows: expression (n, F).
         sparse: whether scikit-learn would hold them as a sparse matrix.
+        by_columns: whether NumPy would hold them column after column, as it does what is picked by
+            a list of columns.
     """
 
     rows: Any
     sparse: bool = False
+    by_columns: bool = False
 
 
 TRANSFORMERS: dict[str, Callable[[Arithmetic, Any, Any], Any]] = {
@@ -44,6 +47,10 @@ TRANSFORMERS: dict[str, Callable[[Arithmetic, Any, Any], Any]] = {
     "StandardScaler": scalers.scale_standard,
 }
 """What computes features anew, by the name of its class in scikit-learn."""
+NEW_ARRAYS = ("KBinsDiscretizer", "OneHotEncoder", "OrdinalEncoder", "PolynomialFeatures")
+"""Transformers that give rows one after the other, whatever they are given."""
+SAME_SUMS = {"l1": 7, "l2": 2, "max": 2**31}
+"""Up to how many columns a norm is the same in any order of memory."""
 PASSED_ON = -1
 INEXACT = ("PCA", "TruncatedSVD", "IncrementalPCA", "FactorAnalysis", "FastICA")
 """Transformers that multiply matrices."""
@@ -80,7 +87,15 @@ def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Featu
         width = getattr(step, "n_features_in_", width_of(features.rows))
         if width != width_of(features.rows):
             raise ValueError(f"it was fitted to {width} features, not {width_of(features.rows)}")
-        return Features(TRANSFORMERS[kind](do, step, features.rows), _is_sparse(step))
+        by_columns = kind not in NEW_ARRAYS and features.by_columns
+        if kind == "Normalizer" and by_columns and width > SAME_SUMS[step.norm]:
+            raise NotImplementedError(
+                "NumPy adds columns that were picked by a list in an order that depends on the "
+                "number of rows; pick them by a slice"
+            )
+        rows = TRANSFORMERS[kind](do, step, features.rows)
+        left_out = kind in ("SimpleImputer", "MissingIndicator") and width_of(rows) != width
+        return Features(rows, _is_sparse(step), by_columns or left_out)
 
 
 @contextmanager
@@ -138,14 +153,15 @@ def _follow_pipeline(do: Arithmetic, name: str, step: Any, features: Features) -
 
 def _split_columns(do: Arithmetic, name: str, step: Any, features: Features) -> Features:
     weights, parts = step.transformer_weights or {}, []
-    for inner, part, _ in step.transformers_:
+    for inner, part, picked in step.transformers_:
         columns = list(step._transformer_to_input_indices[inner])
         if isinstance(part, str) and part == "drop" or not columns:
             continue
-        own = Features(do.select(features.rows, columns), features.sparse)
+        by_columns = features.by_columns or not (isinstance(picked, slice) and picked.step is None)
+        own = Features(do.select(features.rows, columns), features.sparse, by_columns)
         own = transform(do, f"{name}.{inner}", part, own)
         parts.append(_weigh(do, own, weights.get(inner)))
-    return Features(_join(do, parts), step.sparse_output_)
+    return _join(do, parts, step.sparse_output_)
 
 
 def _unite(do: Arithmetic, name: str, step: Any, features: Features) -> Features:
@@ -155,7 +171,7 @@ def _unite(do: Arithmetic, name: str, step: Any, features: Features) -> Features
         for inner, part in step.transformer_list
         if not (isinstance(part, str) and part == "drop")
     ]
-    return Features(_join(do, parts), any(part.sparse for part in parts))
+    return _join(do, parts, any(part.sparse for part in parts))
 
 
 def _weigh(do: Arithmetic, features: Features, weight: Any) -> Features:
@@ -163,13 +179,14 @@ def _weigh(do: Arithmetic, features: Features, weight: Any) -> Features:
         return features
     wide = np.result_type(dtype_of(features.rows), weight)
     values = np.full(width_of(features.rows), weight, wide)
-    return Features(do.change(do.cast(features.rows, wide), do.multiply, values), features.sparse)
+    return features._replace(rows=do.change(do.cast(features.rows, wide), do.multiply, values))
 
 
-def _join(do: Arithmetic, parts: list[Features]) -> Any:
+def _join(do: Arithmetic, parts: list[Features], sparse: bool) -> Features:
     if not parts:
         raise NotImplementedError("it gives no columns")
-    return do.join([part.rows for part in parts])
+    rows = do.join([part.rows for part in parts])
+    return Features(rows, sparse, not sparse and all(part.by_columns for part in parts))
 
 
 PARTS: dict[str, Callable[[Arithmetic, str, Any, Features], Features]] = {
