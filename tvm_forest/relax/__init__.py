@@ -6,7 +6,9 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
+from . import check_target as _check_target
 from . import legalize as _legalize
+from . import nn
 from . import operator as _operator
 from .link_forests import LinkForests, register_linked
 from .model import from_constant, to_constant
@@ -14,5 +16,6 @@ from .operator import predict
 
 _operator.register()
 _legalize.register()
+_check_target.register()
 
-__all__ = ["LinkForests", "from_constant", "predict", "register_linked", "to_constant"]
+__all__ = ["LinkForests", "from_constant", "nn", "predict", "register_linked", "to_constant"]
