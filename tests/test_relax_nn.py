@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from forests import drawn_forest
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import spec
 
 import tvm_forest
 import tvm_forest.relax
+from forests import drawn_forest
 from tvm_forest.errors import InputError, UnsupportedModel
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import Target

@@ -6,6 +6,9 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
+import importlib
+from typing import Any
+
 from . import check_target as _check_target
 from . import legalize as _legalize
 from . import nn
@@ -19,3 +22,10 @@ _legalize.register()
 _check_target.register()
 
 __all__ = ["LinkForests", "from_constant", "nn", "predict", "register_linked", "to_constant"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `tvm_forest.relax.torch` when it is asked for, for PyTorch may be missing."""
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
