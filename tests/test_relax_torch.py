@@ -175,6 +175,15 @@ def test_a_damaged_model_is_refused_here_and_by_the_importer() -> None:
         import_program(export(layer, rows))
 
 
+def test_a_model_that_was_changed_in_its_place_is_read_anew() -> None:
+    layer, rows = TorchForest(classifier()), torch.from_numpy(hard_rows(classifier(), 7))
+    first = layer(rows)
+    other = TorchForest(classifier(base=[0.75]))
+    layer.model.numpy()[:] = other.model.numpy()  # PyTorch does not notice
+    assert torch.equal(layer(rows), other(rows))
+    assert not torch.equal(layer(rows), first)
+
+
 def test_a_model_with_other_outputs_is_refused() -> None:
     layer, rows = TorchForest(classifier(), "leaf"), hard_rows(classifier(), 7)
     layer.model = TorchForest(drawn_forest(5, 3)).model

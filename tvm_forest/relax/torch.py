@@ -22,7 +22,7 @@ importer makes the constant of `relax.tvm_forest.predict` of it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,10 +105,10 @@ def predict_forest(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
     Raises:
         ModelFormatError: the bytes are no archive, or one of a model with other types.
     """
-    forest, predictor = _compile(model.numpy().tobytes())
-    _check_types(forest, outputs, types)
-    given = rows.numpy()
-    return [torch.from_numpy(_compute(forest, predictor, given, name)) for name in outputs]
+    forest, predictor = _look_up(model)
+    results = [_compute(forest, predictor, rows.numpy(), name) for name in outputs]
+    _check_types([_name_type(x.dtype, x.shape) for x in results], types)
+    return [torch.from_numpy(x) for x in results]
 
 
 @predict_forest.register_fake
@@ -119,6 +119,22 @@ def _give_types(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
         rows.new_empty((rows.shape[0], *map(int, sizes)), dtype=getattr(torch, dtype))
         for dtype, *sizes in named
     ]
+
+
+def _look_up(model: torch.Tensor) -> tuple[Forest, Predictor]:
+    """Return what the bytes of a model were compiled to; they are compared, for they may change."""
+    slot = _slot_of(model.data_ptr(), model.numel())
+    known = slot[0] if slot else None
+    if known is None or not torch.equal(known[0], model):
+        known = model.clone(), _compile(model.numpy().tobytes())
+        slot[:] = [known]
+    return known[1]
+
+
+@functools.lru_cache(maxsize=16)
+def _slot_of(address: int, size: int) -> list[tuple[torch.Tensor, tuple[Forest, Predictor]]]:
+    """Return where the model that was last seen in a place of memory is kept."""
+    return []
 
 
 @functools.lru_cache(maxsize=16)
@@ -144,20 +160,23 @@ def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> 
 def _name_types(forest: Forest, outputs: Sequence[str]) -> list[str]:
     """Return the types of outputs as texts; see `predict_forest`."""
     kinds = [type_of(forest, name, 1) for name in outputs]
-    return [" ".join([k.dtype.dtype, *(str(int(x)) for x in k.shape.values[1:])]) for k in kinds]
+    return [_name_type(kind.dtype.dtype, map(int, kind.shape.values)) for kind in kinds]
 
 
-def _check_types(forest: Forest, outputs: Sequence[str], types: Sequence[str]) -> None:
-    """Refuse a model that is not the one of which types were told.
+def _name_type(dtype: Any, shape: Iterable[int]) -> str:
+    return " ".join(map(str, [dtype, *list(shape)[1:]]))
+
+
+def _check_types(given: list[str], wanted: Sequence[str]) -> None:
+    """Refuse a model that is not the one whose types the program was told.
 
     Raises:
-        ModelFormatError: the outputs of the model have other types.
+        ModelFormatError: its outputs have other types.
     """
-    wanted = _name_types(forest, outputs)
-    if wanted != list(types):
+    if given != list(wanted):
         raise ModelFormatError(
-            f"{WHERE}: argument 'model': it gives {wanted}, and the program was made for "
-            f"{list(types)}; make a TorchForest of this model, and export anew"
+            f"{WHERE}: argument 'model': it gives {given}, and the program was made for "
+            f"{list(wanted)}; make a TorchForest of this model, and export anew"
         )
 
 
@@ -190,7 +209,7 @@ def from_exported_program(program: torch.export.ExportedProgram, **options: Any)
                 "program; call a TorchForest outside of branches"
             )
         constant, builder = read(model.name), importer.block_builder
-        _check_types(from_constant(constant), outputs, types)
+        _check_types(_name_types(from_constant(constant), outputs), types)
         result = builder.emit(predict(importer.env[rows], constant, outputs))
         if len(outputs) == 1:
             return [result]
