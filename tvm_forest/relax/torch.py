@@ -105,7 +105,7 @@ def predict_forest(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
     Raises:
         ModelFormatError: the bytes are no archive, or one of a model with other types.
     """
-    forest, predictor = _look_up(model)
+    forest, predictor = _look_up(model.numpy())
     results = [_compute(forest, predictor, rows.numpy(), name) for name in outputs]
     _check_types([_name_type(x.dtype, x.shape) for x in results], types)
     return [torch.from_numpy(x) for x in results]
@@ -121,18 +121,18 @@ def _give_types(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
     ]
 
 
-def _look_up(model: torch.Tensor) -> tuple[Forest, Predictor]:
+def _look_up(model: Array) -> tuple[Forest, Predictor]:
     """Return what the bytes of a model were compiled to; they are compared, for they may change."""
-    slot = _slot_of(model.data_ptr(), model.numel())
+    slot = _slot_of(model.ctypes.data, len(model))
     known = slot[0] if slot else None
-    if known is None or not torch.equal(known[0], model):
-        known = model.clone(), _compile(model.numpy().tobytes())
+    if known is None or not np.array_equal(known[0], model):
+        known = model.copy(), _compile(model.tobytes())
         slot[:] = [known]
     return known[1]
 
 
 @functools.lru_cache(maxsize=16)
-def _slot_of(address: int, size: int) -> list[tuple[torch.Tensor, tuple[Forest, Predictor]]]:
+def _slot_of(address: int, size: int) -> list[tuple[Array, tuple[Forest, Predictor]]]:
     """Return where the model that was last seen in a place of memory is kept."""
     return []
 
