@@ -47,9 +47,10 @@ TVM_ROOMS = {"tir_gen", "passes", "threads", "targets", "compiler", "predictor",
 TVM_ROOMS |= {"search.measuring"}
 TVM = {"tvm", "tvm_ffi"}
 LATE_TVM = {"layouts"}  # what packs without tvm, and imports it inside functions to read
-TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime"}
+TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime", "torch"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BASES = {"sklearn"}  # what estimators may import: its classes derive from scikit-learn's
+MODULES = {"torch"}  # what relax may import: forests in its modules derive from its classes
 DEMO = {"sklearn", "xgboost"}  # what the demo of cli may import, inside functions
 
 
@@ -103,7 +104,8 @@ def fault(room: str, found: Import) -> str | None:
         return f"may not import {top}"
     in_demo = room == "cli" and found.in_function and top in DEMO
     is_base = room == "estimators" and top in BASES
-    if top in TRAINERS and room != "frontends" and not in_demo and not is_base:
+    is_module = room == "relax" and top in MODULES
+    if top in TRAINERS and room != "frontends" and not (in_demo or is_base or is_module):
         return f"may not import {top}"
     return None
 
@@ -164,6 +166,8 @@ def test_the_package_was_found() -> None:
         ("cli.py", "def demo():\n    import lightgbm", "may not import lightgbm"),
         ("forest/rewrites/tiling.py", "from onnx import load", "may not import onnx"),
         ("estimators.py", "import xgboost", "may not import xgboost"),
+        ("predictor/device.py", "import torch", "may not import torch"),
+        ("relax/torch.py", "import xgboost", "may not import xgboost"),
     ],
 )
 def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> None:
@@ -190,6 +194,7 @@ def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> No
         ("estimators.py", "from sklearn.base import BaseEstimator\nfrom . import api"),
         ("predictor/predictor.py", "def f():\n    from .saving import save"),
         ("search/measuring/__init__.py", "from ...predictor.building import build"),
+        ("relax/torch.py", "import torch"),
         ("__init__.py", "def __getattr__(name):\n    from . import api"),
         ("layouts/tir.py", "def __getattr__(name):\n    from tvm import tirx"),
     ],

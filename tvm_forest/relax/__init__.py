@@ -6,7 +6,12 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
+import importlib
+from typing import Any
+
+from . import check_target as _check_target
 from . import legalize as _legalize
+from . import nn
 from . import operator as _operator
 from .labels import labels_of
 from .link_forests import LinkForests, register_linked
@@ -16,13 +21,22 @@ from .sklearn import from_sklearn
 
 _operator.register()
 _legalize.register()
+_check_target.register()
 
 __all__ = [
     "LinkForests",
     "from_constant",
     "from_sklearn",
     "labels_of",
+    "nn",
     "predict",
     "register_linked",
     "to_constant",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `tvm_forest.relax.torch` when it is asked for, for PyTorch may be missing."""
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

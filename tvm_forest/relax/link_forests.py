@@ -105,7 +105,7 @@ def _list_attribute(mod: tvm.IRModule, key: str) -> list[Any]:
 
 
 @mutator
-class _Linker(PyExprMutator):  # type: ignore[misc]
+class _Linker(PyExprMutator):
     """Replaces the calls of a module, and collects the functions that are called instead."""
 
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:

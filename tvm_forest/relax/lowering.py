@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from ..forest import Array, Forest
+from ..forest import Forest
 from ..forest.rules import ZERO
+from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules
 from ..target import Target
@@ -34,15 +35,49 @@ def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Co
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
     """
     forest, outputs = from_constant(call.args[1]), read_outputs(call)
-    schedules = read_schedules(call) or arrange_by_batch(default_schedules(forest, target))
-    rows = clean_rows(bb, forest, call.args[0])
-    exact = bool(call.attrs["exact"])
-    results: dict[Output, tuple[list[Any], Array]] = {}
-    for name in dict.fromkeys(map(function_of, outputs)):
-        function = lower_for_batches(forest, schedules, target, name, exact)
-        kinds = types_of_results(forest, name, function, call.args[0].ty)
-        results[name] = compute(function, rows, kinds), function.columns
-    parts = [assemble(bb, forest, name, *results[function_of(name)]) for name in outputs]
+    functions = lower_outputs(
+        forest, outputs, read_schedules(call), target, bool(call.attrs["exact"])
+    )
+    return compute_outputs(bb, forest, outputs, functions, call.args[0], compute)
+
+
+def lower_outputs(
+    forest: Forest,
+    outputs: list[str],
+    schedules: dict[int, Schedule] | None,
+    target: Target,
+    exact: bool,
+) -> dict[Output, BatchFunction]:
+    """Return the functions that some outputs come of; without schedules, by the default ones.
+
+    Raises:
+        UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
+    """
+    schedules = schedules or arrange_by_batch(default_schedules(forest, target))
+    return {
+        name: lower_for_batches(forest, schedules, target, name, exact)
+        for name in dict.fromkeys(map(function_of, outputs))
+    }
+
+
+def compute_outputs(
+    bb: relax.BlockBuilder,
+    forest: Forest,
+    outputs: list[str],
+    functions: dict[Output, BatchFunction],
+    rows: Any,
+    compute: Compute,
+) -> Any:
+    """Return what functions give for rows: an expression, or a tuple of several."""
+    cleaned = clean_rows(bb, forest, rows)
+    results = {
+        name: compute(function, cleaned, types_of_results(forest, name, function, rows.ty))
+        for name, function in functions.items()
+    }
+    parts = [
+        assemble(bb, forest, name, results[function_of(name)], functions[function_of(name)].columns)
+        for name in outputs
+    ]
     return parts[0] if len(parts) == 1 else relax.Tuple(parts)
 
 

@@ -17,7 +17,7 @@ from tvm.ir import GenericConst
 
 from .. import archive
 from ..errors import ForestError, ModelFormatError
-from ..forest import Forest
+from ..forest import Array, Forest
 from ..forest.fields import from_fields, to_fields
 
 KIND, FORMAT = "forest", 1
@@ -25,7 +25,12 @@ WHERE = "relax.tvm_forest.predict: argument 'model'"
 
 
 def to_constant(forest: Forest) -> GenericConst:
-    """Return a forest as a constant, uint8 (bytes,).
+    """Return a forest as a constant, uint8 (bytes,); see `to_bytes`."""
+    return to_tensor_constant(to_bytes(forest))
+
+
+def to_bytes(forest: Forest) -> Array:
+    """Return a forest as the bytes of an archive, uint8 (bytes,).
 
     Raises:
         UnsupportedModel: its labels are Python objects that JSON cannot say.
@@ -33,7 +38,7 @@ def to_constant(forest: Forest) -> GenericConst:
     values, arrays = to_fields(forest)
     manifest = {"kind": KIND, "format": FORMAT, "forest": values}
     parts = {f"{name}.npy": array for name, array in arrays.items()}
-    return to_tensor_constant(np.frombuffer(archive.pack(archive.Archive(manifest, parts)), "u1"))
+    return np.frombuffer(archive.pack(archive.Archive(manifest, parts)), np.uint8)
 
 
 def to_tensor_constant(array: Any) -> GenericConst:
@@ -52,11 +57,16 @@ def from_constant(model: relax.Expr) -> Forest:
             f"{WHERE}: expected a constant, got {type(model).__name__} {model!s:.100}; make one "
             "with tvm_forest.relax.to_constant(forest), and keep it in the module"
         )
-    return _read(model.value.numpy().tobytes())
+    return from_bytes(model.value.numpy().tobytes())
 
 
 @functools.lru_cache(maxsize=16)
-def _read(data: bytes) -> Forest:
+def from_bytes(data: bytes) -> Forest:
+    """Return the forest of the bytes of an archive.
+
+    Raises:
+        ModelFormatError: they are no archive of a forest that is whole.
+    """
     manifest, parts = archive.unpack(data, WHERE)
     if (manifest.get("kind"), manifest.get("format")) != (KIND, FORMAT):
         stored = archive.shorten((manifest.get("kind"), manifest.get("format")))

@@ -103,12 +103,12 @@ def _infer_type(call: relax.Call, bb: relax.BlockBuilder) -> Any:
     forest = from_constant(call.args[1])
     outputs = read_outputs(call)
     check_outputs(forest, outputs)
-    n, vdevice = _check_rows(forest, call.args[0])
+    n, vdevice = check_rows(forest, call.args[0])
     kinds = [type_of(forest, name, n, vdevice) for name in outputs]
     return kinds[0] if len(kinds) == 1 else relax.TupleType(kinds)
 
 
-def _check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
+def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
     """Return the number of rows and where they are.
 
     Raises:

@@ -1,0 +1,90 @@
+"""A check, while a module is compiled, that functions in it were made for the CPU it is made for.
+
+takes: rows; gives: the same rows, or an error of ours.
+
+    rows = R.tvm_forest.check_target(rows, target='{"kind": "llvm", "mcpu": "znver4"}')
+
+A PrimFunc may hold instructions by name. LLVM ends the process where the CPU that it compiles for
+lacks one, and this operator, whose legalisation comes earlier, refuses that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import Op, register_op_attr
+
+from ..errors import InputError
+from ..target import Target
+from ..targets.cpu import instructions, tvm_target
+from .targets import BASELINE
+
+NAME = "relax.tvm_forest.check_target"
+
+
+def check_target(rows: relax.Expr, target: str) -> relax.Call:
+    """Return a call that gives its rows, and refuses to be compiled for another CPU.
+
+    Args:
+        rows: any tensor that the functions take.
+        target: what the functions were made for, see `name_target`.
+    """
+    attrs = tvm.ir.make_node("ir.DictAttrs", target=str(target))
+    return relax.Call(Op.get(NAME), [rows], attrs)
+
+
+def name_target(target: Target) -> str:
+    """Return a CPU as the text that `check_target` takes."""
+    full = tvm_target(target).export()
+    return json.dumps({key: str(full[key]) for key in ("kind", "mtriple", "mcpu") if key in full})
+
+
+def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return the rows.
+
+    Raises:
+        InputError: the module is compiled for a GPU, or a CPU that lacks an instruction.
+    """
+    made_for, vdevice = str(call.attrs["target"]), call.args[0].ty.vdevice
+    current = tvm.target.Target.current(allow_none=True)
+    for known in (current,) if vdevice is None else (current, vdevice.target):
+        spec: dict[str, Any] = {"kind": "llvm"} if known is None else dict(known.export())
+        missing = _find_missing(made_for, spec)
+        if missing:
+            name = spec.get("mcpu") or spec.get("arch") or spec.get("mtriple") or spec["kind"]
+            raise InputError(
+                f"{NAME}: the forest was exported for {made_for}, and the module is compiled for "
+                f"{str(name)!r}, which lacks {', '.join(missing[:6])}; give "
+                "tvm_forest.relax.nn.Forest the target that tvm.compile gets, or use ConstantForest"
+            )
+    return call.args[0]
+
+
+def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
+    """Name what a target of TVM lacks; one without "mcpu" is the oldest CPU of 64 bits."""
+    if str(spec["kind"]) != "llvm":
+        return ["a CPU"]
+    if str(spec.get("mtriple", "x86_64")).startswith("x86_64"):
+        spec = {"mcpu": BASELINE} | spec
+    needed = instructions(tvm.target.Target(json.loads(made_for)))
+    return sorted(needed - instructions(tvm.target.Target(spec)))
+
+
+def register() -> None:
+    """Tell TVM of the operator, once in a process; `operator.register` comes before."""
+    if NAME in Op.list_op_names():
+        return
+    tvm.get_global_func("ir.RegisterOp")(NAME, "The CPU that functions were made for.")
+    op = Op.get(NAME)
+    op.set_num_inputs(1)
+    op.add_argument("rows", "Tensor", "what is given back")
+    register_op_attr(NAME, "FInferType", lambda call, bb: call.args[0].ty)
+    register_op_attr(NAME, "FPurity", True)
+    register_op_attr(NAME, "FLegalize", _legalize)
+    from tvm.relax.script import parser
+
+    for module in (relax.script, parser):  # as `operator.register` does
+        module.tvm_forest.check_target = check_target

@@ -1,0 +1,180 @@
+"""Forests as modules of `tvm.relax.frontend.nn`, beside `nn.Linear` and the others.
+
+takes: models; gives: modules for `export_tvm`.
+
+    class Net(nn.Module):
+        def __init__(self):
+            self.trees = tvm_forest.relax.nn.Forest("model.json", target)
+            self.dense = nn.Linear(1, 3)
+
+        def forward(self, x: nn.Tensor):
+            return self.dense(self.trees(x))
+
+    mod, params = Net().export_tvm(spec={"forward": {"x": spec.Tensor(["n", 12], "float32")}})
+    tvm.compile(mod, target)          # params: trees.nodes, trees.leaf_value, ..., dense.weight
+
+A `Forest` holds the arrays of the compiled model as parameters. Their layout is the schedules', and
+these are a target's, so it is named when the module is made: the one that `tvm.compile` will get.
+Without one, the code runs on every x86-64 CPU. A module that is compiled for a CPU which lacks an
+instruction of the code is refused by an error, see `check_target`.
+
+A `ConstantForest` is the operator, with the model as a constant, and knows of no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+
+from .. import frontends
+from ..errors import InputError, UnsupportedModel
+from ..passes.model_table import MODEL
+from ..schedule_prims.batches import Schedules, arrange_by_batch
+from ..target import Target
+from ..tir_gen.canonical import SUMS
+from .check_target import check_target, name_target
+from .functions import BatchFunction
+from .lowering import compute_outputs, lower_outputs
+from .model import to_constant
+from .operator import check_rows, predict
+from .outputs import check_outputs
+from .targets import from_tvm
+
+WHERE = "tvm_forest.relax.nn.Forest: argument"
+
+
+class Forest(nn.Module):
+    """A forest whose arrays are parameters of the module, by the names of what they hold.
+
+    Constants remain what is not of the walk: labels, the order of leaves, and what is missing.
+
+    Args:
+        model: what `tvm_forest.load` takes.
+        target: what the module will be compiled for, a CPU: a target of TVM, what makes one, or a
+            `tvm_forest.Target`; None for every x86-64 CPU.
+        schedules: how to evaluate the model, see `tvm_forest.build`; None for the default ones.
+        outputs: a name, or several, see `tvm_forest.relax.outputs`; by default values (n, C).
+        exact: refuse a schedule that adds leaves in another order than the model does.
+
+    Raises:
+        ModelFormatError: see `tvm_forest.load`.
+        UnsupportedModel: see `tvm_forest.load`; the model gives no such output; a GPU.
+        InputError: an output or a target is unknown.
+        ScheduleError, BuildError: see `tvm_forest.build`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        target: tvm.target.Target | Target | str | dict[str, Any] | None = None,
+        schedules: Schedules | None = None,
+        outputs: str | Sequence[str] = "value",
+        exact: bool = True,
+    ) -> None:
+        super().__init__()
+        forest, machine = frontends.load(model), _read_target(target)
+        names = [outputs] if isinstance(outputs, str) else list(outputs)
+        check_outputs(forest, names)
+        given = arrange_by_batch(schedules, WHERE) if schedules else None
+        self._forest, self._outputs, self._made_for = forest, names, name_target(machine)
+        self._functions = lower_outputs(forest, names, given, machine, exact)
+        self._names: dict[int, str] = {}  # of parameters, by the identity of the array
+        for output, function in self._functions.items():
+            prefix = "" if output == SUMS else f"{output}_"
+            for name, array in function.arrays.items():
+                if id(array) not in self._names:
+                    self._names[id(array)] = self._add_parameter(prefix + name, array)
+
+    def _add_parameter(self, name: str, array: Any) -> str:
+        """Hold an array as a parameter, and return its name."""
+        while hasattr(self, name):
+            name += "_"
+        data = tvm.runtime.tensor(array)
+        parameter = nn.Parameter(array.shape, str(data.dtype))
+        parameter.data = data
+        setattr(self, name, parameter)
+        return name
+
+    def to(self, dtype: str | None = None) -> None:
+        """Change nothing: the dtypes of the arrays are the model's, and make its results exact."""
+
+    def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
+        """Return the outputs.
+
+        Args:
+            rows: (n, F) of the model's `row_dtype`; NaN is a missing value.
+
+        Returns:
+            A tensor, or a tuple of them if there are several outputs.
+
+        Raises:
+            InputError: rows of another shape or dtype.
+        """
+        check_rows(self._forest, rows._expr)
+        bb = relax.BlockBuilder.current()
+        checked = bb.emit(check_target(rows._expr, self._made_for), "rows")
+        args = (bb, self._forest, self._outputs, self._functions, checked, self._compute)
+        return nn.op.wrap_nested(compute_outputs(*args), "forest")
+
+    def _compute(
+        self, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
+    ) -> list[relax.Expr]:
+        """Return the results of a function for rows and parameters."""
+        func = function.func.without_attr("target").without_attr("global_symbol")
+        arrays = [getattr(self, self._names[id(array)]) for array in function.arrays.values()]
+        out = [nn.Tensor.from_ty(kind) for kind in kinds]
+        given = [nn.Tensor(_expr=rows), *arrays]
+        results = nn.op.tensor_ir_op(func.without_attr(MODEL), "forest", given, out)
+        return [x._expr for x in (results if isinstance(results, tuple) else [results])]
+
+
+class ConstantForest(nn.Module):
+    """A forest as one constant: a call of the operator `relax.tvm_forest.predict`.
+
+    Args:
+        model, outputs, schedules, exact: see `tvm_forest.relax.predict`.
+
+    Raises:
+        ModelFormatError, UnsupportedModel, InputError: see `tvm_forest.relax.predict`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        outputs: str | Sequence[str] = "value",
+        schedules: Schedules | Mapping[int | str, str] | None = None,
+        exact: bool = True,
+    ) -> None:
+        super().__init__()
+        self._model = to_constant(frontends.load(model))
+        self._attributes = outputs, schedules, exact
+
+    def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
+        """Return the outputs; see `Forest.forward`."""
+        return nn.op.wrap_nested(predict(rows._expr, self._model, *self._attributes), "forest")
+
+
+def _read_target(target: Any) -> Target:
+    """Return a CPU.
+
+    Raises:
+        InputError: TVM knows no such target, or nothing is compiled for it.
+        UnsupportedModel: it is a GPU.
+    """
+    if isinstance(target, str | dict):
+        try:
+            target = tvm.target.Target(target)
+        except (ValueError, TypeError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise InputError(f"{WHERE} 'target': TVM refuses {target!r}: {reason}") from None
+    machine = target if isinstance(target, Target) else from_tvm(target)
+    if machine.on_gpu:
+        raise UnsupportedModel(
+            f"{WHERE} 'target': {machine.kind!r} is a GPU, for which arrays cannot be parameters; "
+            "use tvm_forest.relax.nn.ConstantForest"
+        )
+    return machine
