@@ -37,7 +37,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
     def encode(x: te.Tensor, known: te.Tensor, hot: te.Tensor) -> te.Tensor:
         zero = tirx.const(0, "float32")
         return te.compute(
-            (*x.shape, len(hot)),
+            (*x.shape, *hot.shape),
             lambda *at: tirx.Select(x[at[:-1]] == known[at[-1]], hot[at[-1]], zero),
         )
 
@@ -57,7 +57,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
 
 def _truncate(x: te.Tensor) -> te.Tensor:
     """Return numbers as int64; the smallest one for those beyond it, as on x86."""
-    if not x.dtype.startswith("float"):
+    if not str(x.dtype).startswith("float"):
         return te.compute(x.shape, lambda *at: x[at].astype("int64"))
     end, low = tirx.const(2.0**63, x.dtype), tirx.const(_INT64.min, "int64")
     return te.compute(
@@ -86,9 +86,10 @@ def convert_label_encoder(node: Node) -> list[Value]:
     nan = np.isnan(keys) & (node.version >= 4) if keys.dtype.kind == "f" else np.zeros(1, bool)
     of_nan = tirx.const(int(np.argmax(nan)), "int64")
 
+    count = tirx.const(len(keys), "int64")
+
     def encode(x: te.Tensor, keys: te.Tensor, table: te.Tensor) -> te.Tensor:
-        count = tirx.const(len(keys), "int64")
-        k = te.reduce_axis((0, len(keys)))
+        k = te.reduce_axis((0, keys.shape[0]))
         place = k.var.astype("int64")
         found = te.compute(
             x.shape, lambda *at: te.min(tirx.Select(x[at] == keys[k], place, count), axis=k)

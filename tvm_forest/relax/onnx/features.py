@@ -157,30 +157,20 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
         if wrong or not known.size:
             raise damaged("input", f"places {wrong[:4]} of {width} columns")
     places = node.emit(relax.op.reshape(places, (-1,)))
+    result = node.emit(relax.op.take(x, places, axis=x.ty.ndim - 1, mode="clip"))
     if known is None:
-        last = tirx.const(width - 1, "int64")
-        places = node.emit(_check_places(node, places, last))
-    result = node.emit(relax.op.take(x, places, axis=x.ty.ndim - 1))
+        wrong = node.compute(_find_beyond, places, np.array([width], np.int64))
+        result = node.refuse(wrong, result, f"a place is not within 0 to {width - 1}")
     return [Value(node.emit(relax.op.expand_dims(result, 0)) if x.ty.ndim == 1 else result, labels)]
 
 
-def _check_places(node: Node, places: relax.Expr, last: Any) -> relax.Expr:
-    """Return places, 0 for those that are not there; the module fails if there are such."""
+def _find_beyond(places: te.Tensor, width: te.Tensor) -> te.Tensor:
+    """Return 1 for places that are not there."""
 
-    def is_wrong(place: Any) -> Any:
-        return tirx.any(place < 0, place > last)
+    def one(at: Any) -> Any:
+        return tirx.any(places[at] < 0, places[at] >= width[0]).astype("int32")
 
-    def find_wrong(places: te.Tensor) -> te.Tensor:
-        return te.compute(places.shape, lambda at: is_wrong(places[at]).astype("int32"))
-
-    def clip(places: te.Tensor) -> te.Tensor:
-        zero = tirx.const(0, "int64")
-        return te.compute(
-            places.shape, lambda at: tirx.Select(is_wrong(places[at]), zero, places[at])
-        )
-
-    clipped = node.compute(clip, places)
-    return node.refuse(node.compute(find_wrong, places), clipped, f"a place is beyond {last}")
+    return te.compute(places.shape, one)
 
 
 def convert_zip_map(node: Node) -> list[Value]:
