@@ -6,24 +6,13 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
-from typing import Any
-
 from . import legalize as _legalize
 from . import operator as _operator
-from .link_forests import LinkForests
+from .link_forests import LinkForests, register_linked
 from .model import from_constant, to_constant
 from .operator import predict
 
 _operator.register()
 _legalize.register()
 
-__all__ = ["LinkForests", "from_constant", "from_onnx", "labels_of", "predict", "to_constant"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what reads ONNX models when it is first used."""
-    if name in ("from_onnx", "labels_of"):
-        from . import onnx
-
-        return getattr(onnx, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["LinkForests", "from_constant", "predict", "register_linked", "to_constant"]
