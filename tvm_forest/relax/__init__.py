@@ -6,6 +6,8 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
+from typing import Any
+
 from . import legalize as _legalize
 from . import operator as _operator
 from .labels import labels_of
@@ -16,4 +18,21 @@ from .operator import predict
 _operator.register()
 _legalize.register()
 
-__all__ = ["LinkForests", "from_constant", "labels_of", "predict", "register_linked", "to_constant"]
+__all__ = [
+    "LinkForests",
+    "from_constant",
+    "from_onnx",
+    "labels_of",
+    "predict",
+    "register_linked",
+    "to_constant",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what reads models of other libraries when it is first used."""
+    if name == "from_onnx":
+        from .onnx import from_onnx
+
+        return from_onnx
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -118,7 +118,11 @@ def assemble(
     named = dict(zip(result_names(forest), results, strict=True))
     margin, value = named["margin"], results[-1]
     if output == "label":
-        return bb.call_te(_choose_labels, margin, value, _label_constant(forest), forest)
+
+        def choose(margin: te.Tensor, value: te.Tensor, labels: te.Tensor) -> te.Tensor:
+            return _choose_labels(margin, value, labels, forest)
+
+        return bb.call_te(choose, margin, value, _label_constant(forest))
     if output == "probability" and forest.n_outputs == 1:
         return bb.call_te(_add_complement, value)
     return margin if output == "margin" else value
@@ -163,7 +167,9 @@ def _choose_labels(
         return te.compute((n,), lambda r: labels[_as_place(margin[r, 0] >= cut)])
     if rule == "half":
         half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
-        return te.compute((n, *columns), lambda r, c=0: labels[_as_place(value[r, c] > half)])
+        if not columns:
+            return te.compute((n,), lambda r: labels[_as_place(value[r, 0] > half)])
+        return te.compute((n, *columns), lambda r, c: labels[_as_place(value[r, c] > half)])
     scores = margin if rule == "argmax_margin" else value
     targets = forest.targets or (forest.n_outputs,)
     begins = np.cumsum([0, *targets])
@@ -171,8 +177,12 @@ def _choose_labels(
         _find_largest(scores, int(begin), count)
         for begin, count in zip(begins, targets, strict=False)
     ]
-    chosen = [te.compute((n,), lambda r, at=at: labels[at[r]]) for at in places]
+    chosen = [_read_labels(labels, at) for at in places]
     return topi.stack(chosen, axis=1) if forest.targets else chosen[0]
+
+
+def _read_labels(labels: te.Tensor, places: te.Tensor) -> te.Tensor:
+    return te.compute(places.shape, lambda r: labels[places[r]])
 
 
 def _as_place(condition: Any) -> Any:

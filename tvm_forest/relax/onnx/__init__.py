@@ -3,7 +3,7 @@
 takes: ModelProto, bytes or path; gives: IRModule.
 
     mod = from_onnx(model)                  # as tvm.relax.frontend.onnx.from_onnx
-    labels_of(mod)                          # {"label": array(["no", "yes"])}
+    labels_of(mod)                          # {"label": ["no", "yes"]}
 
 TVM has no tensors of texts. Where an output of the model holds texts, that of the module holds
 their places, int64, in a table of texts; where it holds maps from classes to scores, that of the
@@ -12,21 +12,16 @@ module holds the scores, a column for each class of a table. `labels_of` gives t
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tvm
 
-from ...errors import ForestError, InputError, ModelFormatError
-from ...forest import Array
+from ...errors import ForestError, ModelFormatError
 from ...frontends.onnx import read_model
 from ...frontends.refusals import name_in_errors
 
-LABELS = "tvm_forest.labels"
-"""Attribute of the function: the tables of labels, as JSON."""
 _LOCK = threading.Lock()  # TVM's block builders share one stack
 
 
@@ -73,22 +68,3 @@ def from_onnx(
                 f"TVM cannot read the graph ({type(error).__name__}: {error}); check it with "
                 "onnx.checker.check_model"
             ) from error
-
-
-def labels_of(mod: tvm.IRModule) -> dict[str, Array]:
-    """Return the labels that outputs of a module stand for, by the names of the model's outputs.
-
-    Args:
-        mod: what `from_onnx` gave, or what passes made of it.
-
-    Returns:
-        dict: for an output of places the labels (labels,), which are texts; for one with a column
-        for each class the classes (C,), texts or int64. Other outputs are not listed.
-
-    Raises:
-        InputError: the module has no function `main`.
-    """
-    if not any(var.name_hint == "main" for var in mod.get_global_vars()):
-        raise InputError("labels_of: argument 'mod': it has no function 'main'; use from_onnx")
-    tables = json.loads((mod["main"].attrs or {}).get(LABELS, "{}"))
-    return {name: np.array(table) for name, table in tables.items()}

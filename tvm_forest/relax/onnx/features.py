@@ -150,7 +150,7 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
     x, labels = node.inputs[0]
     if labels is None:
         x = node.tensor(dtypes=NUMBERS, rank=8)
-    places, known = node.tensor(1, ("int64",), rank=8), node.constants[1]
+    places, known = node.tensor(1, ("int64",), 8, least=0), node.constants[1]
     width = width_of(x)
     if known is not None:
         wrong = [int(place) for place in known.ravel() if not 0 <= place < width]

@@ -8,7 +8,6 @@ move texts are given their places.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from ...errors import ForestError
 from ...frontends.onnx import DOMAIN, TEXT, check_node, read_array, read_attributes
 from ...frontends.refusals import as_line, damaged, name_in_errors, unsupported
-from . import LABELS
+from ..labels import attach_labels
 from .encoders import convert_label_encoder, convert_one_hot_encoder
 from .features import (
     convert_array_feature_extractor,
@@ -84,9 +83,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             for output in model.graph.output
             if output.name in importer.labels
         }
-        if tables:
-            mod["main"] = mod["main"].with_attr(LABELS, json.dumps(tables))
-        return mod
+        return attach_labels(mod, tables)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Refuse nodes that nobody converts."""

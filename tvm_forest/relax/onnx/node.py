@@ -66,8 +66,10 @@ class Node:
         """Return an attribute that lists texts; empty if absent."""
         return [text.decode(errors="replace") for text in self.attributes.get(name, [])]
 
-    def tensor(self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS, rank: int = 2) -> relax.Expr:
-        """Return an input: a tensor of numbers with 1 to `rank` dimensions of known shape."""
+    def tensor(
+        self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS, rank: int = 2, least: int = 1
+    ) -> relax.Expr:
+        """Return an input: numbers with `least` to `rank` dimensions of known sizes."""
         value, kind = self.inputs[at], self.inputs[at].expr.ty
         if value.labels is not None:
             raise unsupported(
@@ -79,8 +81,8 @@ class Node:
         dtype = str(kind.dtype.dtype)
         if dtype not in dtypes:
             raise unsupported("input", f"{dtype} is none of {', '.join(dtypes)}", "cast it before")
-        if not 1 <= kind.ndim <= rank:
-            what = f"{kind.ndim} dimensions, expected 1 to {rank}"
+        if not least <= kind.ndim <= rank:
+            what = f"{kind.ndim} dimensions, expected {least} to {rank}"
             raise unsupported("input", what, "reshape it before")
         return value.expr
 
@@ -129,9 +131,15 @@ def spread(values: Any, width: int, field: str, dtype: str) -> Array:
 
 
 def _find_any(bad: te.Tensor) -> te.Tensor:
-    """Return, int32 (1,), the largest of some numbers."""
-    axes = [te.reduce_axis((0, size)) for size in bad.shape]
-    return te.compute((1,), lambda _: te.max(bad[tuple(axes)], axis=axes))
+    """Return, int32 (1,), the largest of some numbers, and of 0 if there are none."""
+    first, *others = bad.shape
+    row, *axes = te.reduce_axis((0, first + 1)), *(te.reduce_axis((0, size)) for size in others)
+
+    def one(_: Any) -> Any:
+        number = tirx.if_then_else(row < first, bad[(row, *axes)], tirx.const(0, "int32"))
+        return te.max(number, axis=[row, *axes])
+
+    return te.compute((1,), one)
 
 
 def _guard(message: str) -> tirx.PrimFunc:
