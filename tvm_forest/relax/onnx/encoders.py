@@ -15,9 +15,9 @@ from tvm import te, tirx
 
 from ...forest import Array
 from ...frontends.refusals import damaged, unsupported
+from .features import truncate
 from .node import NUMBERS, Node, Value
 
-_INT64 = np.iinfo(np.int64)
 _KINDS = ("int64s", "floats", "strings", "tensor")
 _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and give numbers"
 
@@ -32,7 +32,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
         raise damaged("cats_int64s", "no categories")
     lasts = len(known) - 1 - np.unique(known[::-1], return_index=True)[1]
     hot = np.isin(np.arange(len(known)), lasts).astype(np.float32)
-    numbers = node.compute(_truncate, x)
+    numbers = truncate(node, x, "int64")
 
     def encode(x: te.Tensor, known: te.Tensor, hot: te.Tensor) -> te.Tensor:
         zero = tirx.const(0, "float32")
@@ -44,7 +44,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
     def find_unknown(result: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, len(known)))
         count = te.compute(
-            result.shape[:-1], lambda *at: te.sum(result[at + (k,)].astype("int32"), axis=k)
+            result.shape[:-1], lambda *at: te.sum(result(*at, k).astype("int32"), axis=k)
         )
         return te.compute(count.shape, lambda *at: (count[at] < 1).astype("int32"))
 
@@ -53,16 +53,6 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
         unknown = node.compute(find_unknown, result)
         result = node.refuse(unknown, result, "a category is unknown, and zeros is 0")
     return [Value(result)]
-
-
-def _truncate(x: te.Tensor) -> te.Tensor:
-    """Return numbers as int64; the smallest one for those beyond it, as on x86."""
-    if not str(x.dtype).startswith("float"):
-        return te.compute(x.shape, lambda *at: x[at].astype("int64"))
-    end, low = tirx.const(2.0**63, x.dtype), tirx.const(_INT64.min, "int64")
-    return te.compute(
-        x.shape, lambda *at: tirx.Select(tirx.abs(x[at]) < end, x[at].astype("int64"), low)
-    )
 
 
 def convert_label_encoder(node: Node) -> list[Value]:

@@ -13,6 +13,8 @@ from tvm import relax, te, tirx
 from ...frontends.refusals import damaged
 from .node import NUMBERS, Node, Value, spread, width_of
 
+INTEGERS = {6: "int32", 7: "int64"}
+"""Types of elements to which real numbers are cast here."""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -157,10 +159,10 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
         if wrong or not known.size:
             raise damaged("input", f"places {wrong[:4]} of {width} columns")
     places = node.emit(relax.op.reshape(places, (-1,)))
-    result = node.emit(relax.op.take(x, places, axis=x.ty.ndim - 1, mode="clip"))
     if known is None:
         wrong = node.compute(_find_beyond, places, np.array([width], np.int64))
-        result = node.refuse(wrong, result, f"a place is not within 0 to {width - 1}")
+        places = node.refuse(wrong, places, f"a place is not within 0 to {width - 1}")
+    result = node.emit(relax.op.take(x, places, axis=x.ty.ndim - 1, mode="clip"))
     return [Value(node.emit(relax.op.expand_dims(result, 0)) if x.ty.ndim == 1 else result, labels)]
 
 
@@ -181,3 +183,28 @@ def convert_zip_map(node: Node) -> list[Value]:
     if len(classes) != width_of(x):
         raise damaged("classlabels", f"{len(classes)} classes for {width_of(x)} columns")
     return [Value(x, classes)]
+
+
+def convert_cast(node: Node) -> list[Value]:
+    """Convert a `Cast` of real numbers to integers; TVM's makes 0 of those that are not finite."""
+    x = node.tensor(dtypes=("float32", "float64"), rank=8)
+    return [Value(truncate(node, x, INTEGERS[node.get("to", 0)]))]
+
+
+def truncate(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
+    """Return numbers as integers: the smallest one for those that do not fit, as on x86."""
+    if not str(x.ty.dtype.dtype).startswith("float"):
+        return node.emit(relax.op.astype(x, dtype))
+    info = np.iinfo(dtype)
+    high, least = -float(info.min), tirx.const(int(info.min), dtype)
+
+    def cut(x: te.Tensor) -> te.Tensor:
+        low = tirx.const(-high - 1 if dtype == "int32" else -high, x.dtype)
+
+        def one(*at: Any) -> Any:
+            fits = tirx.all(x(*at) > low, x(*at) < tirx.const(high, x.dtype))
+            return tirx.Select(fits, x(*at).astype(dtype), least)
+
+        return te.compute(x.shape, one)
+
+    return node.compute(cut, x)

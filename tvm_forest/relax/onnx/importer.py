@@ -23,8 +23,10 @@ from ...frontends.refusals import as_line, damaged, name_in_errors, unsupported
 from ..labels import attach_labels
 from .encoders import convert_label_encoder, convert_one_hot_encoder
 from .features import (
+    INTEGERS,
     convert_array_feature_extractor,
     convert_binarizer,
+    convert_cast,
     convert_feature_vectorizer,
     convert_imputer,
     convert_normalizer,
@@ -133,8 +135,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         missing = [name for name in node.input if name and name not in self._nodes]
         if missing:
             raise damaged("input", f"nothing before it gives '{as_line(missing[0], 60)}'")
-        if node.domain == DOMAIN:
-            self._construct_ml(node)
+        if node.domain == DOMAIN or self._truncates(node):
+            self._construct_ours(node)
             return
         texts = [name for name in node.input if name in self.labels]
         if not texts and not _makes_texts(node):
@@ -150,7 +152,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         else:
             raise unsupported("input", *_NO_TEXTS)
 
-    def _construct_ml(self, node: Any) -> None:
+    def _construct_ours(self, node: Any) -> None:
         inputs = [Value(self._nodes[name], self.labels.get(name)) for name in node.input]
         found = [
             onnx_frontend.get_constant(value.expr, [self._nodes, self._params]) for value in inputs
@@ -158,13 +160,22 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         constants = [x.value.numpy() if isinstance(x, tvm.ir.GenericConst) else None for x in found]
         name = _describe(node)
         view = Node(self.bb, node, name, self.version, read_attributes(node), inputs, constants)
-        values = CONVERTERS[node.op_type](view)
+        values = (convert_cast if node.op_type == "Cast" else CONVERTERS[node.op_type])(view)
         if len(node.output) > len(values):
             raise damaged("output", f"{len(node.output)} outputs, expected {len(values)}")
         for output, value in zip(node.output, values, strict=False):
             self._nodes[output] = value.expr
             if value.labels is not None:
                 self.labels[output] = value.labels
+
+    def _truncates(self, node: Any) -> bool:
+        """Tell whether a node casts real numbers to integers."""
+        if node.op_type != "Cast" or read_attributes(node).get("to") not in INTEGERS:
+            return False
+        kind = getattr(self._nodes[node.input[0]], "ty", None)
+        if not isinstance(kind, relax.TensorType) or kind.shape is None or not kind.ndim:
+            return False
+        return str(kind.dtype.dtype) in ("float32", "float64")
 
     def _keep_texts(self, name: str, texts: Any) -> None:
         """Let a name stand for texts."""

@@ -136,7 +136,7 @@ def _find_any(bad: te.Tensor) -> te.Tensor:
     row, *axes = te.reduce_axis((0, first + 1)), *(te.reduce_axis((0, size)) for size in others)
 
     def one(_: Any) -> Any:
-        number = tirx.if_then_else(row < first, bad[(row, *axes)], tirx.const(0, "int32"))
+        number = tirx.if_then_else(row < first, bad(row, *axes), tirx.const(0, "int32"))
         return te.max(number, axis=[row, *axes])
 
     return te.compute((1,), one)
