@@ -22,7 +22,6 @@ from ..refusals import damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
 from .graph import check_opset, read_node, read_tree_op
 from .leaves import check_weights, read_leaves
-from .messages import DOMAIN, TEXT, check_node, read_array, read_attributes, read_model
 from .nodes import MODES, LeafWeights, read_listed_nodes, read_split_nodes
 from .operator import OPERATORS, TreeOp
 from .unfold import unfold_nodes
@@ -31,20 +30,6 @@ _AGGREGATES: dict[str, Aggregate] = {"AVERAGE": "average", "SUM": "sum", "MIN": 
 _LINKS: dict[str, Link] = {"NONE": "identity", "SOFTMAX": "softmax", "LOGISTIC": "logistic"}
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _RAW = "export raw scores, with post_transform NONE"
-
-__all__ = [
-    "DOMAIN",
-    "SUPPORT",
-    "TEXT",
-    "check_node",
-    "from_bytes",
-    "from_node",
-    "from_object",
-    "is_model",
-    "read_array",
-    "read_attributes",
-    "read_model",
-]
 
 SUPPORT = [
     *list_accepted("onnx", "operator", OPERATORS, "floats or doubles"),

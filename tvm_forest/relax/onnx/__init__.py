@@ -19,7 +19,7 @@ from typing import Any
 import tvm
 
 from ...errors import ForestError, ModelFormatError
-from ...frontends.onnx import read_model
+from ...frontends.onnx.messages import read_model
 from ...frontends.refusals import name_in_errors
 
 _LOCK = threading.Lock()  # TVM's block builders share one stack

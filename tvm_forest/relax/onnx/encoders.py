@@ -131,9 +131,15 @@ def _read_list(node: Node, what: str) -> Array:
 
 
 def _read_tensor(name: str, tensor: Any) -> Array:
-    from ...frontends.onnx import read_array
+    from ...frontends.onnx.messages import read_array
 
     array = read_array(tensor)
     if array.dtype.kind not in "ifU":
         raise unsupported(name, f"it holds {array.dtype}", "give integers, floats or texts")
     return array
+
+
+CONVERTERS = {
+    "LabelEncoder": convert_label_encoder,
+    "OneHotEncoder": convert_one_hot_encoder,
+}

@@ -208,3 +208,14 @@ def truncate(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
         return te.compute(x.shape, one)
 
     return node.compute(cut, x)
+
+
+CONVERTERS = {
+    "ArrayFeatureExtractor": convert_array_feature_extractor,
+    "Binarizer": convert_binarizer,
+    "FeatureVectorizer": convert_feature_vectorizer,
+    "Imputer": convert_imputer,
+    "Normalizer": convert_normalizer,
+    "Scaler": convert_scaler,
+    "ZipMap": convert_zip_map,
+}

@@ -18,40 +18,17 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ...errors import ForestError
-from ...frontends.onnx import DOMAIN, TEXT, check_node, read_array, read_attributes
+from ...frontends.onnx.messages import DOMAIN, TEXT, check_node, read_array, read_attributes
 from ...frontends.refusals import as_line, damaged, name_in_errors, unsupported
 from ..labels import attach_labels
-from .encoders import convert_label_encoder, convert_one_hot_encoder
-from .features import (
-    INTEGERS,
-    convert_array_feature_extractor,
-    convert_binarizer,
-    convert_cast,
-    convert_feature_vectorizer,
-    convert_imputer,
-    convert_normalizer,
-    convert_scaler,
-    convert_zip_map,
-)
-from .linear import convert_linear_classifier, convert_linear_regressor
+from . import encoders, features, linear, trees
 from .node import Node, Value
-from .trees import convert_tree_classifier, convert_tree_ensemble
 
 CONVERTERS: dict[str, Callable[[Node], list[Value]]] = {
-    "ArrayFeatureExtractor": convert_array_feature_extractor,
-    "Binarizer": convert_binarizer,
-    "FeatureVectorizer": convert_feature_vectorizer,
-    "Imputer": convert_imputer,
-    "LabelEncoder": convert_label_encoder,
-    "LinearClassifier": convert_linear_classifier,
-    "LinearRegressor": convert_linear_regressor,
-    "Normalizer": convert_normalizer,
-    "OneHotEncoder": convert_one_hot_encoder,
-    "Scaler": convert_scaler,
-    "TreeEnsemble": convert_tree_ensemble,
-    "TreeEnsembleClassifier": convert_tree_classifier,
-    "TreeEnsembleRegressor": convert_tree_ensemble,
-    "ZipMap": convert_zip_map,
+    **encoders.CONVERTERS,
+    **features.CONVERTERS,
+    **linear.CONVERTERS,
+    **trees.CONVERTERS,
 }
 MOVES = ("Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Nodes that do to places what they would do to texts."""
@@ -160,7 +137,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         constants = [x.value.numpy() if isinstance(x, tvm.ir.GenericConst) else None for x in found]
         name = _describe(node)
         view = Node(self.bb, node, name, self.version, read_attributes(node), inputs, constants)
-        values = (convert_cast if node.op_type == "Cast" else CONVERTERS[node.op_type])(view)
+        values = (features.convert_cast if node.op_type == "Cast" else CONVERTERS[node.op_type])(
+            view
+        )
         if len(node.output) > len(values):
             raise damaged("output", f"{len(node.output)} outputs, expected {len(values)}")
         for output, value in zip(node.output, values, strict=False):
@@ -170,7 +149,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _truncates(self, node: Any) -> bool:
         """Tell whether a node casts real numbers to integers."""
-        if node.op_type != "Cast" or read_attributes(node).get("to") not in INTEGERS:
+        if node.op_type != "Cast" or read_attributes(node).get("to") not in features.INTEGERS:
             return False
         kind = getattr(self._nodes[node.input[0]], "ty", None)
         if not isinstance(kind, relax.TensorType) or kind.shape is None or not kind.ndim:

@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from ...frontends.refusals import damaged, unsupported
 from ..model import to_tensor_constant
 from .node import Node, Value, width_of
+from .trees import complement
 
 _RAW = "export raw scores, with post_transform NONE"
 
@@ -40,7 +41,8 @@ def convert_linear_classifier(node: Node) -> list[Value]:
         if link not in ("NONE", "LOGISTIC"):
             what = f"'{link:.40}' of one score"
             raise unsupported("post_transform", what, _RAW)
-        values = node.compute(_add_complement, _transform(node, scores, 2))
+        second = _transform(node, scores, 2)
+        values = node.compute(complement, second, second)
     else:
         values = _transform(node, scores, count)
     return [Value(label, classes if texts else None), Value(values)]
@@ -87,42 +89,16 @@ def _apply_logistic(scores: te.Tensor) -> te.Tensor:
     return te.compute(scores.shape, link)
 
 
-def _apply_softmax(scores: te.Tensor, near_zero: float = -1.0) -> te.Tensor:
-    """Return exponentials as shares of their sum; those of scores near zero may not count."""
+def _apply_softmax(scores: te.Tensor) -> te.Tensor:
+    """Return exponentials as shares of their sum."""
     shape, (first, second) = scores.shape, (te.reduce_axis((0, scores.shape[1])) for _ in range(2))
     high = te.compute((shape[0],), lambda r: te.max(scores[r, first], axis=first))
-    zero = tirx.const(0, "float32")
-
-    def counts(r: Any, c: Any) -> Any:
-        return tirx.abs(scores[r, c]) > tirx.const(near_zero, "float32")
-
     power = te.compute(shape, lambda r, c: tirx.exp(scores[r, c] - high[r]))
-    counted = te.compute(shape, lambda r, c: tirx.Select(counts(r, c), power[r, c], zero))
-    total = te.compute((shape[0],), lambda r: te.sum(counted[r, second], axis=second))
-    other = te.compute(shape, lambda r, c: scores[r, c] * tirx.exp(-high[r]))
-    return te.compute(
-        shape, lambda r, c: tirx.Select(counts(r, c), power[r, c], other[r, c]) / total[r]
-    )
+    total = te.compute((shape[0],), lambda r: te.sum(power[r, second], axis=second))
+    return te.compute(shape, lambda r, c: power[r, c] / total[r])
 
 
-def _apply_softmax_zero(scores: te.Tensor) -> te.Tensor:
-    """Return a softmax of the scores that are not zero."""
-    return _apply_softmax(scores, near_zero=1e-7)
-
-
-_TRANSFORMS = {
-    "LOGISTIC": _apply_logistic,
-    "SOFTMAX": _apply_softmax,
-    "SOFTMAX_ZERO": _apply_softmax_zero,
-}
-
-
-def _add_complement(second: te.Tensor) -> te.Tensor:
-    """Return the scores of two classes, of that of the second one."""
-    one = tirx.const(1, "float32")
-    return te.compute(
-        (second.shape[0], 2), lambda r, c: tirx.Select(c > 0, second[r, 0], one - second[r, 0])
-    )
+_TRANSFORMS = {"LOGISTIC": _apply_logistic, "SOFTMAX": _apply_softmax}
 
 
 def _pick_above_zero(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
@@ -146,3 +122,9 @@ def _pick_largest(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
         (scores.shape[0],),
         lambda r: labels[tirx.Select(tirx.isnan(scores[r, 0]), zero, largest[r])],
     )
+
+
+CONVERTERS = {
+    "LinearClassifier": convert_linear_classifier,
+    "LinearRegressor": convert_linear_regressor,
+}

@@ -28,7 +28,7 @@ def convert_tree_classifier(node: Node) -> list[Value]:
         # onnxruntime takes the score of the first class before it rounds that of the second
         exact = margin if forest.link == "identity" else value
         is_raw = forest.link == "identity" and 0 < forest.label_cut < 0.5
-        value = node.compute(_oppose if is_raw else _complement, exact, value)
+        value = node.compute(_oppose if is_raw else complement, exact, value)
     labels = forest.labels
     assert labels is not None  # of a classifier
     return [Value(label, labels if labels.dtype.kind not in "iu" else None), Value(value)]
@@ -43,7 +43,7 @@ def _read(node: Node) -> tuple[relax.Expr, Forest]:
     return rows, from_node(node.proto, dtype, width_of(rows), node.version)
 
 
-def _complement(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
+def complement(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
     """Return `1 - x` beside the value x, (n, 2)."""
     return _join(tirx.const(1, exact.dtype), exact, value)
 
@@ -59,3 +59,10 @@ def _join(start: tirx.Expr, exact: te.Tensor, value: te.Tensor) -> te.Tensor:
         return tirx.Select(c > 0, value[r, 0], first)
 
     return te.compute((value.shape[0], 2), one)
+
+
+CONVERTERS = {
+    "TreeEnsemble": convert_tree_ensemble,
+    "TreeEnsembleClassifier": convert_tree_classifier,
+    "TreeEnsembleRegressor": convert_tree_ensemble,
+}
