@@ -5,6 +5,10 @@ takes: ModelProto, bytes or path; gives: IRModule.
     mod = from_onnx(model)                  # as tvm.relax.frontend.onnx.from_onnx
     labels_of(mod)                          # {"label": ["no", "yes"]}
 
+Nodes of `ai.onnx.ml` that are converted: ArrayFeatureExtractor, Binarizer, FeatureVectorizer,
+Imputer, LabelEncoder, LinearClassifier, LinearRegressor, Normalizer, OneHotEncoder, Scaler,
+TreeEnsemble, TreeEnsembleClassifier, TreeEnsembleRegressor, ZipMap. All others are refused by name.
+
 TVM has no tensors of texts. Where an output of the model holds texts, that of the module holds
 their places, int64, in a table of texts; where it holds maps from classes to scores, that of the
 module holds the scores, a column for each class of a table. `labels_of` gives these tables.
