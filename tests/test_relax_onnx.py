@@ -162,7 +162,7 @@ COLUMNS = {name: case for name, *case in columns()}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.cases(9)
+@pytest.mark.cases(5)
 def test_a_node_on_columns_has_the_bits_of_onnxruntime(name):
     kind, inputs, attributes = COLUMNS[name]
     keeps = kind in ("Imputer", "ArrayFeatureExtractor")
@@ -216,7 +216,7 @@ ENCODERS = {name: case for name, *case in encoders()}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-@pytest.mark.cases(9)
+@pytest.mark.cases(5)
 def test_an_encoder_has_the_bits_of_onnxruntime(name):
     kind, x, made, version, attributes = ENCODERS[name]
     check_equal(one_node(kind, [x], (made,), version, **attributes), x)
@@ -235,7 +235,7 @@ COEFFICIENTS = [0.5, 0.25, -1, 0.3, 0.2, 0.1, 1, -1, 0.7]
 @pytest.mark.parametrize("link", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["LinearClassifier", "LinearRegressor"])
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 def test_a_linear_model_is_near_onnxruntime(kind, count, link):
     x = np.random.default_rng(0).normal(size=(40, 3)).astype(F4)
     x[:2] = 0
@@ -256,6 +256,7 @@ def test_a_linear_model_is_near_onnxruntime(kind, count, link):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.cases(1)
 def test_a_linear_classifier_of_texts_takes_all_numbers(dtype):
     x = rows_of(dtype, ROWS[:5])
     more = {"coefficients": COEFFICIENTS, "intercepts": [0.1, 0.2, 0.3]}
@@ -297,7 +298,7 @@ FORESTS = dict(forests())
 
 
 @pytest.mark.parametrize("name", FORESTS)
-@pytest.mark.cases(5)
+@pytest.mark.cases(2)
 def test_a_tree_operator_has_the_bits_of_onnxruntime(name):
     model = FORESTS[name]
     rows = hard_rows(load(model), 65)
@@ -307,6 +308,7 @@ def test_a_tree_operator_has_the_bits_of_onnxruntime(name):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.cases(1)
 def test_trees_take_integers_as_float32(dtype):
     model = classifier(drawn_trees(3, 9, ["LEQ"], 3, votes="all"), [4, -1, 9])
     model.graph.input[0].type.tensor_type.elem_type = tensor_type(dtype)
@@ -363,6 +365,7 @@ def test_real_numbers_that_are_no_integers_are_cast_as_on_x86():
     ],
 )
 @pytest.mark.parametrize("pipeline", ["default", "zero"])
+@pytest.mark.cases(2)
 def test_rows_that_onnxruntime_refuses_are_refused_by_the_module(
     kind, good, bad, attributes, pipeline
 ):
