@@ -81,9 +81,8 @@ def test_a_pipeline_gives_what_onnxruntime_gives(name):
     check(name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(IN_DOUBLE))
-@pytest.mark.cases(1)
 def test_a_pipeline_of_float64_gives_what_onnxruntime_gives(name):
     check(name, "float64")
 
