@@ -23,6 +23,7 @@ from tvm import tirx
 from .. import compiler
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
+from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.representation import takes_memberships
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
@@ -89,7 +90,12 @@ def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dic
     Raises:
         UnsupportedModel: none is left.
     """
-    kept = {k: x for k, x in schedules.items() if not takes_memberships(x.representation, forest)}
+    canonical = canonicalize(forest)  # which has the membership columns
+    kept = {
+        k: sch
+        for k, sch in schedules.items()
+        if not takes_memberships(sch.representation, canonical)
+    }
     if not kept:
         names = sorted({sch.representation for sch in schedules.values()})
         raise UnsupportedModel(
