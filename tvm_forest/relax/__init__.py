@@ -6,7 +6,7 @@
 takes: models, Relax modules; gives: calls of the operator, modules.
 """
 
-import importlib
+from importlib import import_module
 from typing import Any
 
 from . import check_target as _check_target
@@ -26,6 +26,7 @@ _check_target.register()
 __all__ = [
     "LinkForests",
     "from_constant",
+    "from_onnx",
     "from_sklearn",
     "labels_of",
     "nn",
@@ -36,7 +37,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `tvm_forest.relax.torch` when it is asked for, for PyTorch may be missing."""
+    """Import what needs ONNX or PyTorch when it is asked for, for they may be missing."""
+    if name == "from_onnx":
+        return import_module(".onnx", __name__).from_onnx
     if name == "torch":
-        return importlib.import_module(".torch", __name__)
+        return import_module(".torch", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

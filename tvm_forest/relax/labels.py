@@ -20,19 +20,22 @@ def attach_labels(mod: tvm.IRModule, labels: Mapping[str, Sequence[Any]]) -> tvm
     """Return a module that knows the texts of its outputs; those of an empty mapping are none."""
     if not labels:
         return mod
-    texts = {output: [str(text) for text in column] for output, column in labels.items()}
+    texts = {
+        output: [label if isinstance(label, int) else str(label) for label in column]
+        for output, column in labels.items()
+    }
     return mod.with_attr(ATTRIBUTE, json.dumps(texts))
 
 
-def labels_of(mod: tvm.IRModule) -> dict[str, list[str]]:
-    """Return the labels of outputs that give the place of a text.
+def labels_of(mod: tvm.IRModule) -> dict[str, list[Any]]:
+    """Return the labels of outputs that give the place of a text, or a column for each class.
 
     Args:
         mod: a module that `from_sklearn` or `from_onnx` gave, before or after other passes.
 
     Returns:
-        dict: for the name of each such output, the text of place 0, of place 1 and so on. Empty
-        for a module whose outputs are all numbers.
+        dict: for the name of each such output, the text of place 0, of place 1 and so on, or the
+        classes of its columns, texts or numbers. Empty for a module without such outputs.
     """
     text = (mod.attrs or {}).get(ATTRIBUTE)
     return dict(json.loads(str(text))) if text is not None else {}

@@ -20,7 +20,7 @@ from ..assemble import build_forest
 from ..objects import library_of
 from ..refusals import damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
-from .graph import read_tree_op
+from .graph import check_opset, read_node, read_tree_op
 from .leaves import check_weights, read_leaves
 from .nodes import MODES, LeafWeights, read_listed_nodes, read_split_nodes
 from .operator import OPERATORS, TreeOp
@@ -82,6 +82,23 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
         return None
     with name_in_errors(f"onnx {name}"):
         return _build(read_tree_op(data))
+
+
+def from_node(node: Any, dtype: str, n_features: int, version: int) -> Forest:
+    """Load a tree operator that stands in a graph with other nodes.
+
+    Args:
+        node: its protobuf message.
+        dtype: "float32" or "float64", dtype of its input.
+        n_features: columns of its input.
+        version: of the operators of `ai.onnx.ml`.
+
+    Raises:
+        ModelFormatError: the node is damaged.
+        UnsupportedModel: it has a part that cannot be reproduced exactly.
+    """
+    check_opset([version], node.op_type)
+    return _build(read_node(node, dtype, n_features))
 
 
 def _build(op: TreeOp) -> Forest:

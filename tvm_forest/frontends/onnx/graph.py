@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..refusals import damaged, unsupported
+from .messages import DOMAIN, TEXT, parse_model
 from .operator import OPERATORS, TreeOp
 
-DOMAIN = "ai.onnx.ml"
-_INT64, _TEXT = 7, 8  # types of elements
+_INT64 = 7  # a type of elements
 _ALONE = "export the forest alone"
 
 
@@ -30,25 +30,23 @@ def read_tree_op(model: Any) -> TreeOp:
         ModelFormatError: the bytes are no ONNX model, or an attribute is of the wrong type.
         UnsupportedModel: the graph does more than evaluate one tree operator.
     """
-    try:
-        from google.protobuf.message import DecodeError
-        from onnx import ModelProto, defs
-    except ImportError:
-        what = "the package 'onnx', which reads the file, is not installed"
-        raise unsupported("format", what, "pip install 'tvm-forest[onnx]'") from None
-    if isinstance(model, bytes):
-        try:
-            model = ModelProto.FromString(model)
-        except DecodeError:
-            raise damaged("model", f"{len(model)} bytes that are no ONNX model") from None
+    model = parse_model(model)
     node = _find_tree_node(model.graph)
-    _check_opset(model, node.op_type)
+    versions = [entry.version for entry in model.opset_import if entry.domain == DOMAIN]
+    check_opset(versions, node.op_type)
     constants = {entry.name for entry in model.graph.initializer}
     inputs = [entry for entry in model.graph.input if entry.name not in constants]
-    known = defs.get_schema(node.op_type, OPERATORS[node.op_type], DOMAIN).attributes
-    op = TreeOp.read(node, known, *_read_input(inputs))
+    op = read_node(node, *_read_input(inputs))
     _check_surroundings(model.graph, node, op, inputs[0].name)
     return op
+
+
+def read_node(node: Any, dtype: str, n_features: int | None) -> TreeOp:
+    """Read the attributes of a tree operator; see `TreeOp` for the arguments."""
+    from onnx import defs
+
+    known = defs.get_schema(node.op_type, OPERATORS[node.op_type], DOMAIN).attributes
+    return TreeOp.read(node, known, dtype, n_features)
 
 
 def _find_tree_node(graph: Any) -> Any:
@@ -61,8 +59,8 @@ def _find_tree_node(graph: Any) -> Any:
     raise unsupported("graph", f"{len(trees)} tree operators among {names}; expected one", _ALONE)
 
 
-def _check_opset(model: Any, kind: str) -> None:
-    versions = [entry.version for entry in model.opset_import if entry.domain == DOMAIN]
+def check_opset(versions: list[int], kind: str) -> None:
+    """Refuse versions of `ai.onnx.ml` that do not define an operator as it is read here."""
     first = 5 if kind == "TreeEnsemble" else 1
     if not versions or not all(first <= version <= 5 for version in versions):
         what = f"{DOMAIN} {versions or 'missing'} for {kind}, expected {first} to 5"
@@ -116,7 +114,7 @@ def _changes_nothing(node: Any, given: str, op: TreeOp) -> bool:
     settings = {attribute.name: attribute for attribute in node.attribute}
     texts, numbers = op.texts("classlabels_strings"), op.integers("classlabels_int64s").tolist()
     if node.op_type == "Cast" and given == "labels":
-        return "to" in settings and settings["to"].i == (_TEXT if texts else _INT64)
+        return "to" in settings and settings["to"].i == (TEXT if texts else _INT64)
     if node.op_type == "ZipMap" and given == "scores" and node.domain == DOMAIN:
         return all(
             (not name.endswith("strings") or list(setting.strings) == texts)
