@@ -1,0 +1,135 @@
+"""C compilers: which one makes a library for a machine, and by which flags.
+
+takes: Target, path; gives: Toolchain.
+
+For another machine it is the one that `cc` names, the cross compiler of the system, such as
+aarch64-linux-gnu-gcc, or Zig's, which `pip install ziglang` brings with the libraries of C for all
+of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ... import archive
+from ...errors import BuildError, InputError
+from ...target import Target
+
+WHERE = "export_library"
+AT_PATH = f"{WHERE}: argument 'path'"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O2", "-std=gnu11")
+ELF_FLAGS = ("-shared", "-fPIC", "-Wl,-Bsymbolic")
+WASM_FLAGS = ("-mexec-model=reactor", "-Wl,--export=malloc", "-Wl,--export=free")
+
+VERSION_SCRIPT = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
+"""Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
+the same names for each model, defines or looks up."""
+
+WASM_FUNCTIONS = ("error", "features", "outputs", "predict")
+"""What a module of WebAssembly shows, after the prefix."""
+
+Command = str | Sequence[str] | None
+
+
+class Toolchain(NamedTuple):
+    """How a library is made.
+
+    Attributes:
+        command: a C compiler; empty where none is needed.
+        suffix: ".so", ".wasm", or ".o" for the functions alone.
+    """
+
+    command: tuple[str, ...]
+    suffix: str
+
+    def link(self, prefix: str, folder: Path) -> list[str]:
+        """Return the command up to the sources; it writes "linked" into the folder."""
+        output = ["-o", str(folder / "linked")]
+        if self.suffix == ".wasm":
+            shown = [f"-Wl,--export={prefix}{name}" for name in WASM_FUNCTIONS]
+            return [*self.command, *FLAGS, *WASM_FLAGS, *shown, *output]
+        exports = folder / "version.map"
+        exports.write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
+        return [*self.command, *FLAGS, *ELF_FLAGS, f"-Wl,--version-script={exports}", *output]
+
+
+def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
+    """Return what makes the library of a path.
+
+    Args:
+        target: the machine.
+        file: whose end says what is made.
+        cc: a command, as text or in parts; None to look for one.
+
+    Raises:
+        InputError: the path ends with something else, or cc is no command.
+        BuildError: no compiler.
+    """
+    triple = str(dict(target.options).get("mtriple", "")) if target.is_elsewhere else ""
+    library = ".wasm" if triple.startswith("wasm32") else ".so"
+    if file.suffix not in ((library, ".o") if triple else (library,)):
+        what = f"'{library}' or, for the functions alone, '.o'" if triple else f"'{library}'"
+        kinds = "shared libraries of Linux" if library == ".so" else "modules of WebAssembly"
+        raise InputError(
+            f"{AT_PATH}: {archive.shorten(str(file))} does not end with {what}; only {kinds} are "
+            f"written, so give a name such as 'model{library}'"
+        )
+    if file.suffix == ".o":
+        return Toolchain((), ".o")
+    command = _find_here() if cc is None and not triple else _split(cc) or _find_for(triple)
+    if not command or shutil.which(command[0]) is None:
+        raise BuildError(
+            f"{WHERE}: no C compiler that can link a library"
+            + (
+                f" for {triple} was found; pip install ziglang, or name one by cc="
+                if triple
+                else " was found; install gcc, or use Predictor.save"
+            )
+            + (f", for there is no {command[0]!r}" if command else "")
+        )
+    return Toolchain(command, file.suffix)
+
+
+def _split(cc: Any) -> tuple[str, ...]:
+    """Return the parts of a command, none for None."""
+    parts = shlex.split(cc) if isinstance(cc, str) else [] if cc is None else cc
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise InputError(
+            f"{WHERE}: argument 'cc': {cc!r:.100} is no command; give one such as "
+            "'aarch64-linux-gnu-gcc', or a list of its parts"
+        )
+    return tuple(parts)
+
+
+def _find_here() -> tuple[str, ...]:
+    """Return a compiler for the machine at hand; only those of Linux make its libraries."""
+    is_linux = sys.platform.startswith("linux")
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    return (found,) if found and is_linux else ()
+
+
+def _find_for(triple: str) -> tuple[str, ...]:
+    """Return a compiler for another machine."""
+    architecture, _, system = triple.partition("-")
+    system = system.removeprefix("unknown-")
+    names = [f"{architecture}-{system}-gcc"] if architecture != "wasm32" else []
+    gcc = next(filter(None, map(shutil.which, names)), None)
+    if gcc is not None:
+        return (gcc,)
+    wanted = "wasi" if architecture == "wasm32" else system.replace("none-elf", "linux-musl")
+    zig = _find_zig()
+    return (*zig, "cc", "-target", f"{architecture}-{wanted}") if zig else ()
+
+
+def _find_zig() -> tuple[str, ...]:
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang")
+    zig = shutil.which("zig")
+    return (zig,) if zig else ()
