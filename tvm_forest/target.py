@@ -60,6 +60,16 @@ class Target:
         """Whether code is made for another machine, by LLVM's name of it, and never runs here."""
         return self.kind == "llvm" and any(key == "mtriple" for key, _ in self.options)
 
+    @property
+    def has_bit_masks(self) -> bool:
+        """Whether LLVM makes a few instructions of the bits of a comparison of 64 lanes.
+
+        It makes hundreds for WebAssembly, and for RISC-V unless "+v" is asked for.
+        """
+        options = dict(self.options) if self.is_elsewhere else {}
+        triple, mattr = str(options.get("mtriple", "")), options.get("mattr") or ()
+        return not (triple.startswith("wasm") or (triple.startswith("riscv") and "+v" not in mattr))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form that `parse_target` takes."""
         options = {key: list(x) if isinstance(x, tuple) else x for key, x in self.options}

@@ -31,7 +31,7 @@ from ...target import Target
 from ...tir_gen.canonical import result_dtype, result_names
 from . import cpu, cuda
 from .data import Data
-from .toolchain import AT_PATH, WHERE, Command, Toolchain, find_toolchain
+from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
@@ -78,10 +78,10 @@ def check_wishes(
             "end, such as 'airline_'"
         )
     file = archive.to_path(path, AT_PATH)
-    tools = find_toolchain(target, file, cc)
+    check_suffix(target, file)
     for place in (file, file.with_suffix(".h")):
         archive.check_place(place, AT_PATH)
-    return file, tools
+    return file, find_toolchain(target, file, cc)
 
 
 def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:

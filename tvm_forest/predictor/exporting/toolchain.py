@@ -26,14 +26,19 @@ AT_PATH = f"{WHERE}: argument 'path'"
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O2", "-std=gnu11")
 ELF_FLAGS = ("-shared", "-fPIC", "-Wl,-Bsymbolic")
-WASM_FLAGS = ("-mexec-model=reactor", "-Wl,--export=malloc", "-Wl,--export=free")
+WASM_FLAGS = (
+    "-mexec-model=reactor",
+    "-Wl,--strip-debug",
+    "-Wl,--export=malloc",
+    "-Wl,--export=free",
+)
 
 VERSION_SCRIPT = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
 """Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
 the same names for each model, defines or looks up."""
 
 WASM_FUNCTIONS = ("error", "features", "outputs", "predict")
-"""What a module of WebAssembly shows, after the prefix."""
+"""What a module of WebAssembly shows after the prefix, beside `malloc` and `free`."""
 
 Command = str | Sequence[str] | None
 
@@ -53,15 +58,28 @@ class Toolchain(NamedTuple):
         """Return the command up to the sources; it writes "linked" into the folder."""
         output = ["-o", str(folder / "linked")]
         if self.suffix == ".wasm":
-            shown = [f"-Wl,--export={prefix}{name}" for name in WASM_FUNCTIONS]
+            names = ("malloc", "free", *(prefix + name for name in WASM_FUNCTIONS))
+            shown = [f"-Wl,--export={name}" for name in names]
             return [*self.command, *FLAGS, *WASM_FLAGS, *shown, *output]
         exports = folder / "version.map"
         exports.write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
         return [*self.command, *FLAGS, *ELF_FLAGS, f"-Wl,--version-script={exports}", *output]
 
 
+def check_suffix(target: Target, file: Path) -> None:
+    """Raise InputError if a path does not end as what is made for a target."""
+    library = ".wasm" if _triple_of(target).startswith("wasm32") else ".so"
+    alone = " or, for the functions alone, '.o'" if target.is_elsewhere else ""
+    if file.suffix != library and not (alone and file.suffix == ".o"):
+        kinds = "shared libraries of Linux" if library == ".so" else "modules of WebAssembly"
+        raise InputError(
+            f"{AT_PATH}: {archive.shorten(str(file))} does not end with '{library}'{alone}; only "
+            f"{kinds} are written, so give a name such as 'model{library}'"
+        )
+
+
 def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
-    """Return what makes the library of a path.
+    """Return what makes the library of a path, see `check_suffix`.
 
     Args:
         target: the machine.
@@ -69,32 +87,27 @@ def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
         cc: a command, as text or in parts; None to look for one.
 
     Raises:
-        InputError: the path ends with something else, or cc is no command.
+        InputError: cc is no command.
         BuildError: no compiler.
     """
-    triple = str(dict(target.options).get("mtriple", "")) if target.is_elsewhere else ""
-    library = ".wasm" if triple.startswith("wasm32") else ".so"
-    if file.suffix not in ((library, ".o") if triple else (library,)):
-        what = f"'{library}' or, for the functions alone, '.o'" if triple else f"'{library}'"
-        kinds = "shared libraries of Linux" if library == ".so" else "modules of WebAssembly"
-        raise InputError(
-            f"{AT_PATH}: {archive.shorten(str(file))} does not end with {what}; only {kinds} are "
-            f"written, so give a name such as 'model{library}'"
-        )
     if file.suffix == ".o":
         return Toolchain((), ".o")
-    command = _find_here() if cc is None and not triple else _split(cc) or _find_for(triple)
-    if not command or shutil.which(command[0]) is None:
-        raise BuildError(
-            f"{WHERE}: no C compiler that can link a library"
-            + (
-                f" for {triple} was found; pip install ziglang, or name one by cc="
-                if triple
-                else " was found; install gcc, or use Predictor.save"
-            )
-            + (f", for there is no {command[0]!r}" if command else "")
-        )
-    return Toolchain(command, file.suffix)
+    triple, named = _triple_of(target), _split(cc)
+    command = named or (_find_for(triple) if triple else _find_here())
+    if command and shutil.which(command[0]) is not None:
+        return Toolchain(command, file.suffix)
+    missing = f", for there is no {named[0]!r}" if named else ""
+    machine = f" for {triple}" if triple else ""
+    remedy = "pip install ziglang, or name one by cc=" if triple else "install gcc"
+    raise BuildError(
+        f"{WHERE}: no C compiler that can link a library{machine} was found{missing}; {remedy}"
+        + ("" if triple else ", or use Predictor.save")
+    )
+
+
+def _triple_of(target: Target) -> str:
+    """Return LLVM's name of another machine; "" for the one at hand."""
+    return str(dict(target.options)["mtriple"]) if target.is_elsewhere else ""
 
 
 def _split(cc: Any) -> tuple[str, ...]:
