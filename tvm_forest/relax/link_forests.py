@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import Op
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -60,14 +61,14 @@ class LinkForests:
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
         """Rewrite all Relax functions."""
-        linker = _Linker(mod, self.target)
+        known = list((mod.attrs or {}).get("external_mods", ()))
+        linker = _Linker(mod, self.target, len(known))
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 linker.builder_.update_func(var, linker.visit_expr(func))
         mod = linker.builder_.get()
         if not linker.functions:
             return mod
-        known = list((mod.attrs or {}).get("external_mods", ()))
         return mod.with_attr("external_mods", [*known, linker.compile()])
 
 
@@ -75,9 +76,10 @@ class LinkForests:
 class _Linker(PyExprMutator):  # type: ignore[misc]
     """Replaces the calls of a module, and collects the functions that are called instead."""
 
-    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Target, linked: int) -> None:
         super().__init__(mod)
         self.target = target
+        self.linked = linked  # modules before, whose functions have other names
         self.functions: dict[str, tirx.PrimFunc] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -92,9 +94,9 @@ class _Linker(PyExprMutator):  # type: ignore[misc]
     ) -> list[relax.Expr]:
         """Return what a function computes."""
         data, offsets = join_arrays(list(function.arrays.values()))
-        name = f"tvm_forest_{hashlib.sha256(data.tobytes()).hexdigest()[:12]}_{len(self.functions)}"
-        func = function.func.with_attr({"global_symbol": name, OFFSETS: offsets})
-        self.functions[name] = func
+        func = function.func.with_attr(OFFSETS, offsets)
+        name = f"tvm_forest_{_digest(func, data)}_{self.linked}_{len(self.functions)}"
+        self.functions[name] = func.with_attr("global_symbol", name)
         arguments = relax.Tuple([rows, to_tensor_constant(data)])
         out = kinds if len(kinds) > 1 else kinds[0]
         results = self.builder_.emit(relax.call_dps_packed(name, arguments, out_ty=out))
@@ -116,6 +118,12 @@ class _Linker(PyExprMutator):  # type: ignore[misc]
             raise
         except Exception as error:  # whatever TVM throws, users get one kind of error
             raise BuildError(f"LinkForests: TVM cannot compile the forests: {error}") from error
+
+
+def _digest(func: tirx.PrimFunc, data: Array) -> str:
+    """Return what tells a function and its arrays from others, in modules linked apart too."""
+    text = f"{tvm_ffi.structural_hash(func)} ".encode()
+    return hashlib.sha256(text + data.tobytes()).hexdigest()[:12]
 
 
 def join_arrays(arrays: list[Array]) -> tuple[Array, list[int]]:
