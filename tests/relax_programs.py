@@ -85,7 +85,9 @@ IN_CPP = r"""
 using namespace tvm::ffi;
 
 struct Aligned {
-  void AllocData(DLTensor* t) { t->data = std::aligned_alloc(64, (GetDataSize(*t) + 63) / 64 * 64); }
+  void AllocData(DLTensor* t) {
+    t->data = std::aligned_alloc(64, (GetDataSize(*t) + 63) / 64 * 64);
+  }
   void FreeData(DLTensor* t) { std::free(t->data); }
 };
 
@@ -125,3 +127,61 @@ int main(int count, char** words) {
 }
 """
 """By libtvm_ffi, and the one file of TVM that the environment names."""
+
+IN_C = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tvm/ffi/c_api.h>
+
+typedef int (*Task)(int, void *, void *);
+static void *allocate(int device, int id, uint64_t size, int code, int bits) {
+  return aligned_alloc(64, (size + 63) / 64 * 64);
+}
+static int release(int device, int id, void *memory) { return free(memory), 0; }
+static int launch(Task task, void *data, int wanted) {
+  struct { void *sync; int32_t tasks; } one = {NULL, 1};
+  return task(0, &one, data);
+}
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
+int (*__TVMBackendParallelLaunch)(Task, void *, int) = launch;
+
+void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
+  for (int i = 0; i < count; ++i) if (parts[i]) fputs(parts[i], stderr);
+}
+int TVMFFIEnvModRegisterSystemLibSymbol(const char *name, void *symbol) { return 0; }
+int FUNCTION(void *, const TVMFFIAny *, int32_t, TVMFFIAny *);
+
+int main(int count, char **words) {
+  static DLTensor tensors[32];
+  static TVMFFIAny args[32], result;
+  static int64_t shapes[32][4];
+  int n = (count - 1) / 4;
+  for (int k = 0; k < n; ++k) {
+    char **word = words + 1 + 4 * k, *rest = word[2];
+    DLTensor *t = tensors + k;
+    t->dtype.code = atoi(word[0]), t->dtype.bits = atoi(word[1]), t->dtype.lanes = 1;
+    t->device.device_type = kDLCPU, t->shape = shapes[k];
+    size_t size = t->dtype.bits / 8;
+    while (*rest) size *= t->shape[t->ndim++] = strtol(rest, &rest, 10), rest += *rest == ',';
+    t->data = aligned_alloc(64, (size + 64) / 64 * 64);
+    FILE *in = k < n - 1 ? fopen(word[3], "rb") : NULL;
+    if (in && fread(t->data, 1, size, in) != size) return 2;
+    if (in) fclose(in);
+    args[k].type_index = kTVMFFIDLTensorPtr, args[k].v_ptr = t;
+    if (k < n - 1) continue;
+    if (FUNCTION(NULL, args, n, &result)) return 3;
+    FILE *out = fopen(word[3], "wb");
+    fwrite(t->data, 1, size, out);
+    fclose(out);
+  }
+  return 0;
+}
+"""
+"""Calls a function of TVM's, without any file of TVM; loops of threads run on one.
+
+It is given four words for each tensor: code and bits of the dtype, shape ("600,5"), and a file; the
+last tensor is the result.
+"""

@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.ir import Op, register_op_attr
 
 from ..passes.model_table import MODEL
-from .functions import BatchFunction
+from .functions import BatchFunction, hide_indirect_buffers
 from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
@@ -30,8 +30,9 @@ def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def compute(
         function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        func = function.func.without_attr("target").without_attr("global_symbol")
-        var = bb.add_func(func.without_attr(MODEL), "forest")
+        func = hide_indirect_buffers(function.func).without_attr(MODEL)
+        func = func.without_attr("target").without_attr("global_symbol")
+        var = bb.add_func(func, "forest")
         arrays = [to_tensor_constant(array) for array in function.arrays.values()]
         out = kinds if len(kinds) > 1 else kinds[0]
         results = bb.emit(relax.call_tir(var, [rows, *arrays], out_ty=out))

@@ -31,6 +31,12 @@ from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
 
+MODULES = "external_mods"
+"""Attribute of a module: what TVM links to it."""
+
+LINKED = "tvm_forest.linked"
+"""Attribute of a module: the names of the functions of its forests."""
+
 ALIGNMENT = 64
 """Bytes to whose multiples arrays are moved, those of a cache line."""
 
@@ -61,25 +67,51 @@ class LinkForests:
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
         """Rewrite all Relax functions."""
-        known = list((mod.attrs or {}).get("external_mods", ()))
-        linker = _Linker(mod, self.target, len(known))
+        linker = _Linker(mod, self.target)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 linker.builder_.update_func(var, linker.visit_expr(func))
         mod = linker.builder_.get()
         if not linker.functions:
             return mod
-        return mod.with_attr("external_mods", [*known, linker.compile()])
+        for key, new in ((MODULES, [linker.compile()]), (LINKED, list(linker.functions))):
+            mod = mod.with_attr(key, [*_list_attribute(mod, key), *new])
+        return mod
+
+
+def register_linked(mod: tvm.IRModule) -> list[str]:
+    """Let code of `exec_mode="compiled"` find the forests that `LinkForests` has linked.
+
+    Bytecode finds them by itself. Compiled code looks functions of external modules up in TVM's
+    global registry, where they stay until the process ends, or `tvm_ffi.remove_global_func`.
+
+    Args:
+        mod: what `LinkForests` returned.
+
+    Returns:
+        list[str]: the names of the functions. A process that loads an exported module registers
+        them itself: `tvm_ffi.register_global_func(name, module[name])`.
+    """
+    names = [str(name) for name in _list_attribute(mod, LINKED)]
+    for library in _list_attribute(mod, MODULES):
+        for name in names:
+            if library.implements_function(name):
+                tvm_ffi.register_global_func(name, library[name], override=True)
+    return names
+
+
+def _list_attribute(mod: tvm.IRModule, key: str) -> list[Any]:
+    return list((mod.attrs or {}).get(key, ()))
 
 
 @mutator
 class _Linker(PyExprMutator):  # type: ignore[misc]
     """Replaces the calls of a module, and collects the functions that are called instead."""
 
-    def __init__(self, mod: tvm.IRModule, target: Target, linked: int) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
-        self.linked = linked  # modules before, whose functions have other names
+        self.before = len(_list_attribute(mod, LINKED))  # functions that have other names
         self.functions: dict[str, tirx.PrimFunc] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -95,7 +127,7 @@ class _Linker(PyExprMutator):  # type: ignore[misc]
         """Return what a function computes."""
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)
-        name = f"tvm_forest_{_digest(func, data)}_{self.linked}_{len(self.functions)}"
+        name = f"tvm_forest_{_digest(func, data)}_{self.before + len(self.functions)}"
         self.functions[name] = func.with_attr("global_symbol", name)
         arguments = relax.Tuple([rows, to_tensor_constant(data)])
         out = kinds if len(kinds) > 1 else kinds[0]

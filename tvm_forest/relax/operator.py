@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.ir import Op, register_op_attr
 
 from .. import frontends
-from ..errors import InputError
+from ..errors import ForestError, InputError
 from ..forest import Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
@@ -137,6 +137,8 @@ def register() -> None:
     """Tell TVM of the operator, once in a process."""
     if NAME in Op.list_op_names():
         return
+    for kind in ForestError.__subclasses__():
+        tvm_ffi.register_error(kind.__name__, kind)  # else TVM makes RuntimeErrors of them
     tvm_ffi.get_global_func("ir.RegisterOp")(NAME, "What a decision forest predicts.")
     op = Op.get(NAME)
     op.set_num_inputs(2)

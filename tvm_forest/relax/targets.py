@@ -44,7 +44,9 @@ def _of_cpu(spec: dict[str, Any]) -> Target:
     """
     here = tvm.target.codegen.llvm_get_system_triple()
     elsewhere = spec.get("mtriple", here) != here
-    named = {key: str(spec[key]) for key in ("mcpu", "mtriple", "mabi") if key in spec}
+    named: dict[str, Any] = {
+        key: str(spec[key]) for key in ("mcpu", "mtriple", "mabi") if key in spec
+    }
     if any(str(ability).startswith("-") for ability in spec.get("mattr", ())):
         named.pop("mcpu", None)
     if elsewhere:
