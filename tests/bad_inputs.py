@@ -280,6 +280,11 @@ BAD_INPUTS = [
             ({**ARM, "mattr": ["-neon"]}, "'-neon' is no ability", "use: aes"),
             ({**RISC, "mattr": ["-64bit"]}, "'-64bit' is no ability", "use: m, a, f, d, c"),
             ({**RISC, "mattr": ["+zfinx"]}, "'+zfinx' is no ability", "use: m, a, f, d, c"),
+            (
+                {**RISC, "mcpu": "sifive-x280", "mattr": ["-v"]},
+                "'-v' would leave parts",
+                "'mcpu' out",
+            ),
             ({**RISC, "mabi": "ilp32"}, "'mabi': 'ilp32' is unknown", "lp64, lp64f, lp64d"),
             ({**RISC, "mabi": "lp64d", "mattr": ["-d"]}, "'lp64d' needs '+d'", "or use lp64f"),
             ({**RISC, "mabi": 3}, "'mabi': 3 is unknown", "use one of: lp64"),

@@ -84,14 +84,17 @@ def on(triple: str, *emulator: str, **options: Any) -> Machine:
 
 
 ARM = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
-RISC = ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu")
+RISC = ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu")
+PLAIN_RISC = "rv64,v=false,zba=false,zbb=false,zbs=false"
+# Emulated are CPUs that have no more than the code may use.
 MACHINES = {
-    "aarch64": on("aarch64-linux-gnu", *ARM),
+    "aarch64": on("aarch64-linux-gnu", *ARM, "-cpu", "cortex-a53"),
     "neoverse": on("aarch64-linux-gnu", *ARM, mcpu="neoverse-v1"),
-    "riscv64": on("riscv64-linux-gnu", *RISC),
+    "riscv64": on("riscv64-linux-gnu", *RISC, PLAIN_RISC),
     "riscv64 with vectors": on(
-        "riscv64-linux-gnu", *RISC, "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0", mattr=["+v"]
+        "riscv64-linux-gnu", *RISC, "rv64,v=true,vlen=128,vext_spec=v1.0", mattr=["+v"]
     ),
+    "x86-64": on("x86_64-linux-gnu", "qemu-x86_64", "-L", "/", "-cpu", "core2duo"),
     "wasm32": on("wasm32-wasi", "node", "--no-warnings"),
     "wasm32 with vectors": on("wasm32-wasi", "node", "--no-warnings", mattr=["+simd128"]),
 }

@@ -19,6 +19,7 @@ from schedules import in_blocks, with_vectors
 from tvm_forest.errors import BuildError, DeviceError, InputError, UnsupportedModel
 from tvm_forest.forest import Forest
 from tvm_forest.layouts import BY_HOPS
+from tvm_forest.predictor.exporting.toolchain import find_toolchain
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target, parse_target
@@ -68,6 +69,12 @@ def built(machine: str, forest: str = "margins") -> Any:
     return tvm_forest.build(FORESTS[forest], MACHINES[machine].target)
 
 
+@functools.cache
+def plain() -> Any:
+    """A predictor that is compiled fast."""
+    return tvm_forest.build(FORESTS["margins"], AARCH64, begin(FORESTS["margins"]))
+
+
 # -- what runs ------------------------------------------------------------------------------------
 
 
@@ -93,6 +100,15 @@ def test_every_layout_and_walk_gives_the_bits_of_the_model_there(
     forest = drawn_forest(6, 4, seed=4, n_features=5)
     predictor = tvm_forest.build(forest, MACHINES[machine].target, SCHEDULES[name](forest))
     check_margins_there(predictor, MACHINES[machine], (1, 7, 130), tmp_path)
+
+
+@pytest.mark.long
+def test_an_instruction_that_a_cpu_lacks_would_be_met(tmp_path: Path) -> None:
+    if why_not("aarch64"):
+        pytest.skip(why_not("aarch64"))
+    newer = MACHINES["aarch64"]._replace(target=MACHINES["neoverse"].target)
+    with pytest.raises(AssertionError, match="Illegal|-4"):
+        check_margins_there(built("neoverse"), newer, (600,), tmp_path)
 
 
 @pytest.mark.long
@@ -152,7 +168,7 @@ def test_defaults_ask_nothing_of_the_cpu_at_hand(machine: str, monkeypatch: Any)
 
 
 def test_a_predictor_of_another_machine_says_that_it_does_not_predict() -> None:
-    predictor = built("aarch64")
+    predictor = plain()
     assert repr(predictor).endswith("30 trees, 5 features, target aarch64-linux-gnu>")
     rows = hard_rows(FORESTS["margins"], 3, seed=0)
     for predict in (
@@ -178,7 +194,7 @@ def test_a_search_on_another_machine_is_refused() -> None:
 def test_functions_alone_need_no_compiler(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    predictor = built("aarch64")
+    predictor = plain()
     predictor.export_library(tmp_path / "model.o")
     code = (tmp_path / "model.o").read_bytes()
     assert (code[:5], code[18]) == (b"\x7fELF\x02", 183)  # 64 bits, AArch64
@@ -200,8 +216,33 @@ def test_a_compiler_that_is_named_is_taken(tmp_path: Path) -> None:
     compiler.write_text(f'#!/bin/sh\necho "$@" > {log}\necho broken >&2\nexit 1\n')
     compiler.chmod(0o755)
     with pytest.raises(BuildError, match=r"my-cc -DX fails: broken"):
-        built("aarch64").export_library(tmp_path / "model.so", cc=[str(compiler), "-DX"])
+        plain().export_library(tmp_path / "model.so", cc=[str(compiler), "-DX"])
     assert log.read_text().startswith("-DX -O2 -std=gnu11 -shared")
+
+
+@pytest.mark.parametrize(
+    ("triple", "on_path", "command"),
+    [
+        ("aarch64-linux-gnu", ("aarch64-linux-gnu-gcc",), "aarch64-linux-gnu-gcc"),
+        ("riscv64-unknown-linux-gnu", ("riscv64-linux-gnu-gcc",), "riscv64-linux-gnu-gcc"),
+        ("aarch64-linux-musl", ("zig",), "zig cc -target aarch64-linux-musl"),
+        ("x86_64-conda-linux-gnu", ("zig",), "zig cc -target x86_64-linux-gnu"),
+        ("wasm32-unknown-unknown", ("zig", "cc"), "zig cc -target wasm32-wasi"),
+        ("aarch64-none-elf", ("zig", "gcc"), None),
+        ("riscv64-linux-gnu", ("cc", "gcc"), None),
+    ],
+)
+def test_the_compiler_is_one_for_the_machine(
+    triple: str, on_path: tuple[str, ...], command: str | None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name if name in on_path else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    target, file = parse_target({"kind": "llvm", "mtriple": triple}), Path("x.so")
+    if command is not None:
+        assert " ".join(find_toolchain(target, file, None).command) == command
+        return
+    with pytest.raises(BuildError, match=f"for {triple} was found; pip install ziglang"):
+        find_toolchain(target, file, None)
 
 
 # -- what is refused ------------------------------------------------------------------------------
@@ -226,6 +267,16 @@ def test_every_cpu_and_ability_is_compiled_for_or_refused(triple: str) -> None:
             assert predictor.source()
     assert all("has no 64-bit mode" in text for text in refused)
     assert bool(refused) == triple.startswith(("riscv64", "x86_64"))
+
+
+def test_what_is_turned_off_leaves_nothing_behind() -> None:
+    parts = {"m": {"zmmul"}, "a": {"zaamo", "zalrsc"}, "c": {"zca"}, "v": {"zve32x", "zvl128b"}}
+    for ability, others in parts.items():
+        mattr = (f"+{ability}", f"-{ability}")
+        target = Target(options=(("mtriple", "riscv64-linux-gnu"), ("mattr", mattr)))
+        assert not ({ability} | others) & cpu.abilities(cpu.tvm_target(target))
+        target = Target(options=(("mtriple", "riscv64-linux-gnu"), ("mattr", mattr[:1])))
+        assert {ability} | others <= cpu.abilities(cpu.tvm_target(target))
 
 
 def test_an_abi_follows_what_a_cpu_has() -> None:

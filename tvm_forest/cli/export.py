@@ -12,4 +12,5 @@ def run(options: argparse.Namespace) -> None:
     target = parse_target(options.target)
     exporting.check_wishes(target, options.library, options.prefix)  # before the model is compiled
     api.build(options.model, target).export_library(options.library, options.prefix)
-    print(f"{options.library}, {options.library.with_suffix('.h')}")
+    written = [options.library, options.library.with_suffix(".h")]
+    print(*written[: 1 if options.library.suffix == ".o" else 2], sep=", ")

@@ -80,6 +80,10 @@ ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
 """Calling conventions of 64-bit RISC-V, and the ability that each needs."""
 
 
+WITH_PARTS = ("m", "a", "c", "v")
+"""Abilities of RISC-V that turn others on, which stay on where LLVM turns these off."""
+
+
 def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
     """Return options that LLVM compiles for: with a CPU, and on RISC-V an ABI.
 
@@ -98,10 +102,13 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
             "mtriple", triple, f"is no machine that code is made for; use one like {have}"
         )
     _check_abilities(spec.get("mattr", []), machines, triple)
+    halved = [f"-{x}" for x in WITH_PARTS if f"-{x}" in spec.get("mattr", []) and "mcpu" in spec]
+    if architecture == "riscv64" and halved:
+        raise _refuse("mattr", halved[0], "would leave parts of it; leave 'mcpu' out, or name one")
     full = {**machines.given, **spec}
     if "mattr" in full:
         given = [] if "mcpu" in spec else machines.given.get("mattr", [])
-        full["mattr"] = [*given, *spec.get("mattr", [])]
+        full["mattr"] = _keep_last_words([*given, *spec.get("mattr", [])])
     cpu = full.setdefault("mcpu", "generic")
     of_machine = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     known = sorted(map(str, codegen.llvm_get_cpu_archlist(of_machine)))
@@ -114,6 +121,15 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
     if "mabi" in full:
         raise _refuse("mabi", full["mabi"], "is for riscv64 only; leave it out")
     return full
+
+
+def _keep_last_words(mattr: list[str]) -> list[str]:
+    """Return the last mention of each ability, so that LLVM turns none on to turn it off again."""
+    words = dict[str, str]()
+    for ability in mattr:
+        words.pop(ability[1:], None)
+        words[ability[1:]] = ability
+    return list(words.values())
 
 
 def _check_abilities(mattr: Any, machines: Machines, triple: str) -> None:

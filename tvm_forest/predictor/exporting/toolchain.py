@@ -129,16 +129,17 @@ def _find_here() -> tuple[str, ...]:
 
 
 def _find_for(triple: str) -> tuple[str, ...]:
-    """Return a compiler for another machine."""
-    architecture, _, system = triple.partition("-")
-    system = system.removeprefix("unknown-")
-    names = [f"{architecture}-{system}-gcc"] if architecture != "wasm32" else []
+    """Return a compiler for another machine; Zig has none for machines without a system."""
+    parts = triple.split("-")
+    short = "-".join([parts[0], *parts[-2:]])
+    is_wasm, zig = parts[0] == "wasm32", _find_zig()
+    names = () if is_wasm else (f"{triple}-gcc", f"{short}-gcc")
     gcc = next(filter(None, map(shutil.which, names)), None)
     if gcc is not None:
         return (gcc,)
-    wanted = "wasi" if architecture == "wasm32" else system.replace("none-elf", "linux-musl")
-    zig = _find_zig()
-    return (*zig, "cc", "-target", f"{architecture}-{wanted}") if zig else ()
+    if not zig or parts[-1] == "elf":
+        return ()
+    return (*zig, "cc", "-target", "wasm32-wasi" if is_wasm else short)
 
 
 def _find_zig() -> tuple[str, ...]:
