@@ -106,7 +106,7 @@ def test_tvms_runtime_alone_runs_exported_modules(libraries: Path) -> None:
     check_answers(libraries)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_apache_tvm_ffi_and_one_file_of_tvm_run_exported_modules(libraries: Path) -> None:
     run_program(libraries, sys.executable, "-c", BY_FFI)
     check_answers(libraries)
