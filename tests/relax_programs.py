@@ -40,11 +40,16 @@ BY_TVM = (
     'REFUSED = ("tvm_forest", "xgboost", "sklearn")\n'
     + PREPARE
     + """
-import tvm
+import tvm, tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 assert tvm.base._RUNTIME_ONLY
 for name in names.split(","):
-    vm = VirtualMachine(tvm.runtime.load_module(f"{folder}/{name}.so"), tvm.cpu())
+    module = tvm.runtime.load_module(f"{folder}/{name}.so")
+    if name == "compiled":
+        for function in open(f"{folder}/{name}.names").read().split():
+            given = module.get_function(function, query_imports=True)
+            tvm_ffi.register_global_func(function, given)
+    vm = VirtualMachine(module, tvm.cpu())
     for n in sizes:
         write(name, n, vm["main"](tvm.runtime.tensor(read(n))))
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from forests import drawn_forest
 from relax_programs import BY_FFI, BY_TVM, IN_CPP
 from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.relax import LinkForests, predict
+from tvm_forest.relax import LinkForests, predict, register_linked
 
 SIZES = (1, 7, 600)
 FIRST = drawn_forest(12, 3, seed=1, n_features=5)
@@ -41,8 +43,16 @@ def add_function(mod: tvm.IRModule, name: str, *calls: tuple[Forest, str]) -> tv
     return bb.finalize()
 
 
-def margins(name: str = "main") -> tvm.IRModule:
-    return add_function(tvm.IRModule(), name, (FIRST, "margin"), (SECOND, "margin"))
+@functools.cache
+def linked() -> tvm.IRModule:
+    """Return a module with two forests, linked by one call of the pass."""
+    both = add_function(tvm.IRModule(), "main", (FIRST, "margin"), (SECOND, "margin"))
+    return LinkForests()(both)
+
+
+@functools.cache
+def predictors() -> list[tvm_forest.Predictor]:
+    return [tvm_forest.build(forest) for forest in (FIRST, SECOND)]
 
 
 def linked_twice() -> tvm.IRModule:
@@ -62,10 +72,7 @@ def linked_twice() -> tvm.IRModule:
     return bb.finalize()
 
 
-MODULES = {
-    "linked": lambda: LinkForests()(margins()),
-    "mixed": linked_twice,
-}
+MODULES = {"linked": linked, "mixed": linked_twice}
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +86,26 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_program(folder: Path, *command: Any, **variables: str) -> None:
-    words = [*map(str, command), str(folder), ",".join(MODULES), *map(str, SIZES)]
+def add_compiled(folder: Path) -> None:
+    """Export a module whose virtual machine is compiled too, and the names of what it calls."""
+    (folder / "compiled.names").write_text(" ".join(register_linked(linked())))
+    executable = relax.build(linked(), tvm.target.Target("llvm"), exec_mode="compiled")
+    executable.export_library(str(folder / "compiled.so"))
+
+
+def run_program(
+    folder: Path, *command: Any, names: Iterable[str] = tuple(MODULES), **variables: str
+) -> None:
+    """Run a program on modules, and compare what it writes with what predictors answer."""
+    words = [*map(str, command), str(folder), ",".join(names), *map(str, SIZES)]
     environment = os.environ | {"TVM_RUNTIME": str(RUNTIME), "TVM_NUM_THREADS": "2"} | variables
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def check_answers(folder: Path) -> None:
-    """Compare what a program wrote with what predictors answer, and delete it."""
-    predictors = [tvm_forest.build(forest) for forest in (FIRST, SECOND)]
     for n in SIZES:
         rows = np.fromfile(folder / f"rows{n}", "f4").reshape(n, 5)
-        wanted = [predictor.predict_margin(rows).tobytes() for predictor in predictors]
-        for name in MODULES:
+        wanted = [predictor.predict_margin(rows).tobytes() for predictor in predictors()]
+        for name in names:
             for k, right in enumerate([*wanted, *wanted[:1]][: 3 if name == "mixed" else 2]):
                 file = folder / f"{name}{n}_{k}"
                 assert file.read_bytes() == right, file.name
@@ -102,14 +114,14 @@ def check_answers(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_tvms_runtime_alone_runs_exported_modules(libraries: Path) -> None:
-    run_program(libraries, sys.executable, "-c", BY_TVM, TVM_USE_RUNTIME_LIB="1")
-    check_answers(libraries)
+    add_compiled(libraries)
+    names = (*MODULES, "compiled")
+    run_program(libraries, sys.executable, "-c", BY_TVM, names=names, TVM_USE_RUNTIME_LIB="1")
 
 
 @pytest.mark.long
 def test_apache_tvm_ffi_and_one_file_of_tvm_run_exported_modules(libraries: Path) -> None:
     run_program(libraries, sys.executable, "-c", BY_FFI)
-    check_answers(libraries)
 
 
 @pytest.mark.slow
@@ -122,7 +134,6 @@ def test_a_cpp_program_runs_exported_modules(libraries: Path, tmp_path: Path) ->
     command = [compiler, "-std=c++17", "run.cc", *flags, "-ltvm_ffi", "-ldl", "-o", "run"]
     subprocess.run(command, cwd=tmp_path, check=True)
     run_program(libraries, tmp_path / "run")
-    check_answers(libraries)
 
 
 def test_functions_of_modules_that_are_linked_apart_have_names_of_their_own() -> None:

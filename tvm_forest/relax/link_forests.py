@@ -90,7 +90,7 @@ def register_linked(mod: tvm.IRModule) -> list[str]:
 
     Returns:
         list[str]: the names of the functions. A process that loads an exported module registers
-        them itself: `tvm_ffi.register_global_func(name, module[name])`.
+        each itself: `tvm_ffi.register_global_func(name, module.get_function(name, True))`.
     """
     names = [str(name) for name in _list_attribute(mod, LINKED)]
     for library in _list_attribute(mod, MODULES):
