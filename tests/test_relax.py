@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -378,3 +379,10 @@ def test_rows_are_cleaned_in_the_module() -> None:
     for way in ("linked", "legalised"):
         (margin,) = run(build(module_of(forest), way), rows)
         assert np.array_equal(margin, forest.predict_reference(rows))
+
+
+def test_records_that_tune_has_not_written_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="argument 'records': schedules are given as well; leave"):
+        module_of(small_forest(), schedules={1: "{}"}, records=tmp_path / "records.jsonl")
+    with pytest.raises(InputError, match="records: file '.*records.jsonl': cannot be read"):
+        module_of(small_forest(), records=tmp_path / "records.jsonl")

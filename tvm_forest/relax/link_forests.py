@@ -90,7 +90,7 @@ def register_linked(mod: tvm.IRModule) -> list[str]:
 
     Returns:
         list[str]: the names of the functions. A process that loads an exported module registers
-        them itself: `tvm_ffi.register_global_func(name, module[name])`.
+        each itself: `tvm_ffi.register_global_func(name, module.get_function(name, True))`.
     """
     names = [str(name) for name in _list_attribute(mod, LINKED)]
     for library in _list_attribute(mod, MODULES):
@@ -111,6 +111,7 @@ class _Linker(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
+        self.before = len(_list_attribute(mod, LINKED))  # functions that have other names
         self.functions: dict[str, tirx.PrimFunc] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -125,9 +126,9 @@ class _Linker(PyExprMutator):
     ) -> list[relax.Expr]:
         """Return what a function computes."""
         data, offsets = join_arrays(list(function.arrays.values()))
-        name = f"tvm_forest_{hashlib.sha256(data.tobytes()).hexdigest()[:12]}_{len(self.functions)}"
-        func = function.func.with_attr({"global_symbol": name, OFFSETS: offsets})
-        self.functions[name] = func
+        func = function.func.with_attr(OFFSETS, offsets)
+        name = f"tvm_forest_{_digest(func, data)}_{self.before + len(self.functions)}"
+        self.functions[name] = func.with_attr("global_symbol", name)
         arguments = relax.Tuple([rows, to_tensor_constant(data)])
         out = kinds if len(kinds) > 1 else kinds[0]
         results = self.builder_.emit(relax.call_dps_packed(name, arguments, out_ty=out))
@@ -149,6 +150,12 @@ class _Linker(PyExprMutator):
             raise
         except Exception as error:  # whatever TVM throws, users get one kind of error
             raise BuildError(f"LinkForests: TVM cannot compile the forests: {error}") from error
+
+
+def _digest(func: tirx.PrimFunc, data: Array) -> str:
+    """Return what tells a function and its arrays from others, in modules linked apart too."""
+    text = f"{tvm_ffi.structural_hash(func)} ".encode()
+    return hashlib.sha256(text + data.tobytes()).hexdigest()[:12]
 
 
 def join_arrays(arrays: list[Array]) -> tuple[Array, list[int]]:

@@ -13,6 +13,7 @@ Attributes of a call:
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from ..errors import ForestError, InputError
 from ..forest import Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
+from ..search.records import load_schedules
+from ..target import Target
 from .model import from_constant, to_constant
 from .outputs import check_outputs, type_of
 
@@ -40,6 +43,7 @@ def predict(
     outputs: str | Sequence[str] = "value",
     schedules: Schedules | Mapping[int | str, str] | None = None,
     exact: bool = True,
+    records: str | os.PathLike[str] | None = None,
 ) -> relax.Call:
     """Return a call of the operator, to be emitted into a Relax function.
 
@@ -51,21 +55,32 @@ def predict(
         schedules: how to evaluate the model, see `tvm_forest.build`, or their JSON texts; None for
             the default ones of the target that the module is compiled for.
         exact: refuse a schedule that adds leaves in another order than the model does.
+        records: file that `tvm_forest.tune` has written on this machine for its CPU, in place of
+            schedules: its fastest ones are used.
 
     Returns:
         Call: a tensor, or a tuple of them if `outputs` is a sequence of several.
 
     Raises:
         ModelFormatError, UnsupportedModel: see `tvm_forest.load`; the model gives no such output.
-        InputError: an output is unknown.
+        InputError: an output is unknown, or records hold nothing for this model here.
         ScheduleError: the schedules are none.
     """
+    if records is not None:
+        schedules = _read_records(records, model, schedules)
     constant = model if isinstance(model, relax.Expr) else to_constant(frontends.load(model))
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     attrs = tvm.ir.make_node(
         "ir.DictAttrs", outputs=names, schedules=_to_texts(schedules), exact=bool(exact)
     )
     return relax.Call(Op.get(NAME), [rows, constant], attrs)
+
+
+def _read_records(records: Any, model: Any, schedules: Any) -> dict[int, Schedule]:
+    if schedules is not None:
+        raise InputError(f"{WHERE} 'records': schedules are given as well; leave one of them out")
+    forest = from_constant(model) if isinstance(model, relax.Expr) else frontends.load(model)
+    return load_schedules(records, forest, Target())
 
 
 def _to_texts(schedules: Any) -> dict[str, str]:

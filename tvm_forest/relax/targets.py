@@ -30,10 +30,28 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
     spec: dict[str, Any] = {str(key): value for key, value in target.export().items()}
     kind = str(spec["kind"])
     if kind == "llvm":
-        cpu = str(spec.get("mcpu", BASELINE))
-        if cpu == tvm.target.codegen.llvm_get_system_cpu():
-            return Target()  # with all that Linux tells of it
-        return parse_target({"kind": "llvm", "mcpu": cpu})
+        return _of_cpu(spec)
     if kind in GPUS:
         raise InputError(f"{WHERE}: {kind!r} comes later")
     raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use 'llvm'")
+
+
+def _of_cpu(spec: dict[str, Any]) -> Target:
+    """Return the target of a CPU.
+
+    Abilities that are asked for with "+" are left out, since code that does not use them is right
+    too. Where one is forbidden with "-", the code is for the oldest CPU.
+    """
+    here = tvm.target.codegen.llvm_get_system_triple()
+    elsewhere = spec.get("mtriple", here) != here
+    named: dict[str, Any] = {
+        key: str(spec[key]) for key in ("mcpu", "mtriple", "mabi") if key in spec
+    }
+    if any(str(ability).startswith("-") for ability in spec.get("mattr", ())):
+        named.pop("mcpu", None)
+    if elsewhere:
+        return parse_target({"kind": "llvm", **named})
+    cpu = named.get("mcpu", BASELINE)
+    if cpu == tvm.target.codegen.llvm_get_system_cpu():
+        return Target()  # with all that Linux tells of it
+    return parse_target({"kind": "llvm", "mcpu": cpu})
