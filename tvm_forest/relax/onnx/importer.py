@@ -35,7 +35,7 @@ MOVES = ("Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _NO_TEXTS = "TVM has no tensors of texts", "encode texts before the model, and give numbers"
 
 
-class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+class Importer(onnx_frontend.ONNXGraphImporter):
     """Converts one model.
 
     Attributes:
