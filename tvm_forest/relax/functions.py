@@ -28,9 +28,11 @@ from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
 from ..schedule import Schedule
 from ..schedule_prims.batches import PARALLEL, name_functions
+from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
 from ..tir_gen.ir import i64
+from .kernels import embed_kernels
 
 OPAQUE = 8
 """What Relax calls the pattern of a function that it shall not fuse with others."""
@@ -67,18 +69,20 @@ def lower_for_batches(
         UnsupportedModel: rows would have to be prepared in Python.
         ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
     """
+    for sch in schedules.values():
+        check_device(sch, target)
     schedules = leave_out_memberships(forest, schedules)
     lowered, arguments, columns = compiler.lower_functions(
         forest, schedules, target, (output,), exact
     )
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}
+    prepare = {"cuda": embed_kernels}.get(target.kind, hide_large_buffers)
     parts = [
-        (smallest, by_name.get(name + PARALLEL, by_name[name]), arguments[name])
+        (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), arguments[name])
         for smallest, name in names.items()
     ]
-    func, arrays = choose_by_rows(parts)
-    return BatchFunction(hide_large_buffers(func), arrays, columns)
+    return BatchFunction(*choose_by_rows(parts), columns)
 
 
 def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dict[int, Schedule]:

@@ -10,9 +10,12 @@ from typing import Any
 import tvm
 
 from ..errors import InputError
-from ..target import GPUS, Target, parse_target
+from ..target import Target, parse_target
 
 WHERE = "relax.tvm_forest.predict: the target of the module"
+GPUS = {"cuda": "arch", "rocm": "mcpu"}
+"""For each kind of GPU, the option that names one."""
+
 BASELINE = "x86-64"
 """What TVM makes code for where a target names no CPU."""
 
@@ -35,5 +38,7 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
             return Target()  # with all that Linux tells of it
         return parse_target({"kind": "llvm", "mcpu": cpu})
     if kind in GPUS:
-        raise InputError(f"{WHERE}: {kind!r} comes later")
-    raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use 'llvm'")
+        option = GPUS[kind]
+        return parse_target({"kind": kind} | {option: str(spec[option])} if option in spec else kind)
+    kinds = ", ".join(map(repr, ("llvm", *GPUS)))
+    raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use {kinds}")
