@@ -32,6 +32,7 @@ from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
 from ..tir_gen.ir import i64
+from .amd_kernels import make_portable
 from .kernels import embed_kernels
 
 OPAQUE = 8
@@ -40,6 +41,9 @@ OPAQUE = 8
 
 STACK_BYTES = 1024
 """Size up to which TVM keeps a buffer on the stack."""
+
+PREPARE = {"cuda": embed_kernels, "rocm": make_portable}
+"""What makes functions for GPUs safe from TVM's passes, by kinds of targets."""
 
 
 class BatchFunction(NamedTuple):
@@ -77,7 +81,7 @@ def lower_for_batches(
     )
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}
-    prepare = {"cuda": embed_kernels}.get(target.kind, hide_large_buffers)
+    prepare = PREPARE.get(target.kind, hide_large_buffers)
     parts = [
         (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), arguments[name])
         for smallest, name in names.items()

@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 
 from ..forest import Array, Forest
 from ..forest.rules import ZERO
+from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules
 from ..target import Target
@@ -33,7 +34,7 @@ def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Co
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
     """
     forest, outputs = from_constant(call.args[1]), read_outputs(call)
-    schedules = read_schedules(call) or arrange_by_batch(default_schedules(forest, target))
+    schedules = read_schedules(call) or choose_schedules(forest, target)
     rows = clean_rows(bb, forest, call.args[0])
     exact = bool(call.attrs["exact"])
     results: dict[Output, tuple[list[Any], Array]] = {}
@@ -43,6 +44,14 @@ def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Co
         results[name] = compute(function, rows, kinds), function.columns
     parts = [assemble(bb, forest, name, *results[function_of(name)]) for name in outputs]
     return parts[0] if len(parts) == 1 else relax.Tuple(parts)
+
+
+def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
+    """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
+    schedules = arrange_by_batch(default_schedules(forest, target))
+    if target.kind != "rocm":
+        return schedules
+    return {smallest: sch.without("cache") for smallest, sch in schedules.items()}
 
 
 def types_of_results(

@@ -80,7 +80,7 @@ def separate(mod: tvm.IRModule, target: tvm.target.Target) -> tuple[dict[str, Ho
         BuildError: a kernel needs memory of unknown size.
     """
     functions = {
-        var: func.with_body(_for_device(func.body)).with_attr("target", target)
+        var: func.with_body(for_device(func.body)).with_attr("target", target)
         for var, func in mod.functions.items()
     }
     parameters = {
@@ -120,7 +120,7 @@ def _passes() -> tvm.transform.Pass:
 # -- kernels --------------------------------------------------------------------------------------
 
 
-def _for_device(statement: tirx.Stmt) -> tirx.Stmt:
+def for_device(statement: tirx.Stmt) -> tirx.Stmt:
     """Write bindings as TVM wants to split them off, and make the buffers inside local."""
 
     def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
