@@ -18,6 +18,7 @@ from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from .comparison import order_of
 from .functions import BatchFunction, lower_for_batches
 from .model import from_constant, to_tensor_constant
 from .operator import read_outputs, read_schedules
@@ -86,9 +87,10 @@ def _mark_missing(rows: te.Tensor, may_be_zero: te.Tensor, forest: Forest) -> te
         x = rows[r, c]
         missing = [tirx.all(tirx.abs(x) <= zero, tirx.Not(may_be_zero[c]))]
         if forest.missing is not None:
-            missing.append(x == number)
+            missing.append(tirx.EQ(order_of(x), order_of(number)))
         for feature, known in forest.compared_categories.items():
-            others = [x != tirx.const(category, dtype) for category in known]
+            orders = (order_of(tirx.const(category, dtype)) for category in known)
+            others = [tirx.NE(order_of(x), order) for order in orders]
             missing.append(tirx.all(c == feature, *others))
         return tirx.Select(tirx.any(*missing), nan, x)
 

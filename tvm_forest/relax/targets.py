@@ -39,6 +39,8 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
         return parse_target({"kind": "llvm", "mcpu": cpu})
     if kind in GPUS:
         option = GPUS[kind]
-        return parse_target({"kind": kind} | {option: str(spec[option])} if option in spec else kind)
+        return parse_target(
+            {"kind": kind} | {option: str(spec[option])} if option in spec else kind
+        )
     kinds = ", ".join(map(repr, ("llvm", *GPUS)))
     raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use {kinds}")
