@@ -21,7 +21,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, tirx

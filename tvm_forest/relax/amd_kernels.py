@@ -53,7 +53,7 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @functools.cache
 def serve_functions() -> None:
-    """Give TVM our functions beside AMD's, and our linker where it finds none, once in a process."""
+    """Give TVM our functions beside AMD's, and our linker where it finds none, for good."""
     own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
     bitcode, link = (tvm.get_global_func(name) for name in (rocm.BITCODE, rocm.LINK))
 

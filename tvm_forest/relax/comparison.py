@@ -2,8 +2,8 @@
 
 takes: expressions of float32 or float64; gives: expressions of whole numbers.
 
-TVM has code for GPUs of NVIDIA compiled with fast math, whose comparisons take subnormal numbers for
-zero. The bits of floats, read as whole numbers, are in the order of the floats, the negative ones
+TVM has code for GPUs of NVIDIA compiled with fast math, whose comparisons take subnormal numbers
+for zero. The bits of floats, read as whole numbers, are in the order of the floats, the negative ones
 backwards; comparing those is right under any options.
 """
 

@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
-from ..errors import BuildError, ScheduleError
+from ..errors import ScheduleError
 from ..passes.gpu import kernel_code
 from ..passes.gpu.launch_plan import CALL_KERNEL, separate
 from ..targets import cuda
@@ -104,7 +104,7 @@ def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:
 
 def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, str]:
     """Return name and text of a function of the device, with all that it calls."""
-    kinds = [(kind, _calculate) for kind in OPERATIONS]
+    kinds: list[Any] = [(kind, _calculate) for kind in OPERATIONS]
     kinds += [(kind, _compare) for kind in TESTS]
     kinds += [(tirx.Cast, _convert), (tvm.ir.Call, _call)]
     kernel = kernel.with_body(tvm_ffi.structural_map(kernel.body, kinds))

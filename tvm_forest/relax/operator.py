@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.ir import Op, register_op_attr
 
 from .. import frontends
-from ..errors import InputError
+from ..errors import ForestError, InputError
 from ..forest import Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
@@ -134,7 +134,12 @@ def _check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
 
 
 def register() -> None:
-    """Tell TVM of the operator, once in a process."""
+    """Tell TVM of the operator, once in a process, and of our errors.
+
+    TVM's passes hand on errors of Python by name; those it does not know become RuntimeError.
+    """
+    for error in ForestError.__subclasses__():
+        tvm_ffi.register_error(f"tvm_forest.{error.__name__}", error)
     if NAME in Op.list_op_names():
         return
     tvm_ffi.get_global_func("ir.RegisterOp")(NAME, "What a decision forest predicts.")

@@ -38,9 +38,7 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
             return Target()  # with all that Linux tells of it
         return parse_target({"kind": "llvm", "mcpu": cpu})
     if kind in GPUS:
-        option = GPUS[kind]
-        return parse_target(
-            {"kind": kind} | {option: str(spec[option])} if option in spec else kind
-        )
+        named = {key: str(spec[key]) for key in (GPUS[kind],) if key in spec}
+        return parse_target({"kind": kind, **named})
     kinds = ", ".join(map(repr, ("llvm", *GPUS)))
     raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use {kinds}")
