@@ -3,7 +3,7 @@
 takes: expressions of float32 or float64; gives: expressions of whole numbers.
 
 TVM has code for GPUs of NVIDIA compiled with fast math, whose comparisons take subnormal numbers
-for zero. The bits of floats, read as whole numbers, are in the order of the floats, the negative ones
+for zero. The bits of floats, read as whole numbers, are in the order of the floats, negative ones
 backwards; comparing those is right under any options.
 """
 
