@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx
-from tvm.ir import PrimFunc
 
 import tvm_forest.relax
 from emulated_relax import Work, compile_for, device_module, emulate, module_of, target_of
@@ -254,7 +253,7 @@ def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> No
     functions = {
         var.name_hint: func.attrs.get("target")
         for var, func in mod.functions_items()
-        if isinstance(func, PrimFunc | tirx.PrimFunc)
+        if isinstance(func, tirx.PrimFunc)
     }
     kinds = {name: None if found is None else found.kind.name for name, found in functions.items()}
     assert kinds == {"forest": "llvm", "choose_labels": "llvm", "forest1": None}
