@@ -32,7 +32,7 @@ from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search.cpu_rules import write_blocks
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
-from tvm_forest.tir_gen.builder import i64
+from tvm_forest.tir_gen.ir import i64, lanes
 from tvm_forest.tir_gen.row_coding.coders import _ColumnSearch
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
@@ -55,9 +55,10 @@ class Phase(NamedTuple):
 
 def read_only(search: Any, first: Any, rows: list[Any]) -> None:
     """Store the values themselves in the place of their ranks."""
-    values = search._values([first + r for r in rows])
+    feature = search.buffers["column_feature"][[search.column]].astype("int64")
+    values = [search.coder.rows[first + r, feature] for r in rows]
     name = "low" if search.columns.steps <= 2 else "codes"
-    search._store(name, [[search.column, r] for r in rows], values)
+    search.store(name, [[search.column, r] for r in rows], values)
 
 
 def left_out(emitter: Any, *args: Any) -> None:
@@ -67,13 +68,11 @@ def left_out(emitter: Any, *args: Any) -> None:
 
 def first_planes(walk: Any) -> Any:
     """Take the first planes for the number of the leaf."""
-    bits = walk.tree.rep.bits
-    found = tirx.decl_buffer((i64(bits), i64(walk.words)), "uint64", "bits", scope="global")
-    walk.code.add(tirx.AllocBuffer(found))
-    for bit in range(bits):
-        place = [i64(bit), walk._lanes(i64(0))]
-        walk.code.add(tirx.BufferStore(found, walk._plane(i64(bit)), place))
-    return found
+    count = walk.tree.rep.bits
+    bits = walk.code.buffer("bits", (i64(count), i64(walk.words)), "uint64")
+    for bit in range(count):
+        walk.code.store(bits, walk._plane(i64(bit)), [i64(bit), lanes(i64(0), walk.words)])
+    return bits
 
 
 def built(forest: Forest) -> tvm_forest.Predictor:

@@ -136,7 +136,10 @@ def _model(name: str, forest: Any, *parts: str) -> BadInput:
 
 ON_X86 = platform.machine() in ("x86_64", "AMD64")
 IS_AMD = "znver" in tvm.target.codegen.llvm_get_system_cpu()
-ONLY_HERE = ("for the machine at hand only", "leave it out", "(have: mcpu, ")
+ONLY_HERE = ("leave it out", "(have: mcpu, ", "for another machine mtriple, mattr, mabi)")
+ARM, RISC = {"mtriple": "aarch64-linux-gnu"}, {"mtriple": "riscv64-linux-gnu"}
+MACHINE = ("option 'mtriple'", "is no machine that code is made for", "aarch64-linux-gnu, riscv64")
+WEB, X86 = {"mtriple": "wasm32-wasi"}, {"mtriple": "x86_64-linux-gnu"}
 START = tvm_forest.Schedule(3)
 SHAPE = "rows must have shape (R, 3), got "
 TYPE = "rows must hold numbers, got dtype "
@@ -232,7 +235,7 @@ BAD_INPUTS = [
         _target(f"option {option!r}", {"kind": "llvm", option: value}, shown, *ONLY_HERE)
         for option, value, shown in [
             ("speed", 11, "option 'speed' cannot be 11"),
-            ("mtriple", "aarch64-linux-gnu", "option 'mtriple' cannot be 'aarch64-linux-gnu'"),
+            ("mabi", "lp64d", "option 'mabi' cannot be 'lp64d'"),
             ("mattr", ["+avx2"], "option 'mattr' cannot be ['+avx2']"),
             ("cl-opt", None, "option 'cl-opt' cannot be None"),
             ("mfloat-abi", "soft", "option 'mfloat-abi' cannot be 'soft'"),
@@ -241,6 +244,58 @@ BAD_INPUTS = [
             ("target_device_type", 2, "option 'target_device_type' cannot be 2"),
             (3, 4, "option 3 cannot be 4"),
         ]
+    ),
+    *(
+        _target(f"{triple!r} as machine", {"kind": "llvm", "mtriple": triple}, *MACHINE)
+        for triple in (
+            *("", "aarch64", "foo-bar-baz", "aarch64-foo-bar", "aarch64_be-linux-gnu", 5, None),
+            *(
+                "i686-linux-gnu",
+                "armv7-linux-gnueabihf",
+                "riscv32-linux-gnu",
+                "bpfel",
+                "wasm64-wasi",
+            ),
+            *("nvptx64-nvidia-cuda", "amdgcn-amd-amdhsa", "x86_64-linux-gnux32", "a" * 3000),
+        )
+    ),
+    *(
+        _target(f"{options} elsewhere", {"kind": "llvm", **options}, *parts)
+        for options, *parts in (
+            (
+                {**ARM, "mcpu": "znver4"},
+                "'mcpu': 'znver4' is no CPU of aarch64",
+                "use one of: a64fx",
+            ),
+            ({**ARM, "mcpu": ""}, "'mcpu': '' is no CPU", "use one of"),
+            ({**ARM, "mcpu": 7}, "'mcpu': 7 is no CPU", "use one of"),
+            ({**WEB, "mcpu": "generic-rv64"}, "is no CPU of wasm32-wasi", "bleeding-edge, generic"),
+            ({**RISC, "mcpu": "generic-rv32"}, "'generic-rv32' has no 64-bit mode", "a newer one"),
+            ({**X86, "mcpu": "i386"}, "'i386' has no 64-bit mode", "name a newer one"),
+            ({**ARM, "mattr": "+neon"}, "'mattr': '+neon' is no list", "use one such as ['+aes']"),
+            ({**ARM, "mattr": ["neon"]}, "'neon' begins with neither '+' nor '-'", "has aes, bf16"),
+            ({**ARM, "mattr": [1]}, "'mattr': 1 begins with neither", "aes"),
+            ({**ARM, "mattr": ["+avx2"]}, "'+avx2' is no ability that aarch64", "use: aes"),
+            ({**ARM, "mattr": ["+aes,+foo"]}, "'+aes,+foo' is no ability", "use: aes"),
+            ({**ARM, "mattr": ["-neon"]}, "'-neon' is no ability", "use: aes"),
+            ({**RISC, "mattr": ["-64bit"]}, "'-64bit' is no ability", "use: m, a, f, d, c"),
+            ({**RISC, "mattr": ["+zfinx"]}, "'+zfinx' is no ability", "use: m, a, f, d, c"),
+            (
+                {**RISC, "mcpu": "sifive-x280", "mattr": ["-v"]},
+                "'-v' would leave parts",
+                "'mcpu' out",
+            ),
+            ({**RISC, "mabi": "ilp32"}, "'mabi': 'ilp32' is unknown", "lp64, lp64f, lp64d"),
+            ({**RISC, "mabi": "lp64d", "mattr": ["-d"]}, "'lp64d' needs '+d'", "or use lp64f"),
+            ({**RISC, "mabi": 3}, "'mabi': 3 is unknown", "use one of: lp64"),
+            ({**ARM, "mabi": "lp64d"}, "'lp64d' is for riscv64 only", "leave it out"),
+            ({**WEB, "mattr": ["+relaxed-simd"]}, "'+relaxed-simd' is no ability", "simd128"),
+            ({**X86, "mattr": ["-sse2"]}, "'-sse2' is no ability", "use: avx, avx2"),
+            ({**ARM, "fast-math": True}, "'fast-math' lets", "leave it out"),
+            ({**ARM, "cl-opt": ["x"]}, "option 'cl-opt' cannot be", "leave it out"),
+            ({**ARM, "vector-width": "x"}, "TVM refuses", "vector-width"),
+            ({**ARM, "num-cores": "x"}, "TVM refuses", "num-cores"),
+        )
     ),
     # schedule
     _schedule("text as schedule", "fast", "expected a Schedule, got str", "new_schedule(model)"),

@@ -156,12 +156,19 @@ def test_export_names_the_functions(model: Path, tmp_path: Path) -> None:
     assert "int airline_predict(const float *rows" in (tmp_path / "made.h").read_text()
 
 
+WASM = '{"kind": "llvm", "mtriple": "wasm32-wasi"}'
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
         (["made.dll"], "argument 'path': 'made.dll' does not end with '.so'"),
         (["no/made.so"], "argument 'path': cannot write 'no/made.so'"),
         (["made.so", "--prefix", "1_"], "argument 'prefix': '1_' cannot begin the names"),
+        (
+            ["made.so", "--target", WASM],
+            "'made.so' does not end with '.wasm' or, for the functions",
+        ),
     ],
 )
 def test_export_refuses_what_it_cannot_write_before_it_reads_the_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,22 @@ def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: 
     ):
         Executor(HipDriver(library=library[0]), library[2])
     assert not any("ModuleLoad" in line for line in calls(hip))
+
+
+def test_the_gpu_at_hand_chooses_among_code_for_several(library: Any, hip: Any) -> None:
+    predictor = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "any"})
+    loaded = pickle.loads(pickle.dumps(predictor))
+    refuse = loaded.library.backend.translate
+    for each in (predictor, loaded):
+        each.library.backend = Backend(lambda: HipDriver(library=library[0]), refuse)
+        rows = hard_rows(forest(), 9, seed=1)
+        expected = forest().predict_reference(rows)[:, 0]
+        assert each.predict_margin(rows).tobytes() == expected.tobytes()
+    hip.mock_gpu(b"gfx906", 64)
+    other = pickle.loads(pickle.dumps(predictor))
+    other.library.backend = loaded.library.backend
+    with pytest.raises(DeviceError, match=r"is a gfx906, and code was .*gfx90a, gfx942.*'gfx906'}"):
+        other.predict(rows)
 
 
 @pytest.mark.parametrize(

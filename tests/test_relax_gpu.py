@@ -256,9 +256,9 @@ def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> No
         if isinstance(func, tirx.PrimFunc)
     }
     kinds = {name: None if found is None else found.kind.name for name, found in functions.items()}
-    assert kinds == {"forest": "llvm", "choose_labels": "llvm", "forest1": None}
+    assert kinds == {"forest": "llvm", "labels": "llvm", "forest1": None}
     executable = tvm.compile(builder.get(), target)
-    assert "choose_labels" not in device_module(executable).inspect_source()
+    assert "labels" not in device_module(executable).inspect_source()
     assert "forest1_kernel" in device_module(executable).inspect_source()
 
 

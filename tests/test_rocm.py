@@ -70,7 +70,7 @@ def lowered(model: Forest, sch: Schedule) -> tirx.PrimFunc:
 
 def kernels_of(model: Forest, sch: Schedule, gpu: str) -> tuple[tvm.IRModule, dict[str, Plan], Any]:
     """Return the device functions of `predict`, their plan, and TVM's target."""
-    machine = rocm.tvm_target(Target("rocm", (("mcpu", gpu),)))
+    machine = rocm.tvm_target(gpu)
     return *split_kernels(tvm.IRModule({"predict": lowered(model, sch)}), machine), machine
 
 
@@ -292,7 +292,7 @@ def sums_of_warps(a: T.Buffer((64,), "float64", align=8), out: T.Buffer((2,), "f
 @needs_gcc
 @pytest.mark.parametrize("gpu", ["gfx90a", "gfx1100"])
 def test_shuffles_read_what_other_threads_have(gpu: str, tmp_path: Path) -> None:
-    machine = rocm.tvm_target(Target("rocm", (("mcpu", gpu),)))
+    machine = rocm.tvm_target(gpu)
     func = sums_of_warps.with_attr("global_symbol", "sums")
     kernels, plans = split_kernels(tvm.IRModule({"sums": func}), machine)
     compiled = rocm.compile_kernels(kernels, machine)
@@ -308,7 +308,6 @@ def test_shuffles_read_what_other_threads_have(gpu: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "option 'mcpu' of 'rocm' is needed where no GPU can be asked"),
         ({"mcpu": "gfx9999"}, "LLVM knows no GPU 'gfx9999' of AMD; use one of: gfx1010"),
         ({"mcpu": "gfx942", "arch": 1}, "option 'arch' of 'rocm' is unknown; use 'mcpu'"),
         ({"mcpu": "gfx942", "device": -1}, "option 'device' of 'rocm': -1 is no number"),
@@ -317,6 +316,20 @@ def test_shuffles_read_what_other_threads_have(gpu: str, tmp_path: Path) -> None
 def test_a_target_that_names_no_gpu_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tvm_forest.build(forest(), {"kind": "rocm", **options})
+
+
+@needs_linker
+def test_code_is_made_for_all_of_a_list_where_no_gpu_is_named(monkeypatch: Any) -> None:
+    monkeypatch.setattr(rocm, "_ask_gpu", lambda device: "")
+    predictor = tvm_forest.build(forest(), "rocm")
+    images = predictor.library.images
+    assert tuple(images) == rocm.DEFAULT_GPUS
+    for gpu, image in images.items():
+        assert code_object.read(image).gpu == gpu
+        assert f'.amdgcn_target "amdgcn-amd-amdhsa-hcc-{gpu}"' in predictor.source("rocm")
+    alone = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "gfx1100"})
+    assert images["gfx1100"] == alone.library.image("gfx1100")
+    assert repr(predictor).endswith(f"target rocm ({', '.join(rocm.DEFAULT_GPUS)})>")
 
 
 def test_a_machine_without_a_linker_is_told_where_to_get_one(monkeypatch: Any) -> None:

@@ -193,9 +193,11 @@ def build(
     Args:
         model: see `load`.
         target: "llvm" for the CPU at hand, a dict such as {"kind": "llvm", "mcpu": "x86-64-v3"},
-            "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0} for a GPU of NVIDIA, which need
-            not be there yet, {"kind": "rocm", "mcpu": "gfx942"} for one of AMD, "opencl" for text,
-            "simt" to run a schedule for GPUs on the CPU, or a Target.
+            {"kind": "llvm", "mtriple": "aarch64-linux-gnu"} for another machine, to be exported
+            (docs/other_processors.md), "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0}
+            for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
+            for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
+            for text, "simt" to run a schedule for GPUs on the CPU, or a Target.
         schedule: how to evaluate the model: a Schedule, or several by the smallest batch that each
             serves, such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry

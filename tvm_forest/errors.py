@@ -7,7 +7,7 @@ takes: nothing; gives: exception classes.
     ├── UnsupportedModel   (NotImplementedError)  a sound model with a part that is not supported
     ├── ScheduleError      (ValueError)           a directive or schedule that makes no sense
     ├── BuildError         (RuntimeError)         the compiler or the machine cannot build it
-    ├── DeviceError        (RuntimeError)         the driver of a GPU is missing or refuses a call
+    ├── DeviceError        (RuntimeError)         a GPU, its driver or the machine is not at hand
     └── InputError         (ValueError)           rows or an argument of the wrong kind
 
 Every message reads ``where: argument 'name': what is wrong, with the value; what to do``.
@@ -47,7 +47,7 @@ class BuildError(ForestError, RuntimeError):
 
 
 class DeviceError(ForestError, RuntimeError):
-    """A GPU, its driver or a tool for it is missing, too old, or refuses a call."""
+    """A GPU, its driver, a tool for it or the machine is missing, too old, or refuses a call."""
 
 
 class InputError(ForestError, ValueError):

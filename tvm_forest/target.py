@@ -29,11 +29,11 @@ class Target:
             GPU that run one after the other on a CPU.
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
-        cores: CPU cores that this process may use; 1 for GPUs.
+        cores: CPU cores that this process may use; 1 for GPUs and for machines elsewhere.
         abilities: features of the CPU at hand in the words of Linux, such as "avx512f"; empty
-            where the system does not tell them, or if the options name a CPU.
+            where the system does not tell them, or if the options name a CPU or a machine.
         vendor: maker of that CPU, in the same words, such as "AuthenticAMD"; "" where the system
-            does not tell it, or if the options name a CPU or abilities are given.
+            does not tell it, or if the options name a CPU or a machine, or abilities are given.
     """
 
     kind: str = "llvm"
@@ -43,10 +43,10 @@ class Target:
     vendor: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        if self.on_gpu:
+        if self.on_gpu or self.is_elsewhere:
             object.__setattr__(self, "cores", 1)
         if self.abilities is None:
-            named = any(key == "mcpu" for key, _ in self.options)
+            named = any(key in ("mcpu", "mtriple") for key, _ in self.options)
             object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
             object.__setattr__(self, "vendor", "" if named else cpu_vendor())
 
@@ -54,6 +54,21 @@ class Target:
     def on_gpu(self) -> bool:
         """Whether code is made of kernels."""
         return self.kind in GPUS
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether code is made for another machine, by LLVM's name of it, and never runs here."""
+        return self.kind == "llvm" and any(key == "mtriple" for key, _ in self.options)
+
+    @property
+    def has_bit_masks(self) -> bool:
+        """Whether LLVM makes a few instructions of the bits of a comparison of 64 lanes.
+
+        It makes hundreds for WebAssembly, and for RISC-V unless "+v" is asked for.
+        """
+        options = dict(self.options) if self.is_elsewhere else {}
+        triple, mattr = str(options.get("mtriple", "")), options.get("mattr") or ()
+        return not (triple.startswith("wasm") or (triple.startswith("riscv") and "+v" not in mattr))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that `parse_target` takes."""
@@ -107,9 +122,10 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
 
     Args:
         target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},
-            {"kind": "cuda", "arch": "sm_90", "device": 0} or {"kind": "simt", "order":
-            "backwards"}, which runs the last thread first, or a Target. The 'arch' "any" makes one
-            image for all GPUs of NVIDIA from sm_80 on.
+            {"kind": "llvm", "mtriple": "aarch64-linux-gnu"} for another machine, {"kind": "cuda",
+            "arch": "sm_90", "device": 0} or {"kind": "simt", "order": "backwards"}, which runs the
+            last thread first, or a Target. The 'arch' "any" makes one image for all GPUs of NVIDIA
+            from sm_80 on, the 'mcpu' "any" of "rocm" images for a list of those of AMD.
 
     Raises:
         InputError: no such target.

@@ -8,6 +8,7 @@ Each command is a module with a function `run`, which is imported when the comma
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -59,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="write a shared library and a C header")
     _add_model(export)
     export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
-    _add_target(export, "llvm or cuda")
+    _add_target(export, "llvm, cuda or another machine")
     export.add_argument(
         "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
     )
@@ -82,7 +83,13 @@ def _add_model(command: argparse.ArgumentParser, **options: Any) -> None:
 
 
 def _add_target(command: argparse.ArgumentParser, what: str = "what to compile for") -> None:
-    command.add_argument("--target", default="llvm", help=f"{what} (default: llvm)")
+    about = f"{what}, a name or a dict as JSON (default: llvm)"
+    command.add_argument("--target", type=read_target, default="llvm", help=about)
+
+
+def read_target(text: str) -> Any:
+    """Return a name, or the dict that a text in braces is as JSON."""
+    return json.loads(text) if text.startswith("{") else text
 
 
 def _add_n_jobs(command: argparse.ArgumentParser) -> None:

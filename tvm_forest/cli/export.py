@@ -4,10 +4,13 @@ import argparse
 
 from .. import api
 from ..predictor import exporting
+from ..target import parse_target
 
 
 def run(options: argparse.Namespace) -> None:
     """Write a shared library and its C header."""
-    exporting.check_wishes(options.library, options.prefix)  # before the model is compiled
-    api.build(options.model, options.target).export_library(options.library, options.prefix)
-    print(f"{options.library}, {options.library.with_suffix('.h')}")
+    target = parse_target(options.target)
+    exporting.check_wishes(target, options.library, options.prefix)  # before the model is compiled
+    api.build(options.model, target).export_library(options.library, options.prefix)
+    written = [options.library, options.library.with_suffix(".h")]
+    print(*written[: 1 if options.library.suffix == ".o" else 2], sep=", ")

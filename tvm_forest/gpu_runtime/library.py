@@ -72,6 +72,11 @@ class KernelLibrary:
         return KernelFunction(self, self.plans[name])
 
     @property
+    def architectures(self) -> list[str]:
+        """Those that it has code for, or is to have; none before a GPU was asked."""
+        return [self.architecture] if self.architecture is not None else list(self.images)
+
+    @property
     def executor(self) -> Executor:
         """The kernels on the GPU.
 

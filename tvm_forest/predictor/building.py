@@ -13,6 +13,7 @@ from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
 from ..targets import Library
 from .device import DevicePredictor
+from .distant import DistantPredictor
 from .predictor import Predictor
 
 
@@ -39,12 +40,14 @@ def build(
     """
     schedules = arrange_by_batch(schedule)
     compiled = compile_forest(forest, schedules, target, exact=exact)
-    predictor_class = class_for(compiled.library)
+    predictor_class = class_for(compiled.library, target)
     return predictor_class(
         compiled, canonicalize(forest), schedules, target, signature or forest.signature
     )
 
 
-def class_for(library: Library) -> type[Predictor]:
-    """Return the class whose objects call the functions of a library."""
+def class_for(library: Library, target: Target) -> type[Predictor]:
+    """Return the class whose objects call the functions of a library, or say that nobody can."""
+    if target.is_elsewhere:
+        return DistantPredictor
     return DevicePredictor if isinstance(library, KernelLibrary) else Predictor

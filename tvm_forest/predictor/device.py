@@ -62,6 +62,10 @@ class DevicePredictor(Predictor):
     _functions_class = DeviceFunctions
     _max_small_batch = 0
 
+    def _describe_target(self) -> str:
+        made_for = self.library.architectures
+        return f"{self.target.kind} ({', '.join(made_for)})" if made_for else self.target.kind
+
     def source(self, kind: str) -> str:
         """Return the text of the kernels.
 

@@ -9,7 +9,7 @@ takes: Compiled, Forest, schedules, Target; gives: Predictor.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,26 +76,34 @@ class Predictor:
         self._gives_labels = forest.gives_labels
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
 
-    def export_library(self, path: str | os.PathLike[str], prefix: str = "tvm_forest_") -> None:
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        prefix: str = "tvm_forest_",
+        cc: str | Sequence[str] | None = None,
+    ) -> None:
         """Write a shared library with the model, and a C header beside it.
 
         It predicts margins and values by the schedules of this predictor, on the caller's thread,
         or on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
 
         Args:
-            path: of the library, which ends with ".so", such as "model.so"; the header is
-                "model.h".
+            path: of the library, which ends with ".so", such as "model.so", or on WebAssembly with
+                ".wasm"; the header is "model.h". For another machine also "model.o", the compiled
+                functions alone, without the model and a header.
             prefix: what the names of its C functions begin with, which ends with an underscore;
                 libraries that are linked into one program need different ones.
+            cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
+                system or, for another machine, its cross compiler or Zig's.
 
         Raises:
-            InputError: no such prefix, or the files cannot be written.
+            InputError: no such prefix or command, or the files cannot be written.
             UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm"
                 nor "cuda".
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
-        export_library(self, path, prefix)
+        export_library(self, path, prefix, cc)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the predictor to a file, which appears under its name once it is complete.
@@ -105,7 +113,8 @@ class Predictor:
 
         Raises:
             InputError: the file cannot be written.
-            UnsupportedModel: class labels that are neither texts nor numbers.
+            UnsupportedModel: class labels that are neither texts nor numbers, or code for another
+                machine.
         """
         from .saving import save
 
@@ -265,7 +274,11 @@ class Predictor:
     def __repr__(self) -> str:
         forest = self.forest
         size = f"{len(self.columns)} trees, {forest.row_width} features"
-        return f"<Predictor of {forest.source}: {size}, target {self.target.kind}>"
+        return f"<Predictor of {forest.source}: {size}, target {self._describe_target()}>"
+
+    def _describe_target(self) -> str:
+        """Name what code was made for."""
+        return self.target.kind
 
     # -- what methods share -----------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import archive
 from ..compiler import Compiled
-from ..errors import BuildError, ForestError, ModelFormatError
+from ..errors import BuildError, ForestError, ModelFormatError, UnsupportedModel
 from ..forest.fields import from_fields, to_fields
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
@@ -56,6 +56,11 @@ def to_bytes(predictor: Predictor) -> bytes:
     Raises:
         UnsupportedModel: see `save`.
     """
+    if predictor.target.is_elsewhere:
+        raise UnsupportedModel(
+            f"save: target {predictor.target.to_dict()}: code for another machine cannot be loaded "
+            "here; use Predictor.export_library"
+        )
     libraries = list(predictor.libraries)  # before the arrays: another thread may add one
     values, forest_arrays = to_fields(predictor.forest)
     parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in forest_arrays.items()}
@@ -155,7 +160,7 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     if first is None:
         predictor = build(*model, exact=False, signature=manifest["signature"])
     else:
-        predictor = class_for(first.library)(first, *model, manifest["signature"])
+        predictor = class_for(first.library, target)(first, *model, manifest["signature"])
         for compiled in filter(None, others):
             predictor._functions.bind(compiled.library, compiled.arguments)
     predictor.n_jobs = manifest["n_jobs"]

@@ -8,11 +8,11 @@ takes: models, Relax modules; gives: calls of the operator, modules.
 
 from . import legalize as _legalize
 from . import operator as _operator
-from .link_forests import LinkForests
+from .link_forests import LinkForests, register_linked
 from .model import from_constant, to_constant
 from .operator import predict
 
 _operator.register()
 _legalize.register()
 
-__all__ = ["LinkForests", "from_constant", "predict", "to_constant"]
+__all__ = ["LinkForests", "from_constant", "predict", "register_linked", "to_constant"]

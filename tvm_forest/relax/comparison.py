@@ -13,29 +13,30 @@ from typing import Any
 
 from tvm import tirx
 
-INFINITY = {"float32": 0x7F800000, "float64": 0x7FF0000000000000}
-MOST = {"float32": 2**31 - 1, "float64": 2**63 - 1}
+INFINITY = {"int32": 0x7F800000, "int64": 0x7FF0000000000000}
+"""The bits of infinity."""
 
 
 def order_of(x: Any) -> Any:
     """Return the place of a number among all of its dtype; both zeros have the place 0."""
-    bits = _bits_of(x)
-    return tirx.Select(bits < 0, 0 - _magnitude(x), bits)
+    bits, magnitude, _ = _take_apart(x)
+    return tirx.Select(bits < 0, 0 - magnitude, bits)
 
 
 def is_nan(x: Any) -> Any:
     """Return whether a number is NaN."""
-    return _magnitude(x) > tirx.const(INFINITY[x.dtype], _bits_of(x).dtype)
+    _, magnitude, dtype = _take_apart(x)
+    return magnitude > tirx.const(INFINITY[dtype], dtype)
 
 
 def order_with_nan_last(x: Any) -> Any:
     """Return the place of a number; that of NaN is the largest."""
-    return tirx.Select(is_nan(x), tirx.const(MOST[x.dtype], _bits_of(x).dtype), order_of(x))
+    dtype = _take_apart(x)[2]
+    return tirx.Select(is_nan(x), tirx.max_value(dtype), order_of(x))
 
 
-def _bits_of(x: Any) -> Any:
-    return tirx.reinterpret({"float32": "int32", "float64": "int64"}[str(x.dtype)], x)
-
-
-def _magnitude(x: Any) -> Any:
-    return tirx.bitwise_and(_bits_of(x), tirx.const(MOST[x.dtype], _bits_of(x).dtype))
+def _take_apart(x: Any) -> tuple[Any, Any, str]:
+    """Return the bits of a number, those without the sign, and their dtype."""
+    dtype = str(x.dtype).replace("float", "int")
+    bits = tirx.reinterpret(dtype, x)
+    return bits, tirx.bitwise_and(bits, tirx.max_value(dtype)), dtype

@@ -23,6 +23,7 @@ from tvm import tirx
 from .. import compiler
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
+from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.representation import takes_memberships
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
@@ -31,7 +32,7 @@ from ..schedule_prims.batches import PARALLEL, name_functions
 from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
-from ..tir_gen.ir import i64
+from ..tir_gen.ir import find_all, find_stores, i64
 from .amd_kernels import make_portable
 from .kernels import embed_kernels
 
@@ -81,7 +82,7 @@ def lower_for_batches(
     )
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}
-    prepare = PREPARE.get(target.kind, hide_large_buffers)
+    prepare = PREPARE.get(target.kind, lambda func: func)
     parts = [
         (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), arguments[name])
         for smallest, name in names.items()
@@ -97,7 +98,12 @@ def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dic
     Raises:
         UnsupportedModel: none is left.
     """
-    kept = {k: x for k, x in schedules.items() if not takes_memberships(x.representation, forest)}
+    canonical = canonicalize(forest)  # which has the membership columns
+    kept = {
+        k: sch
+        for k, sch in schedules.items()
+        if not takes_memberships(sch.representation, canonical)
+    }
     if not kept:
         names = sorted({sch.representation for sch in schedules.values()})
         raise UnsupportedModel(
@@ -140,20 +146,24 @@ def choose_by_rows(
     return func, arrays
 
 
-def hide_large_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function whose large buffers are views of others of one dimension.
+def hide_indirect_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function in which large buffers, accessed at places that are loaded, are views.
 
     TVM's default pipeline works out which part of a buffer is accessed. For bit planes, whose
-    places are read from the model, that took 12 s; it does not look at views.
+    places are read from the model, that takes seconds; it does not look at views.
     """
+    accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
+    places = [(x.source, x.indices) for x in accesses[0]]
+    places += [(x.buffer, x.indices) for x in accesses[1]]
+    indirect = {buffer for buffer, at in places if any(find_all(i, tvm.ir.TensorLoad) for i in at)}
 
     def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:
         buffer = statement.buffer
-        size = prod(map(int, buffer.shape)) * tvm.DataType(buffer.dtype).itemsize
-        if size <= STACK_BYTES or buffer.scope() != "global":
+        size = prod(map(int, buffer.shape))
+        is_small = size * tvm.DataType(buffer.dtype).itemsize <= STACK_BYTES
+        if is_small or buffer not in indirect or buffer.scope() != "global":
             return statement
-        memory = tirx.decl_buffer((prod(map(int, buffer.shape)),), buffer.dtype, "memory")
-        view = tirx.DeclBuffer(buffer, data=memory.data)
-        return tirx.SeqStmt([tirx.AllocBuffer(memory), view])
+        memory = tirx.decl_buffer((size,), buffer.dtype, "memory")
+        return tirx.SeqStmt([tirx.AllocBuffer(memory), tirx.DeclBuffer(buffer, data=memory.data)])
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, hide)))

@@ -18,7 +18,7 @@ from tvm.s_tir import dlight
 
 from ..passes.model_table import MODEL
 from ..tir_gen.ir import guard, i64
-from .functions import OPAQUE, BatchFunction
+from .functions import OPAQUE, BatchFunction, hide_indirect_buffers
 from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
@@ -36,9 +36,9 @@ def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def compute(
         function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        func = function.func.without_attr("target").without_attr("global_symbol")
-        func = func.with_attrs(builder.attributes).without_attr(MODEL)
-        var = bb.add_func(func, "forest")
+        func = function.func if target.on_gpu else hide_indirect_buffers(function.func)
+        func = func.without_attr("target").without_attr("global_symbol").without_attr(MODEL)
+        var = bb.add_func(func.with_attrs(builder.attributes), "forest")
         arrays = [builder.bring(to_tensor_constant(array)) for array in function.arrays.values()]
         out = kinds if len(kinds) > 1 else kinds[0]
         results = bb.emit(relax.call_tir(var, [rows, *arrays], out_ty=out))
@@ -74,10 +74,11 @@ class DeviceBuilder:
 
     def call_te(self, func: Any, *args: Any, **named: Any) -> relax.Expr:
         """Do what `BlockBuilder.call_te` does, for the device."""
+        name = named.pop("primfunc_name_hint", "") or func.__name__
         code, arguments, out = gen_call_tir_inputs(func, *map(self.bring, args), **named)
         if self.on_gpu:
             code = give_threads(code, self.target)
-        var = self.bb.add_func(code.with_attrs(self.attributes), func.__name__.strip("_"))
+        var = self.bb.add_func(code.with_attrs(self.attributes), name)
         return relax.call_tir(var, arguments, out)
 
     def emit_te(self, func: Any, *args: Any, **named: Any) -> relax.Var:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import Op
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -29,6 +30,12 @@ from .functions import BatchFunction
 from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
+
+MODULES = "external_mods"
+"""Attribute of a module: what TVM links to it."""
+
+LINKED = "tvm_forest.linked"
+"""Attribute of a module: the names of the functions of its forests."""
 
 ALIGNMENT = 64
 """Bytes to whose multiples arrays are moved, those of a cache line."""
@@ -67,8 +74,34 @@ class LinkForests:
         mod = linker.builder_.get()
         if not linker.functions:
             return mod
-        known = list((mod.attrs or {}).get("external_mods", ()))
-        return mod.with_attr("external_mods", [*known, linker.compile()])
+        for key, new in ((MODULES, [linker.compile()]), (LINKED, list(linker.functions))):
+            mod = mod.with_attr(key, [*_list_attribute(mod, key), *new])
+        return mod
+
+
+def register_linked(mod: tvm.IRModule) -> list[str]:
+    """Let code of `exec_mode="compiled"` find the forests that `LinkForests` has linked.
+
+    Bytecode finds them by itself. Compiled code looks functions of external modules up in TVM's
+    global registry, where they stay until the process ends, or `tvm_ffi.remove_global_func`.
+
+    Args:
+        mod: what `LinkForests` returned.
+
+    Returns:
+        list[str]: the names of the functions. A process that loads an exported module registers
+        them itself: `tvm_ffi.register_global_func(name, module[name])`.
+    """
+    names = [str(name) for name in _list_attribute(mod, LINKED)]
+    for library in _list_attribute(mod, MODULES):
+        for name in names:
+            if library.implements_function(name):
+                tvm_ffi.register_global_func(name, library[name], override=True)
+    return names
+
+
+def _list_attribute(mod: tvm.IRModule, key: str) -> list[Any]:
+    return list((mod.attrs or {}).get(key, ()))
 
 
 @mutator

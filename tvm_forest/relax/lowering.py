@@ -6,6 +6,7 @@ takes: a call, its Forest, and a way to compute one function; gives: expressions
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,11 @@ def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
         return rows
     may_be_zero = np.ones(forest.row_width, bool)
     may_be_zero[list(forest.zero_missing)] = False
-    return bb.emit_te(_mark_missing, rows, to_tensor_constant(may_be_zero), forest)
+    mark = partial(_mark_missing, forest)
+    return bb.emit_te(mark, rows, to_tensor_constant(may_be_zero), primfunc_name_hint="clean")
 
 
-def _mark_missing(rows: te.Tensor, may_be_zero: te.Tensor, forest: Forest) -> te.Tensor:
+def _mark_missing(forest: Forest, rows: te.Tensor, may_be_zero: te.Tensor) -> te.Tensor:
     """Put NaN in place of other missing values, (n, F)."""
     dtype = rows.dtype
     number, nan, zero = (tirx.const(float(x or 0), dtype) for x in (forest.missing, np.nan, ZERO))

@@ -13,11 +13,11 @@ takes: Forest, type of the rows, names of outputs; gives: types; expressions ove
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx, topi
-from tvm.ir import GenericConst
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
@@ -119,7 +119,9 @@ def assemble(
     named = dict(zip(result_names(forest), results, strict=True))
     margin, value = named["margin"], results[-1]
     if output == "label":
-        return bb.call_te(_choose_labels, margin, value, _label_constant(forest), forest)
+        table = to_tensor_constant(label_table(forest))
+        choose = partial(_choose_labels, forest)
+        return bb.call_te(choose, margin, value, table, primfunc_name_hint="labels")
     if output == "probability" and forest.n_outputs == 1:
         return bb.call_te(_add_complement, value)
     return margin if output == "margin" else value
@@ -150,12 +152,8 @@ def _add_complement(value: te.Tensor) -> te.Tensor:
     )
 
 
-def _label_constant(forest: Forest) -> GenericConst:
-    return to_tensor_constant(label_table(forest))
-
-
 def _choose_labels(
-    margin: te.Tensor, value: te.Tensor, labels: te.Tensor, forest: Forest
+    forest: Forest, margin: te.Tensor, value: te.Tensor, labels: te.Tensor
 ) -> te.Tensor:
     """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
     n, rule = margin.shape[0], forest.label_rule
@@ -164,7 +162,9 @@ def _choose_labels(
         return te.compute((n,), lambda r: labels[_as_place(_reaches(margin[r, 0], cut))])
     if rule == "half":
         half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
-        return te.compute((n, *columns), lambda r, c=0: labels[_as_place(value[r, c] > half)])
+        return te.compute(
+            (n, *columns), lambda r, *c: labels[_as_place(value(r, *c or (0,)) > half)]
+        )
     scores = margin if rule == "argmax_margin" else value
     targets = forest.targets or (forest.n_outputs,)
     begins = np.cumsum([0, *targets])
@@ -172,8 +172,12 @@ def _choose_labels(
         _find_largest(scores, int(begin), count)
         for begin, count in zip(begins, targets, strict=False)
     ]
-    chosen = [te.compute((n,), lambda r, at=at: labels[at[r]]) for at in places]
+    chosen = [_look_up(labels, at) for at in places]
     return topi.stack(chosen, axis=1) if forest.targets else chosen[0]
+
+
+def _look_up(table: te.Tensor, places: te.Tensor) -> te.Tensor:
+    return te.compute(places.shape, lambda r: table[places[r]])
 
 
 def _as_place(condition: Any) -> Any:

@@ -167,6 +167,8 @@ def refuse_planes(work: Workload) -> str | None:
     """Say why bit planes cannot hold a model, or hold it badly."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
+    if not work.target.has_bit_masks:
+        return "the machine has no instructions for bits of comparisons"
     if work.tests > MAX_TESTS:
         return f"{work.tests} distinct tests, {MAX_TESTS} fit"
     if work.most_categories > MAX_CATEGORIES:

@@ -15,12 +15,16 @@ from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
 from ..target import Target
 from ..threads.pool import SET_LAUNCHER, make_launcher_setter
+from .other_machines import complete_options
 
 WHERE = "build: argument 'target'"
 
 OPTIONS = ("mcpu", "num-cores", "opt-level", "vector-width")
-"""What users may say beside the kind. Others change results (`cl-opt`), make code for another
-machine, or are found wrong by LLVM only while it compiles."""
+"""What users may say beside the kind. Others change results (`cl-opt`), or are found wrong by LLVM
+only while it compiles."""
+
+ELSEWHERE = ("mtriple", "mattr", "mabi")
+"""What they may say as well where the first of these names another machine."""
 
 TUNING = (
     *("allow-", "branch", "ermsb", "false-deps-", "fast", "fsrm", "idiv", "lea-", "macrofusion"),
@@ -40,7 +44,7 @@ is written as vectors, and stays so."""
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
-    """Return TVM's form of a target, completed with the CPU at hand.
+    """Return TVM's form of a target, completed with the CPU at hand unless it is elsewhere.
 
     Raises:
         BuildError: TVM has no LLVM, or the code would not run on the CPU at hand.
@@ -52,7 +56,9 @@ def tvm_target(target: Target) -> tvm.target.Target:
             "compiled for; install apache-tvm from its wheel"
         )
     spec = target.host()
-    _check_options(spec)
+    _check_options(spec, OPTIONS + (ELSEWHERE if target.is_elsewhere else ()))
+    if target.is_elsewhere:
+        spec = complete_options(spec)
     spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
     try:
         gathers = "fast-gather" in abilities(tvm.target.Target(spec))
@@ -60,19 +66,20 @@ def tvm_target(target: Target) -> tvm.target.Target:
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"{WHERE}: TVM refuses {target.host()}: {reason}") from None
-    _check_cpu(full, spec["mcpu"])
+    if not target.is_elsewhere:
+        _check_cpu(full, spec["mcpu"])
     return full
 
 
-def _check_options(spec: dict[str, Any]) -> None:
+def _check_options(spec: dict[str, Any], known: tuple[str, ...]) -> None:
     loose = [key for key in spec if str(key).startswith("fast-math")]
     if loose:
         raise InputError(f"{WHERE}: option {loose[0]!r} lets LLVM change results; leave it out")
-    other = [key for key in spec if key != "kind" and key not in OPTIONS]
+    other = [key for key in spec if key != "kind" and key not in known]
     if other:
         raise InputError(
-            f"{WHERE}: option {other[0]!r} cannot be {spec[other[0]]!r}, for code is made for the "
-            f"machine at hand only; leave it out (have: {', '.join(OPTIONS)})"
+            f"{WHERE}: option {other[0]!r} cannot be {spec[other[0]]!r}; leave it out (have: "
+            f"{', '.join(OPTIONS)}; for another machine {', '.join(ELSEWHERE)})"
         )
 
 
@@ -109,9 +116,13 @@ def instructions(target: tvm.target.Target) -> set[str]:
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Turn lowered functions into machine code."""
+    """Turn lowered functions into machine code, with what leads their loops to the pool."""
     setter = make_launcher_setter().with_attr("target", target)
-    mod = tvm.IRModule({**mod.functions, SET_LAUNCHER: setter})
+    return compile_alone(tvm.IRModule({**mod.functions, SET_LAUNCHER: setter}), target)
+
+
+def compile_alone(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
+    """Turn lowered functions into machine code, such as for machines where no pool is."""
     return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
 
 

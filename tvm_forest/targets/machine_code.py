@@ -62,7 +62,8 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
     """
     if target.kind in KERNEL_TARGETS:
         return KERNEL_TARGETS[target.kind].compile_module(mod, target)
-    return cpu.compile_module(mod, cpu.tvm_target(target))
+    compile_for = cpu.compile_alone if target.is_elsewhere else cpu.compile_module
+    return compile_for(mod, cpu.tvm_target(target))
 
 
 def to_machine_code(library: Library, target: Target) -> MachineCode:

@@ -40,6 +40,13 @@ KIND = "rocm"
 TRIPLE = "amdgcn-amd-amdhsa"
 DEVICE, ARITHMETIC = (Path(__file__).with_name(x) for x in ("amdgpu.ll", "arithmetic.ll"))
 WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
+DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+"""For these code is made where no GPU is named and none can be asked: the newest of CDNA 2, 3 and 4
+and of RDNA 2, 3 and 4, which the driver tells apart by name."""
+
+ANY = "any"
+"""The `mcpu` that stands for them."""
+
 ASSUMED_THREADS = 256
 """What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
 made a second time, from IR that says how many."""
@@ -62,7 +69,7 @@ class CompiledKernels(NamedTuple):
     """What became of device functions.
 
     Attributes:
-        image: the code object, which the HIP runtime loads.
+        image: the code object of a GPU, which the HIP runtime loads.
         ir: LLVM IR after its passes.
         asm: the assembly.
     """
@@ -73,16 +80,24 @@ class CompiledKernels(NamedTuple):
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Make a code object of the kernels of lowered functions.
+    """Make a code object of the kernels of lowered functions for each GPU.
 
     Raises:
-        InputError: see `tvm_target`.
-        BuildError: see `compile_kernels`.
+        InputError: see `find_gpus`.
+        BuildError: see `compile_kernels`, or GPUs want different launches.
     """
-    machine = tvm_target(target)
-    kernels, plans = split_kernels(mod, machine)
-    compiled, gpu = compile_kernels(kernels, machine), str(machine.attrs["mcpu"])
-    return KernelLibrary(KIND, compiled.asm, plans, backend(target), gpu, {gpu: compiled.image})
+    compiled, launches = dict[str, CompiledKernels](), list[Any]()
+    for gpu in find_gpus(target):
+        machine = tvm_target(gpu)
+        kernels, plans = split_kernels(mod, machine)
+        compiled[gpu] = compile_kernels(kernels, machine)
+        launches.append(plans)
+    if any(plans != launches[0] for plans in launches):
+        raise BuildError(f"{WHERE}: kernels of {', '.join(compiled)} differ; name one as 'mcpu'")
+    text = "".join(code.asm for code in compiled.values())
+    images = {gpu: code.image for gpu, code in compiled.items()}
+    architecture = next(iter(images)) if len(images) == 1 else None
+    return KernelLibrary(KIND, text, launches[0], backend(target), architecture, images)
 
 
 def backend(target: Target) -> Backend:
@@ -95,22 +110,29 @@ _driver = functools.cache(HipDriver)
 
 
 def _refuse_to_translate(source: str, architecture: str) -> bytes:
-    raise BuildError(f"{WHERE}: there is no code for {architecture!r}; build with it as 'mcpu'")
+    raise DeviceError(
+        f"rocm: the GPU is a {architecture}, and code was made for the default list "
+        f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"
+    )
 
 
-def tvm_target(target: Target) -> tvm.target.Target:
-    """Return TVM's form of a target.
+def find_gpus(target: Target) -> tuple[str, ...]:
+    """Name the GPUs that code is made for: the one named, the one at hand, or `DEFAULT_GPUS`.
 
     Raises:
-        InputError: no GPU is named and none is there, LLVM does not know it, or other options.
+        InputError: LLVM does not know the GPU, or other options.
     """
     options = dict(target.options)
-    device, named = options.pop("device", 0), str(options.pop("mcpu", "")) or None
+    device, named = options.pop("device", 0), str(options.pop("mcpu", ""))
     if options:
         raise InputError(f"{WHERE}: option {next(iter(options))!r} of 'rocm' is unknown; {OPTIONS}")
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
         raise InputError(f"{WHERE}: option 'device' of 'rocm': {device!r} is no number; use 0")
-    gpu = (named or _gpu_at_hand(device)).partition(":")[0]  # gfx90a:sramecc+:xnack-
+    if named == ANY:
+        return DEFAULT_GPUS
+    gpu = (named or _ask_gpu(device)).partition(":")[0]  # gfx90a:sramecc+:xnack-
+    if not gpu:
+        return DEFAULT_GPUS
     llvm = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLE})
     archs = map(str, tvm.target.codegen.llvm_get_cpu_archlist(llvm))
     known = [x for x in archs if x.startswith("gfx") and not x.endswith("generic")]
@@ -118,18 +140,21 @@ def tvm_target(target: Target) -> tvm.target.Target:
         raise InputError(
             f"{WHERE}: LLVM knows no GPU {gpu!r} of AMD; use one of: {', '.join(known)}"
         )
-    spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
-    return tvm.target.Target(spec, host={"kind": "llvm"})
+    return (gpu,)
 
 
-def _gpu_at_hand(device: int) -> str:
+def _ask_gpu(device: int) -> str:
+    """Name the GPU at hand; "" where none can be asked."""
     try:
         return str(_driver(device).architecture)
-    except DeviceError as error:
-        raise InputError(
-            f"{WHERE}: option 'mcpu' of 'rocm' is needed where no GPU can be asked; name one, e.g. "
-            f"{{'kind': 'rocm', 'mcpu': 'gfx942'}} ({error})"
-        ) from error
+    except DeviceError:
+        return ""
+
+
+def tvm_target(gpu: str) -> tvm.target.Target:
+    """Return TVM's form of a target: a GPU that LLVM knows."""
+    spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
+    return tvm.target.Target(spec, host={"kind": "llvm"})
 
 
 def wavefront(gpu: str) -> int:

@@ -1,6 +1,7 @@
 """A predictor as a shared library that needs neither Python nor TVM.
 
-takes: Predictor; gives: `<name>.so` and its header.
+takes: Predictor; gives: `<name>.so` and its header, or `<name>.wasm`; for another machine also
+`<name>.o`, the compiled functions alone.
 
 The library holds the compiled functions, the arrays of the model, and `library.c` around them. For
 a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C program calls
@@ -13,9 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from string import Template
@@ -28,26 +27,20 @@ from ... import archive
 from ...errors import BuildError, InputError, UnsupportedModel
 from ...forest import Forest
 from ...layouts.representation import takes_memberships
+from ...target import Target
 from ...tir_gen.canonical import result_dtype, result_names
 from . import cpu, cuda
 from .data import Data
+from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
-WHERE = "export_library"
-AT_PATH = f"{WHERE}: argument 'path'"
 C_TYPES = {"float32": "float", "float64": "double"}
 REFUSAL_TESTS = {"nan": "isnan(x)", "inf": "isinf(x)"}
-COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-shared", "-fPIC", "-O2", "-std=gnu11", "-Wl,-Bsymbolic")
 PREFIX = "tvm_forest_"
 """What the names of C functions begin with. It ends with an underscore, or "str" would define a
 `strerror`."""
-
-VERSION_SCRIPT = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
-"""Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
-the same names for each model, defines or looks up."""
 
 PREDICT_THERE = """\
 /* The same for rows and results in the memory of the GPU; waits for them. */
@@ -56,20 +49,24 @@ int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${v
 
 
 def export_library(
-    predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX
+    predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX, cc: Command = None
 ) -> None:
     """See `Predictor.export_library`."""
-    file, compiler = check_wishes(path, prefix)
+    file, tools = check_wishes(predictor.target, path, prefix, cc)
+    if tools.suffix == ".o":
+        return archive.write_file(file, _compile_object(predictor), AT_PATH)
     _check_exportable(predictor)
     with tempfile.TemporaryDirectory() as folder:
-        library = _compile_library(predictor, prefix, compiler, Path(folder))
+        library = _compile_library(predictor, prefix, tools, Path(folder))
     archive.write_file(file, library, AT_PATH)
     text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
     archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
 
 
-def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
-    """Return the path of a library and the C compiler, before anything is compiled.
+def check_wishes(
+    target: Target, path: str | os.PathLike[str], prefix: str, cc: Command = None
+) -> tuple[Path, Toolchain]:
+    """Return the path of a library and what makes it, before anything is compiled.
 
     Raises:
         InputError, BuildError: see `Predictor.export_library`.
@@ -81,20 +78,10 @@ def check_wishes(path: str | os.PathLike[str], prefix: str) -> tuple[Path, str]:
             "end, such as 'airline_'"
         )
     file = archive.to_path(path, AT_PATH)
-    if file.suffix != ".so":
-        raise InputError(
-            f"{AT_PATH}: {archive.shorten(str(file))} does not end with '.so'; only shared "
-            "libraries of Linux are written, so give a name such as 'model.so'"
-        )
+    check_suffix(target, file)
     for place in (file, file.with_suffix(".h")):
         archive.check_place(place, AT_PATH)
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None or not sys.platform.startswith("linux"):
-        raise BuildError(
-            f"{WHERE}: no C compiler that can link a library was found; install gcc, or use "
-            "Predictor.save"
-        )
-    return file, compiler
+    return file, find_toolchain(target, file, cc)
 
 
 def header(forest: Forest, on_gpu: bool = False, prefix: str = PREFIX) -> str:
@@ -137,25 +124,32 @@ def _dtypes(forest: Forest) -> tuple[str, str, str]:
     return forest.row_dtype, result_dtype(forest, "margin"), result_dtype(forest, value)
 
 
-def _compile_library(predictor: Predictor, prefix: str, compiler: str, folder: Path) -> bytes:
+def _compile_object(predictor: Predictor) -> bytes:
+    """Return the compiled functions alone, which take arrays as TVM's functions do."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "code.o")
+        predictor.library.mod.write_to_file(str(file))
+        return file.read_bytes()
+
+
+def _compile_library(predictor: Predictor, prefix: str, tools: Toolchain, folder: Path) -> bytes:
     """Return the library; what it is made of is written to the folder."""
     data, part = Data(), cpu if predictor.target.kind == "llvm" else cuda
     macros, linked = part.write(predictor, data, folder)
     (folder / "data.bin").write_bytes(data.to_bytes())
     macros |= _macros(predictor.forest)
-    macros |= {"PREFIX": prefix, "DATA": f'"{folder / "data.bin"}"'}
+    macros |= {"PREFIX": prefix, "DATA": f'"{folder / "data.bin"}"', "DATA_BYTES": data.size}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     (folder / "model.h").write_text(text, encoding="utf-8")
-    exports, library = folder / "version.map", folder / "model.so"
-    exports.write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
     ffi = tvm_ffi.libinfo
-    command = [compiler, *FLAGS, f"-I{folder}", f"-I{ffi.find_include_path()}"]
+    command = [*tools.link(prefix, folder), f"-I{folder}", f"-I{ffi.find_include_path()}"]
     command += [f"-I{ffi.find_dlpack_include_path()}", str(Path(__file__).with_name("library.c"))]
-    command += [*linked, "-lm", "-ldl", f"-Wl,--version-script={exports}", "-o", str(library)]
+    command += [*linked, "-lm", *([] if tools.suffix == ".wasm" else ["-ldl"])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildError(f"{WHERE}: {compiler} fails: {done.stderr.strip()[-2000:]}")
-    return library.read_bytes()
+        shown = " ".join(tools.command)
+        raise BuildError(f"{WHERE}: {shown} fails: {done.stderr.strip()[-2000:]}")
+    return (folder / "linked").read_bytes()
 
 
 def _macros(forest: Forest) -> dict[str, Any]:

@@ -39,13 +39,15 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int
 
 /* -- the model --------------------------------------------------------------------------------- */
 
-#define AT(place) tvm_forest_data + place
+/* An entry of a table of addresses has 64 bits on every machine, the lower ones first. */
+typedef struct { _Alignas(8) const char *at; char above[8 - sizeof(char *)]; } address;
+#define AT(place) {.at = tvm_forest_data + place}
 
 typedef int Function(void *, const TVMFFIAny *, int32_t, TVMFFIAny *);
 #define DECLARE(smallest, function, block, ...) Function function;
 FUNCTIONS(DECLARE)
 #define FUNCTION(smallest, function, block, ...) {smallest, block, function, {__VA_ARGS__}},
-static const struct { int64_t smallest, block; Function *call; const char *model[64]; } functions[] = {
+static const struct { int64_t smallest, block; Function *call; address model[64]; } functions[] = {
     FUNCTIONS(FUNCTION)};
 enum { COUNT = sizeof functions / sizeof *functions };
 

@@ -42,6 +42,11 @@ class Data:
         self._bytes += data
         return place
 
+    @property
+    def size(self) -> int:
+        """Bytes of `to_bytes`."""
+        return len(self._bytes) + ALIGNMENT
+
     def to_bytes(self) -> bytes:
         """Return all bytes, and an empty cache line behind them."""
         return bytes(self._bytes + bytes(ALIGNMENT))

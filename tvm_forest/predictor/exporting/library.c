@@ -6,11 +6,14 @@
  *   ROW, RESULT, VALUE  types of rows, margins and values; IS_VALUED, 1 if these differ
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
  *   DEVICE              number of the GPU
+ *   DATA, DATA_BYTES    file with the arrays of the model, and its size
  *   REFUSED(x)          whether the model takes no such value; REFUSES, 1 if there is any
  *   CALLS               "cpu.c" or "cuda.c", which runs the functions
  */
 #define _GNU_SOURCE
+#ifndef __wasm__
 #include <dlfcn.h>
+#endif
 #include <dlpack/dlpack.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,9 +27,17 @@
 #define NAMED(prefix, name) JOINED(prefix, name)
 #define PUBLIC(name) NAMED(PREFIX, name)
 
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+#ifdef __wasm__
+__asm__(
+    ".section .rodata.tvm_forest_data,\"\",@\n.p2align 6\ntvm_forest_data:\n.incbin \"" DATA
+    "\"\n.size tvm_forest_data, " TEXT(DATA_BYTES) "\n");
+#else
 __asm__(
     ".section .rodata\n.balign 64\ntvm_forest_data:\n.incbin \"" DATA
     "\"\n.previous\n");
+#endif
 extern const char tvm_forest_data[];
 
 static _Thread_local char message[512];
@@ -80,6 +91,7 @@ int PUBLIC(predict)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
   return failed;
 }
 
+#ifndef __wasm__
 /* -- the entry for apache-tvm-ffi: main(rows, margin[, value]) ---------------------------------- */
 
 /* apache-tvm-ffi may have come into the process after this library. */
@@ -126,3 +138,4 @@ int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFI
                                : PREDICT_THERE(rows, n, margin, value);
   return failed ? raise("RuntimeError", message) : 0;
 }
+#endif

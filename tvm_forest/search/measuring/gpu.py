@@ -30,6 +30,11 @@ def identify_in(child: Child, target: Target) -> str:
         DeviceError: no GPU, no driver, or no compiler.
         InputError: kernels of the target are not run by this package.
     """
+    if target.is_elsewhere:
+        raise InputError(
+            f"tune: argument 'target': {target.to_dict()} is another machine, whose code does not "
+            "run here; run tvm-forest serve there, and give remote="
+        )
     if target.kind == "opencl":
         raise InputError(
             "tune: argument 'target': kernels for 'opencl' are text that is not run here; use "

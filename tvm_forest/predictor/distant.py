@@ -1,0 +1,63 @@
+"""The compiled model for another machine: to be looked at and exported.
+
+takes: code for another machine, arrays, Forest; gives: DistantPredictor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import BuildError, DeviceError
+from ..forest import Array
+from ..schedule import Schedule
+from ..targets import Library
+from ..tir_gen.canonical import Output
+from .functions import BoundFunction, Functions
+from .predictor import Predictor
+
+TEXTS = ("asm", "ll")
+
+
+class DistantFunctions(Functions):
+    """Functions that nobody calls here: what TVM would load them for, this machine may not know."""
+
+    def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
+        return BoundFunction(None, None, (), 0, 0, False, sch.keeps_order)
+
+    def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+        """Refuse."""
+        raise _refuse(self._target.to_dict())
+
+    def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
+        """Refuse."""
+        raise _refuse(self._target.to_dict())
+
+
+class DistantPredictor(Predictor):
+    """A forest compiled for another machine, which is exported and does not predict here."""
+
+    _functions_class = DistantFunctions
+    _max_small_batch = 0
+
+    def _describe_target(self) -> str:
+        return str(dict(self.target.options)["mtriple"])
+
+    def source(self, kind: str = "asm") -> str:
+        """Return the text of the functions.
+
+        Args:
+            kind: "asm" for the assembly of the machine, "ll" for LLVM's language.
+
+        Raises:
+            BuildError: there is no such text.
+        """
+        if kind not in TEXTS:
+            raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
+        return str(self.library.mod.inspect_source(kind))
+
+
+def _refuse(target: dict[str, Any]) -> DeviceError:
+    return DeviceError(
+        f"predict: the code is for another machine, {target}, and does not run here; use "
+        "export_library and predict there, or build with target 'llvm'"
+    )

@@ -1,0 +1,164 @@
+"""CPUs of other machines, by LLVM's name of a machine ("mtriple").
+
+takes: options of a target; gives: the same, checked and completed.
+
+LLVM ends the process, or takes back silently, what it finds wrong while it compiles: a CPU of 32
+bits, abilities that exclude each other, an ABI without its registers. So what is not known to work
+is refused here, before LLVM is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import tvm
+
+from ..errors import InputError
+
+WHERE = "build: argument 'target'"
+
+LINUX = "(-[a-z0-9]+)?(-linux-(gnu|musl|android)|-none-elf|-unknown-elf)"
+"""What follows the architecture in the name of a machine, as a pattern."""
+
+
+class Machines(NamedTuple):
+    """Machines of one architecture.
+
+    Attributes:
+        example: one of them.
+        systems: pattern of what follows the architecture in their names.
+        mattr: abilities that may be asked for with "+" and forbidden with "-".
+        given: options of CPUs that are not named.
+    """
+
+    example: str
+    systems: str
+    mattr: tuple[str, ...]
+    given: dict[str, Any] = {}
+
+
+MACHINES = {
+    "aarch64": Machines(
+        "aarch64-linux-gnu",
+        LINUX,
+        (
+            *("aes", "bf16", "crc", "dotprod", "fp16fml", "fullfp16", "i8mm", "lse", "rcpc"),
+            *("rdm", "sha2", "sha3", "sve", "sve2"),
+        ),
+    ),
+    "riscv64": Machines(
+        "riscv64-linux-gnu",
+        LINUX,
+        ("m", "a", "f", "d", "c", "v", "zba", "zbb", "zbs", "zfh", "zicond"),
+        {"mcpu": "generic-rv64", "mattr": ["+m", "+a", "+f", "+d", "+c"]},
+    ),
+    "wasm32": Machines(
+        "wasm32-wasi",
+        "(-unknown)?-(unknown|wasi)",
+        (
+            *("bulk-memory", "extended-const", "multivalue", "mutable-globals"),
+            *("nontrapping-fptoint", "reference-types", "sign-ext", "simd128", "tail-call"),
+        ),
+        {"mcpu": "generic", "vector-width": 128},
+    ),
+    "x86_64": Machines(
+        "x86_64-linux-gnu",
+        LINUX,
+        (
+            *("avx", "avx2", "avx512bitalg", "avx512bw", "avx512cd", "avx512dq", "avx512f"),
+            *("avx512vbmi", "avx512vbmi2", "avx512vl", "bmi", "bmi2", "f16c", "fma", "gfni"),
+            *("lzcnt", "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
+        ),
+        {"mcpu": "x86-64"},
+    ),
+}
+"""By architecture. Every ability was seen to be known and to compile; `relaxed-simd` of WebAssembly
+is left out, for it would let LLVM fuse products and sums."""
+
+ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
+"""Calling conventions of 64-bit RISC-V, and the ability that each needs."""
+
+
+WITH_PARTS = ("m", "a", "c", "v")
+"""Abilities of RISC-V that turn others on, which stay on where LLVM turns these off."""
+
+
+def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return options that LLVM compiles for: with a CPU, and on RISC-V an ABI.
+
+    Args:
+        spec: with "mtriple"; options other than "mcpu", "mattr" and "mabi" are passed on.
+
+    Raises:
+        InputError: no such machine, CPU, ability or ABI, or they exclude each other.
+    """
+    triple, codegen = spec["mtriple"], tvm.target.codegen
+    architecture = triple.partition("-")[0] if isinstance(triple, str) else ""
+    machines = MACHINES.get(architecture)
+    if machines is None or not re.fullmatch(architecture + machines.systems, triple):
+        have = ", ".join(each.example for each in MACHINES.values())
+        raise _refuse(
+            "mtriple", triple, f"is no machine that code is made for; use one like {have}"
+        )
+    _check_abilities(spec.get("mattr", []), machines, triple)
+    halved = [f"-{x}" for x in WITH_PARTS if f"-{x}" in spec.get("mattr", []) and "mcpu" in spec]
+    if architecture == "riscv64" and halved:
+        raise _refuse("mattr", halved[0], "would leave parts of it; leave 'mcpu' out, or name one")
+    full = {**machines.given, **spec}
+    if "mattr" in full:
+        given = [] if "mcpu" in spec else machines.given.get("mattr", [])
+        full["mattr"] = _keep_last_words([*given, *spec.get("mattr", [])])
+    cpu = full.setdefault("mcpu", "generic")
+    of_machine = tvm.target.Target({"kind": "llvm", "mtriple": triple})
+    known = sorted(map(str, codegen.llvm_get_cpu_archlist(of_machine)))
+    if cpu not in known:
+        raise _refuse("mcpu", cpu, f"is no CPU of {triple}; use one of: {', '.join(known)}")
+    if architecture not in ("aarch64", "wasm32") and "64bit" not in _list_abilities(triple, cpu):
+        raise _refuse("mcpu", cpu, f"has no 64-bit mode, which {triple} needs; name a newer one")
+    if architecture == "riscv64":
+        return _choose_abi(full)
+    if "mabi" in full:
+        raise _refuse("mabi", full["mabi"], "is for riscv64 only; leave it out")
+    return full
+
+
+def _keep_last_words(mattr: list[str]) -> list[str]:
+    """Return the last mention of each ability, so that LLVM turns none on to turn it off again."""
+    words = dict[str, str]()
+    for ability in mattr:
+        words.pop(ability[1:], None)
+        words[ability[1:]] = ability
+    return list(words.values())
+
+
+def _check_abilities(mattr: Any, machines: Machines, triple: str) -> None:
+    have = ", ".join(machines.mattr)
+    if not isinstance(mattr, list | tuple):
+        raise _refuse("mattr", mattr, f"is no list; use one such as ['+{machines.mattr[0]}']")
+    for ability in mattr:
+        if not isinstance(ability, str) or ability[:1] not in ("+", "-"):
+            raise _refuse("mattr", ability, f"begins with neither '+' nor '-'; {triple} has {have}")
+        if ability[1:] not in machines.mattr:
+            raise _refuse("mattr", ability, f"is no ability that {triple} may have; use: {have}")
+
+
+def _choose_abi(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the ABI that uses all registers for floats which a CPU has."""
+    has = {"", *_list_abilities(spec["mtriple"], spec["mcpu"], spec.get("mattr", ()))}
+    fitting = [abi for abi, needed in ABIS.items() if needed in has]
+    abi = spec.get("mabi", fitting[-1])
+    if abi not in ABIS:
+        raise _refuse("mabi", abi, f"is unknown; use one of: {', '.join(ABIS)}")
+    if abi not in fitting:
+        raise _refuse("mabi", abi, f"needs '+{ABIS[abi]}' in 'mattr'; add it, or use {fitting[-1]}")
+    return {**spec, "mabi": abi}
+
+
+def _list_abilities(triple: str, cpu: str, mattr: Any = ()) -> set[str]:
+    spec = {"kind": "llvm", "mtriple": triple, "mcpu": cpu, "mattr": list(mattr)}
+    return set(map(str, tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))))
+
+
+def _refuse(option: str, value: Any, what: str) -> InputError:
+    return InputError(f"{WHERE}: option {option!r}: {value!r:.100} {what}")
