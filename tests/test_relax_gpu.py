@@ -23,7 +23,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.relax.comparison import is_nan, order_of, order_with_nan_last
+from tvm_forest.relax.comparison import is_nan, order_of, order_of_number, order_with_nan_last
 
 SIZES = (0, 1, 7, 64, 600)
 OUTPUTS = ["margin", "value", "label", "leaf", "per_tree"]
@@ -107,7 +107,7 @@ def check(kind: str, models: list[Forest], folder: Path, schedules: Any = None) 
 
 def check_batch(made: Any, rows: Any, found: dict[str, Any], exact: bool) -> None:
     forest, margin = made.forest, made.predict_margin(rows)
-    margin = margin.reshape(len(rows), -1)
+    margin = margin.reshape(found["margin"].shape)
     if not exact:
         bound = rounding_bound(forest, rows) if len(rows) else 0
         assert np.all(np.abs(found["margin"] - margin) <= bound)
@@ -219,6 +219,8 @@ def test_the_order_of_floats_is_that_of_their_places() -> None:
         tiny = np.finfo(dtype).smallest_subnormal
         x = np.array([-np.inf, -1, -tiny, -0.0, 0.0, tiny, 2.5, np.inf, np.nan, -np.nan], dtype)
         places = [evaluate(f, x) for f in (order_of, order_with_nan_last)]
+        numbers = [int(order_of_number(float(value), dtype).value) for value in x[:8]]
+        assert np.array_equal(places[0][:8], numbers)
         assert np.array_equal(np.sign(np.diff(places[0][:8])), [1, 1, 1, 0, 1, 1, 1])
         assert places[1][8] == places[1][9] > places[1][7]
         assert np.array_equal(evaluate(is_nan, x), np.isnan(x))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 INFINITY = {"int32": 0x7F800000, "int64": 0x7FF0000000000000}
@@ -21,6 +22,14 @@ def order_of(x: Any) -> Any:
     """Return the place of a number among all of its dtype; both zeros have the place 0."""
     bits, magnitude, _ = _take_apart(x)
     return tirx.Select(bits < 0, 0 - magnitude, bits)
+
+
+def order_of_number(value: float, dtype: Any) -> Any:
+    """Return the place of a known number; CUDA text has no words for the bits of a constant."""
+    number = np.array(value, str(dtype))
+    bits = int(number.view(f"i{number.itemsize}"))
+    magnitude = int(abs(number).view(f"i{number.itemsize}"))
+    return tirx.const(bits if bits >= 0 else -magnitude, f"int{8 * number.itemsize}")
 
 
 def is_nan(x: Any) -> Any:
@@ -37,6 +46,7 @@ def order_with_nan_last(x: Any) -> Any:
 
 def _take_apart(x: Any) -> tuple[Any, Any, str]:
     """Return the bits of a number, those without the sign, and their dtype."""
-    dtype = str(x.dtype).replace("float", "int")
+    kind = x.dtype if hasattr(x, "dtype") else x.ty.dtype
+    dtype = str(kind).replace("float", "int")
     bits = tirx.reinterpret(dtype, x)
     return bits, tirx.bitwise_and(bits, tirx.max_value(dtype)), dtype

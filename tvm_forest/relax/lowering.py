@@ -19,7 +19,7 @@ from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
-from .comparison import order_of
+from .comparison import order_of, order_of_number
 from .functions import BatchFunction, lower_for_batches
 from .model import from_constant, to_tensor_constant
 from .operator import read_outputs, read_schedules
@@ -83,15 +83,16 @@ def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
 def _mark_missing(forest: Forest, rows: te.Tensor, may_be_zero: te.Tensor) -> te.Tensor:
     """Put NaN in place of other missing values, (n, F)."""
     dtype = rows.dtype
-    number, nan, zero = (tirx.const(float(x or 0), dtype) for x in (forest.missing, np.nan, ZERO))
+    nan, zero = (tirx.const(float(x), dtype) for x in (np.nan, ZERO))
 
     def mark(r: Any, c: Any) -> Any:
         x = rows[r, c]
         missing = [tirx.all(tirx.abs(x) <= zero, tirx.Not(may_be_zero[c]))]
         if forest.missing is not None:
-            missing.append(tirx.EQ(order_of(x), order_of(number)))
+            number = order_of_number(forest.missing, dtype)
+            missing.append(tirx.EQ(order_of(x), number))
         for feature, known in forest.compared_categories.items():
-            orders = (order_of(tirx.const(category, dtype)) for category in known)
+            orders = (order_of_number(category, dtype) for category in known)
             others = [tirx.NE(order_of(x), order) for order in orders]
             missing.append(tirx.all(c == feature, *others))
         return tirx.Select(tirx.any(*missing), nan, x)

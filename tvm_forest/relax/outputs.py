@@ -23,7 +23,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
 from ..predictor.predictor import PROBABILITY_LINKS
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
-from .comparison import is_nan, order_of, order_with_nan_last
+from .comparison import is_nan, order_of, order_of_number, order_with_nan_last
 from .model import to_tensor_constant
 
 OUTPUTS = ("margin", "value", "probability", "label", "leaf", "per_tree")
@@ -158,7 +158,7 @@ def _choose_labels(
     """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
     n, rule = margin.shape[0], forest.label_rule
     if rule == "cut":
-        cut = tirx.const(float(forest.label_cut), margin.dtype)
+        cut = order_of_number(forest.label_cut, margin.dtype)
         return te.compute((n,), lambda r: labels[_as_place(_reaches(margin[r, 0], cut))])
     if rule == "half":
         half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
@@ -185,7 +185,8 @@ def _as_place(condition: Any) -> Any:
 
 
 def _reaches(x: Any, cut: Any) -> Any:
-    return tirx.all(order_of(x) >= order_of(cut), tirx.Not(is_nan(x)))
+    """Return whether a number is not below the one of that place."""
+    return tirx.all(order_of(x) >= cut, tirx.Not(is_nan(x)))
 
 
 def _find_largest(scores: te.Tensor, begin: int, count: int) -> te.Tensor:
