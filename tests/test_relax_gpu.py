@@ -19,7 +19,7 @@ from recipe_cases import CASES
 from schedules import rounding_bound
 from test_rocm import needs_gcc, needs_linker
 from tvm_forest.errors import InputError, ScheduleError
-from tvm_forest.forest import Forest
+from tvm_forest.forest import Forest, choose_labels
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.probe_rows import hard_rows
@@ -119,7 +119,7 @@ def check_batch(made: Any, rows: Any, found: dict[str, Any], exact: bool) -> Non
     per_tree = made.predict_per_tree(rows)
     assert np.array_equal(bits(found["per_tree"]), bits(per_tree))
     if "label" in found:
-        assert np.array_equal(found["label"], made.predict_label(rows))
+        assert np.array_equal(found["label"], choose_labels(forest, margin, value))
 
 
 # -- what the emulators compute -------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_a_module_for_cuda_computes_what_a_predictor_does(names: list[str], tmp_
 @pytest.mark.slow
 @needs_linker
 @needs_gcc
-@pytest.mark.parametrize("names", [["classes"], ["subnormal", "wide", "powers"]])
+@pytest.mark.parametrize("names", [["subnormal"], ["classes", "wide", "powers"]])
 @pytest.mark.cases(1)
 def test_a_module_for_rocm_computes_what_a_predictor_does(names: list[str], tmp_path: Path) -> None:
     check("rocm", [MODELS[name]() for name in names], tmp_path)
@@ -182,7 +182,7 @@ def test_a_module_for_cuda_has_our_kernels_and_no_arithmetic_that_options_could_
     assert all(re.fullmatch(r"  tvmf_[0-9a-f]{12}\(.*\);", body) for _, _, body in forests)
     own = text[text.index("#endif\nstatic __forceinline__ __device__ void tvmf_") :]
     assert "tvmf_add_float32(" in own and "tvmf_lt_float32(" in own and "tvmf_exp_float32(" in own
-    assert not re.search(r"\b(expf?|__expf|fmaf?|x_ptr\[0\] <)\b\(?", own)
+    assert not re.search(r"\b(expf|__expf|fmaf)\(|x_ptr\[0\] <", own)
     assert "__shared__" in own
 
 
@@ -192,7 +192,7 @@ def test_fast_math_leaves_subnormal_numbers_products_and_powers_alone(tmp_path: 
     if nvcc is None:
         pytest.skip("no nvcc")
     source, made = tmp_path / "kernels.cu", tmp_path / "kernels.ptx"
-    text = text_of(subnormal(), ["margin", "label", "leaf"]) + ""
+    text = text_of(subnormal(), ["margin", "label", "leaf"])
     source.write_text(text, encoding="utf-8")
     command = [nvcc, "-ptx", "-arch=sm_90", "--use_fast_math", "-o", str(made), str(source)]
     subprocess.run(command, check=True, capture_output=True)
