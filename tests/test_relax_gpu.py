@@ -106,14 +106,12 @@ def check(kind: str, models: list[Forest], folder: Path, schedules: Any = None) 
 
 
 def check_batch(made: Any, rows: Any, found: dict[str, Any], exact: bool) -> None:
-    forest, margin = made.forest, made.predict_margin(rows)
-    margin = margin.reshape(found["margin"].shape)
+    forest, (margin, value) = made.forest, made._functions.compute_sums(rows, 1)
     if not exact:
         bound = rounding_bound(forest, rows) if len(rows) else 0
         assert np.all(np.abs(found["margin"] - margin) <= bound)
         return
     assert np.array_equal(bits(found["margin"]), bits(margin))
-    value = made.predict(rows).reshape(found["value"].shape)
     assert np.abs(bits(found["value"]) - bits(value)).max(initial=0) <= LINK_ULPS[forest.link]
     assert np.array_equal(found["leaf"], made.apply(rows))
     per_tree = made.predict_per_tree(rows)
@@ -126,7 +124,7 @@ def check_batch(made: Any, rows: Any, found: dict[str, Any], exact: bool) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [["subnormal", "classes"], ["wide", "powers"]])
+@pytest.mark.parametrize("names", [["subnormal"], ["classes", "wide", "powers"]])
 @pytest.mark.cases(1)
 def test_a_module_for_cuda_computes_what_a_predictor_does(names: list[str], tmp_path: Path) -> None:
     check("cuda", [MODELS[name]() for name in names], tmp_path)
@@ -237,8 +235,9 @@ def evaluate(function: Any, x: Any) -> Any:
 # -- devices and errors ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> None:
-    model, target = classes(), target_of("cuda")
+    model, target = subnormal(), target_of("cuda")
     there, here = relax.VDevice(target, 0, "global"), relax.VDevice(target.host, 0, "global")
     builder = relax.BlockBuilder(tvm.IRModule(global_infos={"vdevice": [there, here]}))
     shape = (tirx.Var("n", "int64"), model.row_width)
