@@ -269,6 +269,8 @@ def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> No
     kinds = {name: None if found is None else found.kind.name for name, found in functions.items()}
     on_cpu, on_gpu = {"clean", "forest", "labels"}, {"clean1", "forest1"}
     assert kinds == dict.fromkeys(on_cpu, "llvm") | dict.fromkeys(on_gpu)
+    linked = tvm_forest.relax.LinkForests()(builder.get()).script()
+    assert linked.count("R.tvm_forest.predict") == 1 and linked.count("R.call_dps_packed") == 1
     executable = tvm.compile(builder.get(), target)
     assert "labels" not in device_module(executable).inspect_source()
     assert "forest1_kernel" in device_module(executable).inspect_source()

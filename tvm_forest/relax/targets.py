@@ -42,3 +42,8 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
         return parse_target({"kind": kind, **named})
     kinds = ", ".join(map(repr, ("llvm", *GPUS)))
     raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use {kinds}")
+
+
+def is_gpu(vdevice: Any) -> bool:
+    """Return whether a VDevice is a GPU that this package makes kernels for."""
+    return str(vdevice.target.kind.name) in GPUS
