@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tvm import s_tir
 
 import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
-from tvm_forest.schedule_prims import Schedule
+from tvm_forest.layouts import representation
+from tvm_forest.passes import gpu, pipeline
+from tvm_forest.passes.nest_facts import NestFacts
+from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims.directive import TirNest
+from tvm_forest.tir_gen.canonical import emit_canonical
 
 START = Schedule(100)
 BLOCKS = START.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
@@ -828,3 +836,66 @@ def test_the_check_of_a_peeled_walk_is_a_truth_value() -> None:
     message = r"peel_walk: argument 'check': 'no' is no truth value; use True or False"
     with pytest.raises(ScheduleError, match=message):
         START.peel_walk("tree", 2, check="no")
+
+
+# -- who carries out what -------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs" / "directives.md"
+STEPS: dict[str, dict[str, Any]] = {
+    "tile": {"index": "tree", "outer": "t0", "inner": "t1", "size": 4},
+    "reorder": {"indices": ["tree", "batch"]},
+    "parallel": {"index": "batch"},
+    "unroll": {"index": "tree"},
+}
+"""A step of each directive that TVM's primitives carry out."""
+
+
+class Recorder:
+    """TVM's schedule, which keeps the names of the primitives that are applied."""
+
+    def __init__(self, tir: s_tir.Schedule) -> None:
+        self.tir, self.used = tir, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.used |= {name} - {"get"}
+        return getattr(self.tir, name)
+
+
+def table() -> dict[str, list[set[str]]]:
+    """Return the words in each cell of the page's first table, by directive."""
+    text = PAGE.read_text(encoding="utf-8").partition("\n| directive |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", text, re.MULTILINE)
+    return {
+        name: [set(re.findall(r"`(\w+)`", cell)) for cell in cells.split("|")]
+        for name, cells in rows
+    }
+
+
+def test_the_page_names_every_directive_and_no_other() -> None:
+    assert table().keys() == DIRECTIVES.keys()
+    assert all(len(cells) == 3 for cells in table().values())
+
+
+@pytest.mark.parametrize("name", sorted(DIRECTIVES))
+def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> None:
+    hook, used = DIRECTIVES[name].onto_tir, set[str]()
+    if hook is not None:
+        forest = forest_of([float(k) for k in range(8)])
+        rep, _ = representation.find("array").pack(forest)
+        recorder = Recorder(s_tir.Schedule(emit_canonical(forest, rep, "predict")))
+        loops = dict(zip(("batch", "tree"), recorder.tir.get_loops("walk"), strict=True))
+        hook(TirNest(recorder, loops, list(loops), {"tree"}), **STEPS[name])
+        used = recorder.used
+    assert table()[name][0] == used
+
+
+def test_the_page_names_passes_that_there_are() -> None:
+    rep, _ = representation.find("array").pack(forest_of([0.5]))
+    passes = pipeline(rep, "<", NestFacts(START), None).passes
+    known = {step.info.name.removeprefix("tvm_forest.") for step in passes}
+    known |= {name for name in vars(gpu) if callable(getattr(gpu, name))}
+    known |= {x.onto_forest.__name__ for x in DIRECTIVES.values() if x.onto_forest}
+    named = {name for cells in table().values() for name in cells[1]}
+    assert named and named <= known
+    rewrites = {x.name for x in DIRECTIVES.values() if x.onto_forest}
+    assert rewrites == {name for name, cells in table().items() if name in cells[1]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from forests import Split, drawn_forest, forest_of
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.cpu.fuse_parallel import FuseParallel
-from tvm_forest.passes.lower_atomics import LowerAtomics
+from tvm_forest.passes.lower_reductions import LowerReductions
 from tvm_forest.passes.lower_walks import LowerWalks
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.passes.privatize_sums import PrivatizeSums
@@ -268,19 +269,9 @@ def nest_module(text: str) -> tvm.IRModule:
         'def main(rows: T.Buffer((20, 3), "float32"), margin: T.Buffer((20, 1), "float32")):\n'
         '    T.func_attr({"global_symbol": "main"})\n'
     )
-    text = text.replace("WALK(", 'T.call_extern("float32", "walk", ')
+    text = re.sub(r"WALK\((.*), (\w+)\)", r'T.tvm_forest_walk("float32", rows[\2, 0], \1)', text)
     lines = [f"    {line}" for line in text.strip("\n").splitlines()]
-    function = tvm.script.from_source(head + "\n".join(lines))
-
-    def operator(call: Any) -> Any:
-        if "call_extern" not in getattr(call.op, "name", ""):
-            return call
-        _, tree, row = call.args
-        load = tirx.BufferLoad(function.params[0], [row, tirx.IntImm("int64", 0)])
-        return tirx.call_intrin(call.ty, ops.WALK, load, tree)
-
-    body = tvm_ffi.structural_map(function.body, (tvm.ir.Call, operator))
-    return tvm.IRModule({"main": function.with_body(body)})
+    return tvm.IRModule({"main": tvm.script.from_source(head + "\n".join(lines))})
 
 
 WHOLE = Schedule(5, batch=20).reorder("tree", "batch")
@@ -353,7 +344,7 @@ def tree_loop(outside: str, inside: str, target: str) -> str:
 """
 
 
-ADD = "{0} = {0} + WALK(t0 * T.int64(2) + t1, r)"
+ADD = '{0} = T.tvm_forest_reduce({0}, WALK(t0 * T.int64(2) + t1, r), T.float32(0), "add")'
 ROW = f"for r in T.serial(T.int64(20), {note('batch')}):\n            "
 PRIVATE = {
     "plain": (
@@ -400,17 +391,17 @@ def test_atomic_trees_need_no_sums_of_their_own() -> None:
     mod, step = lowered_up_to(sch, "PrivatizeSums")
     after = step(mod)
     assert "part" not in after.script()
-    assert "tvm_forest_atomic_add(" in after.script()
-    assert "tvm_forest_atomic_add(" not in mod.script()
+    assert '"atomic add")' in after.script()
+    assert '"atomic add")' not in mod.script()
 
 
 def test_atomic_additions_become_calls_of_a_function_that_is_imported() -> None:
     sch = Schedule(11).parallel("tree").atomic_reduce("tree")
-    mod, step = lowered_up_to(sch, "LowerAtomics")
+    mod, step = lowered_up_to(sch, "LowerReductions")
     text = step(mod).script()
     assert text.count('"tvmf_atomic_add_float32", T.address_of(') == 1
     assert text.count("pragma_import_llvm") == 1
-    assert "tvm_forest_atomic_add" not in text
+    assert "tvm_forest_reduce" not in text
 
 
 @pytest.mark.parametrize("output", ["per_tree", "apply"])
@@ -507,7 +498,7 @@ def test_no_pass_changes_its_input(name: str) -> None:
 def test_a_function_without_walks_is_left_alone() -> None:
     rep, _ = representation.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<", None, FACTS), LowerAtomics(), FuseParallel(FACTS)):
+    for step in (LowerWalks(rep, "<", None, FACTS), LowerReductions(), FuseParallel(FACTS)):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

@@ -14,10 +14,11 @@ from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
 from .cpu.keep_sums import KeepSums
 from .gpu.thread_sums import ThreadSums
-from .lower_atomics import LowerAtomics
 from .lower_linear import LowerLinear
+from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
 from .nest_facts import NestFacts
+from .place_initials import PlaceInitials
 from .privatize_sums import PrivatizeSums
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
@@ -42,7 +43,7 @@ def pipeline(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
             block.CanonicalizeLoop(),
-            block.LowerCrossThreadReduction(),
+            PlaceInitials(),  # and TVM's LowerCrossThreadReduction
             block.LowerInitBlock(),
             block.PlanAndUpdateBufferAllocationLocation(),
             block.ConvertBlocksToOpaque(),
@@ -63,10 +64,10 @@ def pipeline(
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
-            # phase 5: operators become loads, comparisons, steps, terms and atomic additions
+            # phase 5: operators become loads, comparisons, steps, terms and additions
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
-            LowerAtomics(),
+            LowerReductions(),
         ],
         name="tvm_forest.pipeline",
     )

@@ -8,6 +8,9 @@ takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
                                                           for hop in range(hops): ...
                                                           margin[r + b1, c] += leaf_value(node)
 
+Walks outside of leaf loops are those of a function that TVM's own primitives have scheduled: these
+are walked hop by hop, and in lanes where their loop was vectorised.
+
 This pass finds the leaf loops; what they become is the business of `tir_gen.walks`.
 """
 
@@ -19,9 +22,12 @@ from functools import partial
 from tvm import tirx
 
 from ..layouts.representation import Representation
-from ..tir_gen.ir import change_loop, rewrite_loops
+from ..schedule_prims.walks import WalkForm
+from ..tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
+from ..tir_gen.ops import find_walk
 from ..tir_gen.walks import WALKERS
 from ..tir_gen.walks.hops import HopWalker
+from ..tir_gen.walks.lanes import LaneWalker
 from ..tir_gen.walks.node_test import Comparer
 from ..tir_gen.walks.walker import is_one_walk
 from .function_pass import function_pass
@@ -50,6 +56,8 @@ class LowerWalks:
         comparer = Comparer.on(self.comparison, self.abilities)
         body = rewrite_loops(func.body, partial(self._lower_trees, comparer))
         body = rewrite_loops(body, partial(self._lower, comparer))
+        if find_walk(body) is not None:
+            body = rewrite_nest(body, partial(self._lower_other, comparer))
         return func.with_body(comparer.wrap(body))
 
     def _lower_trees(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
@@ -68,3 +76,15 @@ class LowerWalks:
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:
             return WALKERS[fact.simdize](self.rep, comparer).lower(loop, fact, form)
         return change_loop(loop, body=HopWalker(self.rep, comparer).lower_body(loop.body, form))
+
+    def _lower_other(
+        self, comparer: Comparer, s: tirx.Stmt, around: tuple[tirx.For, ...]
+    ) -> tirx.Stmt | None:
+        """Return a walk that no directive has placed: one that TVM's own primitives have."""
+        if not isinstance(s, tirx.For):
+            return HopWalker(self.rep, comparer).lower_body(s, WalkForm())
+        if s.kind != tirx.ForKind.VECTORIZED or find_walk(s) is None:
+            return None
+        if isinstance(s.body, tirx.BufferStore):
+            return LaneWalker(self.rep, comparer).lower_tile(s, int(s.extent), WalkForm())
+        return self._lower_other(comparer, change_loop(s, kind=tirx.ForKind.SERIAL), around)

@@ -127,16 +127,8 @@ def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
 
 def _find_sums(statement: tirx.Stmt) -> Any | None:
     """Return the buffer that walks are added to, or None where leaves are only stored."""
-    return next((x.buffer for x in ir.find_stores(statement) if _find_addend(x) is not None), None)
-
-
-def _find_addend(store: tirx.BufferStore) -> Any | None:
-    """Return v of a store `b[i] = b[i] + v` that holds a walk, or None."""
-    value = store.value
-    if not isinstance(value, tirx.Add) or ops.find_walk(value) is None:
-        return None
-    same = getattr(value.a, "source", None)
-    return value.b if same is not None and same.same_as(store.buffer) else None
+    found = (x.buffer for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE))
+    return next(found, None)
 
 
 @dataclass(frozen=True)
@@ -223,14 +215,11 @@ class _Region:
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
-            added = _find_addend(old)
-            if added is None:
+            if not ops.is_call(old.value, ops.REDUCE):
                 return old
-            buffer, indices = place(old.indices)
-            load = buffer[indices]
-            atomically = (added.ty, ops.ATOMIC_ADD, load, added)
-            total = tirx.call_intrin(*atomically) if atomic else load + added
-            return tirx.BufferStore(buffer, total, indices)
+            buffer, at = place(old.indices)
+            total = ops.reduce_into(buffer[at], old.value, ops.ATOMIC_ADD if atomic else "")
+            return tirx.BufferStore(buffer, total, at)
 
         return tvm_ffi.structural_map(self.loop, (tirx.BufferStore, store))
 

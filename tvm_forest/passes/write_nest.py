@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..nest import Loop
 from ..schedule_prims.replay import NAME
-from ..tir_gen.ir import guard, join_statements, replace_vars, rewrite_nest
+from ..tir_gen.ir import guard, join_statements, name_of_var, replace_vars, rewrite_nest
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
 
@@ -88,7 +88,7 @@ class _Writer:
         return join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any]) -> tirx.Stmt:
-        var = tirx.Var(loop.name.split("@")[0], "int64")
+        var = tirx.Var(name_of_var(loop.name.split("@")[0]), "int64")
         step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}
         if not loop.children:

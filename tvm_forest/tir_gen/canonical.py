@@ -6,6 +6,9 @@ takes: Forest and Representation; gives: IRModules with one S-TIR function "main
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
+A sum is a reduction, the operator `reduce` of `ops`. What it starts from is written by the `init`
+of its block.
+
 Where leaves are linear, a value is linear(walk(t, r), r), and where they hold vectors, it is
 leaf_vectors[walk(t, r), c], so that one walk serves all classes, see `leaves`.
 
@@ -29,7 +32,7 @@ from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..layouts.representation import BufferSpec, Expr, Representation
 from . import ops
-from .ir import i64
+from .ir import i64, name_of_var
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_epilogue
 
@@ -96,7 +99,9 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
             with T.sblock("walk"):
                 with T.init(): margin[r, c] = base[c]
-                margin[r, c] += tvm_forest.walk(rows[r, 0], round * C + c, ...)
+                margin[r, c] = tvm_forest.reduce(
+                    margin[r, c], tvm_forest.walk(rows[r, 0], round * C + c, ...), 0.0, "add"
+                )
         ...                                                 # what `links.emit_epilogue` emits
     """
     n = tirx.Var("n", "int64")
@@ -119,10 +124,6 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results)
     return tvm.IRModule({"main": ib.get()})
-
-
-JOIN = {"min": tirx.min, "max": tirx.max}
-"""How two leaf values are joined, by the forest's aggregate; by default they are added."""
 
 
 def _emit_walks(
@@ -150,7 +151,7 @@ def _emit_walks(
             tree_axis = tb.axis.spatial if base is None else tb.axis.reduce
             axes["t"] = tree_axis(counts["tree"], loops["tree"])
             for name, variable in (loops | axes).items():
-                IRBuilder.name(name, variable)
+                IRBuilder.name(name_of_var(name), variable)
             r, c, t = axes["r"], axes.get("c", i64(0)), axes["t"]
             column = t * i64(classes) + c if classes > 1 else t
             # TVM cannot see inside the operator what a walk may read
@@ -167,8 +168,8 @@ def _emit_walks(
                 tb.writes(result[r, c])
                 with tb.init():
                     tb.buffer_store(result, _initial_sum(forest, base[c]), [r, c])
-                join = JOIN.get(forest.aggregate, lambda a, b: a + b)
-                tb.buffer_store(result, join(result[r, c], value), [r, c])
+                total = ops.reduce(result[r, c], value, _joining(forest))
+                tb.buffer_store(result, total, [r, c])
 
 
 def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
@@ -185,12 +186,16 @@ def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model:
     return walk
 
 
+def _joining(forest: Forest) -> str:
+    """Return how leaf values are joined."""
+    return forest.aggregate if forest.aggregate in (ops.MIN, ops.MAX) else ops.ADD
+
+
 def _initial_sum(forest: Forest, base: Any) -> Any:
     """Return the value that a sum has before the first tree."""
-    if forest.aggregate in JOIN:
-        end = tirx.infinity(forest.sum_dtype)
-        return end if forest.aggregate == "min" else -end
-    return base if forest.base_first else tirx.FloatImm(forest.sum_dtype, 0.0)
+    how = _joining(forest)
+    starts_from_base = how == ops.ADD and forest.base_first
+    return base if starts_from_base else tirx.FloatImm(forest.sum_dtype, ops.INITIAL[how])
 
 
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:

@@ -13,6 +13,7 @@ Every pass and every walker uses these few words, so that each says only what is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from keyword import iskeyword
 from typing import Any
 
 import tvm_ffi
@@ -25,6 +26,11 @@ Change = Callable[[tirx.Stmt, tuple[tirx.For, ...]], tirx.Stmt | None]
 def i64(value: int) -> tirx.IntImm:
     """Return a constant of the index type."""
     return tirx.IntImm("int64", value)
+
+
+def name_of_var(loop: str) -> str:
+    """Return the name of a loop's variable: one that TVMScript can parse, as "class" is not."""
+    return loop + "_" * iskeyword(loop)
 
 
 def lanes(first: Any, count: int) -> Any:

@@ -5,20 +5,29 @@ takes: nothing; gives: names of operators registered with TVM, and their calls i
     tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      value of the leaf that row r reaches
     tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   number of that leaf in the source
     tvm_forest.linear(walk, rows[r, 0], linear buffers ...)    value of the leaf of that number
-    tvm_forest.atomic_add(b[i], value)                         as the value of a store to b[i]
+    tvm_forest.reduce(b[i], value, initial, how)               as the value of a store to b[i]
 
 Buffers are passed as one load each ("anchors"): TVM's schedule primitives rewrite loads, so a walk
 still finds its buffers after `cache_read` has redirected them.
+
+A reduction joins a value to an array element as if nothing came between, in the way `how`: "add",
+"min", "max", or "atomic add" where other threads do the same. `initial` is what partial results
+start from, and has no effect on a result. TVM knows reductions by their form, and is told the form
+of ours, so that its own primitives apply to them.
+
+TVMScript prints operators as `T.tvm_forest_reduce(...)` and parses what it printed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import register_op_attr
+from tvm.tirx import script
 
 from .ir import find_all
 
@@ -28,14 +37,88 @@ if TYPE_CHECKING:
 WALK = "tvm_forest.walk"
 WALK_ID = "tvm_forest.walk_id"
 LINEAR = "tvm_forest.linear"
-ATOMIC_ADD = "tvm_forest.atomic_add"
+REDUCE = "tvm_forest.reduce"
 WALKS = (WALK, WALK_ID)
 
+ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"
+INITIAL = {ADD: 0.0, MIN: float("inf"), MAX: -float("inf"), ATOMIC_ADD: 0.0}
+"""What partial results start from, by how values are joined."""
 
-for _name in {WALK, WALK_ID, LINEAR, ATOMIC_ADD}.difference(tvm.ir.Op.list_op_names()):
-    # they read memory, so TVM may not write them twice or drop them
-    register_op_attr(_name, "TCallEffectKind", tirx.CallEffectKind.ReadState.value, level=11)
-    register_op_attr(_name, "TScriptPrinterName", _name.replace(".", "_"), level=20)
+
+def reduce(element: Any, value: Any, how: str = ADD) -> Any:
+    """Return a reduction, which is to be stored to the element.
+
+    Args:
+        element: load of the element.
+        value: what is joined to it.
+        how: a key of `INITIAL`.
+    """
+    dtype = element.ty.dtype
+    initial = tirx.FloatImm(dtype, INITIAL[how])
+    # the word comes last: of several constants, TVM heeds the last one that it compares
+    return tirx.call_intrin(dtype, REDUCE, element, value, initial, tvm.ir.StringImm(how))
+
+
+def reduce_into(element: Any, reduction: Any, how: str = "") -> Any:
+    """Return a reduction of the same value into another element, and perhaps in another way."""
+    return reduce(element, reduction.args[1], how or reduction.args[3].value)
+
+
+def join(reduction: Any) -> Any:
+    """Return what a reduction stores where no other thread writes."""
+    element, value, _, how = reduction.args
+    plain = {MIN: tirx.min, MAX: tirx.max}.get(how.value)
+    return plain(element, value) if plain else element + value
+
+
+def _register_reducer(how: str) -> None:
+    """Let TVM's primitives know a way of joining, and what its partial results start from.
+
+    An initial value that is loaded, such as a base score, passes for that: the pass PlaceInitials
+    lets it enter once.
+    """
+
+    def identity(initial: Any) -> Any:
+        given = initial[0]
+        loaded = isinstance(given, tvm.ir.TensorLoad)
+        return [given if loaded else tirx.FloatImm(given.ty.dtype, INITIAL[how])]
+
+    def combine(x: Any, y: Any) -> Any:
+        return [reduce(x[0], y[0], how)]
+
+    # global functions outlive Python, as the reducers do that hold them
+    held = [
+        tvm_ffi.register_global_func(f"{REDUCE}.{function.__name__}.{how}", function, override=True)
+        for function in (combine, identity)
+    ]
+    tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")(1, *held)
+
+
+def _register(name: str, in_script: Callable[..., Any], prints_dtype: bool) -> None:
+    """Register an operator, and what its call in TVMScript stands for."""
+    # it reads memory, so TVM may not write it twice or drop it
+    register_op_attr(name, "TCallEffectKind", tirx.CallEffectKind.ReadState.value, level=11)
+    script_name = name.replace(".", "_")
+    register_op_attr(name, "TScriptPrinterName", script_name, level=20)
+    register_op_attr(name, "TScriptDtypePrintLocation", int(prints_dtype), level=20)
+    for module in (script, script.parser):
+        setattr(module, script_name, in_script)
+
+
+def _parse_walk(name: str) -> Callable[..., Any]:
+    return lambda dtype, *args: tirx.call_intrin(dtype, name, *args)
+
+
+def _parse_reduction(element: Any, value: Any, initial: Any, how: str) -> Any:
+    return tirx.call_intrin(element.ty, REDUCE, element, value, initial, tvm.ir.StringImm(how))
+
+
+if REDUCE not in tvm.ir.Op.list_op_names():  # a second import finds them
+    for _name in (WALK, WALK_ID, LINEAR):
+        _register(_name, _parse_walk(_name), prints_dtype=True)
+    _register(REDUCE, _parse_reduction, prints_dtype=False)
+    for _how in (ADD, MIN, MAX):
+        _register_reducer(_how)
 
 
 def is_call(node: Any, *names: str) -> bool:

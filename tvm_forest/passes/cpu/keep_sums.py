@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
 from ...tir_gen import ops
@@ -69,10 +67,7 @@ class KeepSums:
 
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
     """The leaf loop over all rows that are computed, which adds to `sums`."""
-    row = leaf.loop_var - leaf.min
-
-    def swap(load: Any) -> Any:
-        return sums[row] if load.source.same_as(store.buffer) else load
-
-    value = tvm_ffi.structural_map(store.value, (tvm.ir.expr.TensorLoad, swap))
+    row, value = leaf.loop_var - leaf.min, store.value
+    if ops.is_call(value, ops.REDUCE):  # what leaves of a single tree say is only stored
+        value = ops.reduce_into(sums[row], value)
     return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))

@@ -110,7 +110,7 @@ class _RegisterSums:
         cls, statement: tirx.Stmt, facts: NestFacts, lanes: tuple[tirx.For, int] | None
     ) -> _RegisterSums | None:
         """Return the sums of a statement, or None where they cannot be kept."""
-        stores = [store for store in ir.find_stores(statement) if _adds_walk(store)]
+        stores = [x for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE)]
         loops = ir.find_loops(statement)
         simdized = any(fact and fact.simdize for fact in map(facts.of, loops))
         if len(stores) != 1 or facts.has_level(statement, "grid") or simdized:
@@ -140,14 +140,12 @@ class _RegisterSums:
         """Return what comes before the statement, the statement, and what comes behind."""
         store, load = self.store, tirx.BufferLoad(self.sums, self._place)
         before = tirx.BufferLoad(store.buffer, list(store.indices))
-        atomic = ops.is_call(store.value, ops.ATOMIC_ADD)
-        adds = atomic or self.lanes is not None
+        how = store.value.args[-1].value
+        adds = how == ops.ATOMIC_ADD or self.lanes is not None
         start = tirx.const(0.0, store.buffer.dtype) if adds else before
         first = tirx.BufferStore(self.sums, start, self._place)
         code = [tirx.AllocBuffer(self.sums), self._repeat(first, free=adds), self._inside()]
-        total: Any = before + load if adds else load
-        if atomic:
-            total = tirx.call_intrin(load.ty, ops.ATOMIC_ADD, before, load)
+        total = ops.reduce(before, load, how) if adds else load
         last: tirx.Stmt = tirx.BufferStore(store.buffer, total, list(store.indices))
         if self.lanes is not None:
             loop, width = self.lanes
@@ -180,12 +178,10 @@ class _RegisterSums:
         def store(x: tirx.BufferStore) -> tirx.BufferStore:
             if not x.buffer.same_as(old.buffer):
                 return x
-            value = x.value
-            if ops.is_call(value, ops.ATOMIC_ADD):
-                value = value.args[0] + value.args[1]
-            return tirx.BufferStore(
-                self.sums, _read_registers(value, old, load, self.serial), place
-            )
+            value = _read_registers(x.value, old, load, self.serial)
+            atomic = value.args[-1].value == ops.ATOMIC_ADD
+            total = ops.reduce_into(load, value, ops.ADD if atomic else "")
+            return tirx.BufferStore(self.sums, total, place)
 
         def loop(x: tirx.For) -> tirx.For:
             count, fact = self.serial.get(x.loop_var), self.facts.of(x)
@@ -226,11 +222,6 @@ def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[
         return tirx.BufferLoad(x.source, [tirx.min(first, end - 1), *rest])
 
     return tvm_ffi.structural_map(value, (kernel_code.TensorLoad, load))
-
-
-def _adds_walk(store: tirx.BufferStore) -> bool:
-    """Whether a store adds a walk to the place that it writes."""
-    return ops.find_walk(store.value) is not None and ir.mentions(store.value, {store.buffer})
 
 
 def _count_uses(statement: tirx.Stmt, buffer: Any) -> int:

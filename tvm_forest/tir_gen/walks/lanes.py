@@ -41,13 +41,13 @@ class LaneWalker(HopWalker):
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Lower a leaf loop over at most as many rows as there are lanes."""
         count = fact.count or 0
-        full = self._lower_tile(loop, count, form)
+        full = self.lower_tile(loop, count, form)
         if isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count:
             return full
         groups = self.lower_groups(loop, min(count, ROWS_OF_A_PART), form)
         return tirx.IfThenElse(loop.extent >= count, full, groups)
 
-    def _lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
+    def lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
         """Lower a full tile; a peeled walk becomes a loop over all hops, for lanes end together."""
         code = Builder()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))

@@ -1,0 +1,63 @@
+"""Turn reductions into additions, minima and maxima, or calls of a function that adds atomically.
+
+takes: IRModule with `b[i] = tvm_forest.reduce(b[i], value, ...)`; gives: IRModule without.
+
+By now no two iterations that run at the same time join values to one element, unless they do so
+atomically. TIR has no atomic addition for CPUs, so the function is imported as LLVM IR, which every
+CPU target of LLVM lowers in its own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..tir_gen import ops
+from .function_pass import function_pass
+
+FUNCTIONS = """
+define float @tvmf_atomic_add_float32(ptr %p, float %v) alwaysinline nounwind {
+  %old = atomicrmw fadd ptr %p, float %v monotonic
+  ret float %old
+}
+define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind {
+  %old = atomicrmw fadd ptr %p, double %v monotonic
+  ret double %old
+}
+"""
+
+
+@function_pass
+class LowerReductions:
+    """Rewrite every reduction."""
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Import the function only where it is called."""
+        calls = ops.find_calls(func.body, ops.REDUCE)
+        kinds = [(tirx.BufferStore, _add_atomically), (tvm.ir.Call, _join)]
+        body = tvm_ffi.structural_map(func.body, kinds)
+        if any(map(_is_atomic, calls)):
+            zero = tirx.const(0, "int32")
+            body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
+        return func.with_body(body)
+
+
+def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
+    """Call the function where a store is an atomic addition."""
+    if not _is_atomic(store.value):
+        return store
+    dtype, value = store.value.ty.dtype, store.value.args[1]
+    place = tirx.address_of(store.buffer[list(store.indices)])
+    return tirx.Evaluate(tirx.call_extern(dtype, f"tvmf_atomic_add_{dtype}", place, value))
+
+
+def _join(call: tvm.ir.Call) -> Any:
+    return ops.join(call) if ops.is_call(call, ops.REDUCE) and not _is_atomic(call) else call
+
+
+def _is_atomic(value: Any) -> bool:
+    """Whether a value is an atomic addition."""
+    return ops.is_call(value, ops.REDUCE) and value.args[-1].value == ops.ATOMIC_ADD

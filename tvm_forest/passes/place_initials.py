@@ -1,0 +1,123 @@
+"""Let the initial value of a sum enter once, where TVM's primitives have made several sums of it.
+
+takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops are not bound.
+
+    init: part[k, r] = base[c]                       init: part[k, r] = 0
+          part[k, r] = reduce(part[k, r], walk)            part[k, r] = reduce(part[k, r], walk)
+    init: margin[r] = base[c]                -->     init: margin[r] = base[c]
+          margin[r] = reduce(margin[r], part[k, r])        margin[r] = reduce(margin[r], part[k, r])
+
+`rfactor` lets every part begin with the value that the whole begins with, since a base score passes
+for what additions start from (`tir_gen.ops`). A part that is joined to another sum starts from what
+its reduction says. So do the sums of threads that share a reduction, and the initial value is
+joined to what they give together. Conditions that TVM's primitives lose are made anew.
+
+Our own schedules have one sum here, and are left as they are: PrivatizeSums comes later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ..tir_gen import ir, ops
+from .function_pass import function_pass
+
+
+@function_pass
+class PlaceInitials:
+    """Rewrite what parts start from, then let TVM lower the reductions that threads share."""
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Look for parts first, for those of threads have no stores yet."""
+        body = _start_parts(func.body)
+        loops = ir.find_all(body, tirx.For, lambda loop: loop.thread_binding is not None)
+        func, bound = func.with_body(body), {loop.loop_var for loop in loops}
+        return func.with_body(_reduce_across_threads(func, bound)) if bound else func
+
+
+def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
+    """Let sums that are joined to others start from what their reductions say."""
+    stores = ir.find_stores(body)
+    reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
+    sums = {x.buffer: x.value.args[2] for x in reductions}
+    copies = [x for x in stores if isinstance(x.value, tvm.ir.TensorLoad)]
+    holding = _close(sums, [(x.value.source, x.buffer) for x in copies])
+    joined = [x.value.args[1] for x in reductions if isinstance(x.value.args[1], tvm.ir.TensorLoad)]
+    parts = _close([x.source for x in joined], [(x.buffer, x.value.source) for x in copies])
+    if not parts.intersection(x.buffer for x in stores):
+        return body
+
+    def start(store: tirx.BufferStore) -> tirx.BufferStore:
+        is_part = store.buffer in sums and store.buffer in parts
+        if not is_part or ops.is_call(store.value, ops.REDUCE):
+            return store
+        if isinstance(store.value, tvm.ir.TensorLoad) and store.value.source in holding:
+            return store  # a copy of a sum
+        return tirx.BufferStore(store.buffer, sums[store.buffer], list(store.indices))
+
+    body = tvm_ffi.structural_map(body, (s_tir.SBlockRealize, _stay_in_domain))
+    return tvm_ffi.structural_map(body, (tirx.BufferStore, start))
+
+
+def _stay_in_domain(realize: Any) -> Any:
+    """Return a block with the conditions that `rfactor` leaves out: its axes end where they end."""
+    if not isinstance(realize.predicate, tirx.IntImm):
+        return realize
+    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    ends = [value < x.dom.extent for x, value in axes if not isinstance(value, tirx.Var)]
+    return s_tir.SBlockRealize(realize.iter_values, tirx.all(*ends or [True]), realize.block)
+
+
+def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
+    """Return what can be reached by steps from one thing to another."""
+    reached, size = set(first), -1
+    while size != len(reached):
+        size = len(reached)
+        reached |= {end for begin, end in steps if begin in reached}
+    return reached
+
+
+def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
+    """Lower reductions whose loops are bound to threads.
+
+    TVM wants every thread to start from one value, and writes the sum of all with the initial value
+    left out. It also writes it without a condition that stands alone, so conditions come in pairs.
+    """
+    initials = dict[Any, tuple[tirx.BufferStore, str]]()
+
+    def prepare(realize: Any) -> Any:
+        block, pairs = realize.block, zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        shared = [value for x, value in pairs if x.iter_type == tirx.IterVar.CommReduce]
+        reduction: Any = getattr(block.body, "value", None)
+        if block.init is None or not ops.is_call(reduction, ops.REDUCE):
+            return realize
+        if not ir.mentions(shared, bound):
+            return realize
+        _, _, start, how = reduction.args
+        initials[block.init.buffer] = block.init, how.value
+        start = tirx.BufferStore(block.init.buffer, start, list(block.init.indices))
+        swap = (tirx.BufferStore, lambda store: start if store.same_as(block.init) else store)
+        condition = realize.predicate
+        if not isinstance(condition, tirx.IntImm):
+            condition = tirx.And(condition, condition)
+        block = tvm_ffi.structural_map(block, swap)
+        return s_tir.SBlockRealize(realize.iter_values, condition, block)
+
+    def finish(store: tirx.BufferStore) -> tirx.BufferStore:
+        load = store.value
+        if store.buffer not in initials or not isinstance(load, tvm.ir.TensorLoad):
+            return store
+        if ir.mentions(func.body, {load.source}):
+            return store  # not what threads gave
+        initial, how = initials[store.buffer]
+        here = dict(zip(initial.indices, store.indices, strict=True))
+        total = ops.reduce(ir.replace_vars(initial.value, here), load, how)
+        return tirx.BufferStore(store.buffer, total, list(store.indices))
+
+    prepared = func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, prepare)))
+    mod = s_tir.transform.LowerCrossThreadReduction()(tvm.IRModule({"main": prepared}))
+    return tvm_ffi.structural_map(mod["main"].body, (tirx.BufferStore, finish))
