@@ -29,7 +29,8 @@ IMPORT_ALL = """
 import importlib, pkgutil, tvm_forest
 before = {name: getattr(tvm_forest, name) for name in tvm_forest.__all__}
 for module in pkgutil.walk_packages(tvm_forest.__path__, "tvm_forest."):
-    importlib.import_module(module.name)
+    if module.name != "tvm_forest.relax.torch":  # needs PyTorch, which the tests do not install
+        importlib.import_module(module.name)
 changed = [name for name in before if getattr(tvm_forest, name) is not before[name]]
 assert not changed, changed
 """

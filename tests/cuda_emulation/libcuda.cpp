@@ -279,6 +279,7 @@ int cuEventDestroy_v2(void* event) { CALL("cuEventDestroy_v2") delete (Clock::ti
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned, void*, void** arguments, void**) {
   CALL("cuLaunchKernel")
+  if (!gx || !gy || !gz) return 1;  // an invalid value
   if (long(bx) * by * bz > settings["threads"]) return 701;
   auto f = (Function*)function;
   return emulation::run(f->call, {gx, gy, gz}, {bx, by, bz}, arguments, f->shared,

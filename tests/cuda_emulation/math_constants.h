@@ -8,6 +8,7 @@
 
 #define __global__
 #define __device__
+#define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shared_memory")))
 #define alignas(bytes) __attribute__((aligned(bytes)))

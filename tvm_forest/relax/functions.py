@@ -29,9 +29,12 @@ from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
 from ..schedule import Schedule
 from ..schedule_prims.batches import PARALLEL, name_functions
+from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
 from ..tir_gen.ir import find_all, find_stores, i64
+from .gpu.amd_kernels import make_portable
+from .gpu.kernels import embed_kernels
 
 OPAQUE = 8
 """What Relax calls the pattern of a function that it shall not fuse with others."""
@@ -39,6 +42,9 @@ OPAQUE = 8
 
 STACK_BYTES = 1024
 """Size up to which TVM keeps a buffer on the stack."""
+
+PREPARE = {"cuda": embed_kernels, "rocm": make_portable}
+"""What makes functions for GPUs safe from TVM's passes, by kinds of targets."""
 
 
 class BatchFunction(NamedTuple):
@@ -68,18 +74,20 @@ def lower_for_batches(
         UnsupportedModel: rows would have to be prepared in Python.
         ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
     """
+    for sch in schedules.values():
+        check_device(sch, target)
     schedules = leave_out_memberships(forest, schedules)
     lowered, arguments, columns = compiler.lower_functions(
         forest, schedules, target, (output,), exact
     )
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}
+    prepare = PREPARE.get(target.kind, lambda func: func)
     parts = [
-        (smallest, by_name.get(name + PARALLEL, by_name[name]), arguments[name])
+        (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), arguments[name])
         for smallest, name in names.items()
     ]
-    func, arrays = choose_by_rows(parts)
-    return BatchFunction(func, arrays, columns)
+    return BatchFunction(*choose_by_rows(parts), columns)
 
 
 def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dict[int, Schedule]:

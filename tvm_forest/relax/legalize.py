@@ -16,6 +16,7 @@ from tvm.ir import Op, register_op_attr
 
 from ..passes.model_table import MODEL
 from .functions import BatchFunction, hide_indirect_buffers
+from .gpu.devices import DeviceBuilder
 from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
@@ -24,23 +25,26 @@ from .targets import from_tvm
 
 def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return what a call becomes; see `lowering.expand` for what it raises."""
-    vdevice = call.args[0].ty.vdevice
-    known = tvm.target.Target.current(allow_none=True) if vdevice is None else vdevice.target
+    current, vdevice = tvm.target.Target.current(allow_none=True), call.args[0].ty.vdevice
+    known = current if vdevice is None else vdevice.target
+    elsewhere = current is not None and current.kind != known.kind
+    target = from_tvm(known)
+    builder = DeviceBuilder(bb, known, vdevice if elsewhere else None, target.on_gpu)
 
     def compute(
         function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        func = hide_indirect_buffers(function.func).without_attr(MODEL)
-        func = func.without_attr("target").without_attr("global_symbol")
-        var = bb.add_func(func, "forest")
-        arrays = [to_tensor_constant(array) for array in function.arrays.values()]
+        func = function.func if target.on_gpu else hide_indirect_buffers(function.func)
+        func = func.without_attr("target").without_attr("global_symbol").without_attr(MODEL)
+        var = bb.add_func(func.with_attrs(builder.attributes), "forest")
+        arrays = [builder.bring(to_tensor_constant(array)) for array in function.arrays.values()]
         out = kinds if len(kinds) > 1 else kinds[0]
         results = bb.emit(relax.call_tir(var, [rows, *arrays], out_ty=out))
         if len(kinds) == 1:
             return [results]
         return [bb.emit(relax.TupleGetItem(results, i)) for i in range(len(kinds))]
 
-    return expand(bb, call, from_tvm(known), compute)
+    return expand(builder, call, target, compute)
 
 
 def register() -> None:

@@ -12,6 +12,7 @@ the threads of TVM's runtime.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from ..passes.model_table import OFFSETS
 from ..target import Target, parse_target
 from ..targets import cpu
 from .functions import BatchFunction
+from .gpu.devices import DeviceBuilder
 from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
+from .targets import is_gpu
 
 MODULES = "external_mods"
 """Attribute of a module: what TVM links to it."""
@@ -113,23 +116,30 @@ class _Linker(PyExprMutator):
         self.target = target
         self.before = len(_list_attribute(mod, LINKED))  # functions that have other names
         self.functions: dict[str, tirx.PrimFunc] = {}
+        self.has_gpu = any(map(is_gpu, (mod.global_infos or {}).get("vdevice", ())))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Replace a call of the operator."""
+        """Replace a call of the operator; in a module with a GPU, only those on the CPU."""
         call = self.visit_expr_post_order(call)
         if not (isinstance(call.op, Op) and call.op.name == NAME):
             return call
-        return expand(self.builder_, call, self.target, self._link)
+        if not self.has_gpu:
+            return expand(self.builder_, call, self.target, partial(self._link, lambda x: x))
+        vdevice = call.args[0].ty.vdevice
+        if vdevice is None or is_gpu(vdevice):
+            return call  # FLegalize makes kernels of it
+        builder = DeviceBuilder(self.builder_, vdevice.target, vdevice, on_gpu=False)
+        return expand(builder, call, self.target, partial(self._link, builder.bring))
 
     def _link(
-        self, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
+        self, bring: Any, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        """Return what a function computes."""
+        """Return what a function computes, with its constant where `bring` brings it."""
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)
         name = f"tvm_forest_{_digest(func, data)}_{self.before + len(self.functions)}"
         self.functions[name] = func.with_attr("global_symbol", name)
-        arguments = relax.Tuple([rows, to_tensor_constant(data)])
+        arguments = relax.Tuple([rows, bring(to_tensor_constant(data))])
         out = kinds if len(kinds) > 1 else kinds[0]
         results = self.builder_.emit(relax.call_dps_packed(name, arguments, out_ty=out))
         if len(kinds) == 1:

@@ -19,6 +19,7 @@ from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from .comparison import order_of, order_of_number
 from .functions import BatchFunction, lower_for_batches
 from .model import from_constant, to_tensor_constant
 from .operator import read_outputs, read_schedules
@@ -53,7 +54,7 @@ def lower_outputs(
     Raises:
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
     """
-    schedules = schedules or arrange_by_batch(default_schedules(forest, target))
+    schedules = schedules or choose_schedules(forest, target)
     return {
         name: lower_for_batches(forest, schedules, target, name, exact)
         for name in dict.fromkeys(map(function_of, outputs))
@@ -79,6 +80,14 @@ def compute_outputs(
         for name in outputs
     ]
     return parts[0] if len(parts) == 1 else relax.Tuple(parts)
+
+
+def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
+    """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
+    schedules = arrange_by_batch(default_schedules(forest, target))
+    if target.kind != "rocm":
+        return schedules
+    return {smallest: sch.without("cache") for smallest, sch in schedules.items()}
 
 
 def types_of_results(
@@ -108,15 +117,17 @@ def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
 def _mark_missing(forest: Forest, rows: te.Tensor, may_be_zero: te.Tensor) -> te.Tensor:
     """Put NaN in place of other missing values, (n, F)."""
     dtype = rows.dtype
-    number, nan, zero = (tirx.const(float(x or 0), dtype) for x in (forest.missing, np.nan, ZERO))
+    nan, zero = (tirx.const(float(x), dtype) for x in (np.nan, ZERO))
 
     def mark(r: Any, c: Any) -> Any:
         x = rows[r, c]
         missing = [tirx.all(tirx.abs(x) <= zero, tirx.Not(may_be_zero[c]))]
         if forest.missing is not None:
-            missing.append(x == number)
+            number = order_of_number(forest.missing, dtype)
+            missing.append(tirx.EQ(order_of(x), number))
         for feature, known in forest.compared_categories.items():
-            others = [x != tirx.const(category, dtype) for category in known]
+            orders = (order_of_number(category, dtype) for category in known)
+            others = [tirx.NE(order_of(x), order) for order in orders]
             missing.append(tirx.all(c == feature, *others))
         return tirx.Select(tirx.any(*missing), nan, x)
 

@@ -149,7 +149,12 @@ def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
 
 
 def register() -> None:
-    """Tell TVM of the operator, once in a process."""
+    """Tell TVM of the operator, once in a process, and of our errors.
+
+    TVM's passes hand on errors of Python by name; those it does not know become RuntimeError.
+    """
+    for error in ForestError.__subclasses__():
+        tvm_ffi.register_error(f"tvm_forest.{error.__name__}", error)
     if NAME in Op.list_op_names():
         return
     for kind in ForestError.__subclasses__():

@@ -23,6 +23,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
 from ..predictor.predictor import PROBABILITY_LINKS
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from .comparison import is_nan, order_of, order_of_number, order_with_nan_last
 from .model import to_tensor_constant
 
 OUTPUTS = ("margin", "value", "probability", "label", "leaf", "per_tree")
@@ -157,8 +158,8 @@ def _choose_labels(
     """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
     n, rule = margin.shape[0], forest.label_rule
     if rule == "cut":
-        cut = tirx.const(float(forest.label_cut), margin.dtype)
-        return te.compute((n,), lambda r: labels[_as_place(margin[r, 0] >= cut)])
+        cut = order_of_number(forest.label_cut, margin.dtype)
+        return te.compute((n,), lambda r: labels[_as_place(_reaches(margin[r, 0], cut))])
     if rule == "half":
         half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
         return te.compute(
@@ -183,6 +184,11 @@ def _as_place(condition: Any) -> Any:
     return tirx.Cast("int64", condition)
 
 
+def _reaches(x: Any, cut: Any) -> Any:
+    """Return whether a number is not below the one of that place."""
+    return tirx.all(order_of(x) >= cut, tirx.Not(is_nan(x)))
+
+
 def _find_largest(scores: te.Tensor, begin: int, count: int) -> te.Tensor:
     """Return the place of the largest of some columns, int64 (n,): the first, or the first NaN."""
     column = te.reduce_axis((0, count), "column")
@@ -190,20 +196,18 @@ def _find_largest(scores: te.Tensor, begin: int, count: int) -> te.Tensor:
     place = tirx.const(begin, "int64") + column.var.astype("int64")
     return te.compute(
         (scores.shape[0],),
-        lambda r: pick((place, scores[r, begin + column]), axis=column),
+        lambda r: pick((place, order_with_nan_last(scores[r, begin + column])), axis=column),
         name="largest",
     )[0]
 
 
 def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return which of two pairs (place, score) numpy's argmax takes."""
+    """Return which of two pairs (place, order of its score) numpy's argmax takes."""
     (i, x), (j, y) = a, b
-    equal = tirx.any(x == y, tirx.all(tirx.isnan(x), tirx.isnan(y)))
-    larger = tirx.any(x > y, tirx.all(tirx.isnan(x), tirx.Not(tirx.isnan(y))))
-    takes_a = tirx.any(larger, tirx.all(equal, i < j))
+    takes_a = tirx.any(x > y, tirx.all(tirx.EQ(x, y), i < j))
     return tirx.Select(takes_a, i, j), tirx.Select(takes_a, x, y)
 
 
 def _before_all(place: str, score: str) -> tuple[Any, Any]:
     """Return the pair before which any other is taken."""
-    return tirx.max_value(place), tirx.min_value(score)
+    return tirx.max_value(place), -tirx.max_value(score)

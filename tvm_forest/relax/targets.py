@@ -10,9 +10,12 @@ from typing import Any
 import tvm
 
 from ..errors import InputError
-from ..target import GPUS, Target, parse_target
+from ..target import Target, parse_target
 
 WHERE = "relax.tvm_forest.predict: the target of the module"
+GPUS = {"cuda": "arch", "rocm": "mcpu"}
+"""For each kind of GPU, the option that names one."""
+
 BASELINE = "x86-64"
 """What TVM makes code for where a target names no CPU."""
 
@@ -32,8 +35,10 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
     if kind == "llvm":
         return _of_cpu(spec)
     if kind in GPUS:
-        raise InputError(f"{WHERE}: {kind!r} comes later")
-    raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use 'llvm'")
+        named = {key: str(spec[key]) for key in (GPUS[kind],) if key in spec}
+        return parse_target({"kind": kind, **named})
+    kinds = ", ".join(map(repr, ("llvm", *GPUS)))
+    raise InputError(f"{WHERE}: {kind!r} is none that tvm_forest compiles for; use {kinds}")
 
 
 def _of_cpu(spec: dict[str, Any]) -> Target:
@@ -55,3 +60,8 @@ def _of_cpu(spec: dict[str, Any]) -> Target:
     if cpu == tvm.target.codegen.llvm_get_system_cpu():
         return Target()  # with all that Linux tells of it
     return parse_target({"kind": "llvm", "mcpu": cpu})
+
+
+def is_gpu(vdevice: Any) -> bool:
+    """Return whether a VDevice is a GPU that this package makes kernels for."""
+    return str(vdevice.target.kind.name) in GPUS

@@ -88,12 +88,17 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     # The text is the same for all architectures; with none TVM would ask for the GPU.
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
+    body = kernel_text(kernels, tvm_target)
+    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + body, plans
+
+
+def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
+    """Return device functions as CUDA C++, without what stands ahead of them."""
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     with _source_only():
-        text = tvm.get_global_func("target.build.cuda")(kernels, tvm_target).inspect_source()
-    body = text[text.index('extern "C"') :]
-    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + body, plans
+        text = str(tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source())
+    return text[text.index('extern "C"') :]
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:

@@ -175,8 +175,8 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
         BuildError: there is no linker, or TVM or LLVM made wrong code.
     """
     linker = find_linker()
-    threads = max(_threads_of(func) for func in mod.functions.values())
-    mod = map_nodes(mod, tvm.ir.Call, _call_own)
+    threads = max(threads_of(func) for func in mod.functions.values())
+    mod = map_nodes(mod, tvm.ir.Call, call_own)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(mod)
     code, ir, asm = _generate(kernels, target, own_functions())
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
@@ -184,7 +184,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     if threads > ASSUMED_THREADS:
         ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
         code, ir, asm = _generate(_make_caller(list(mod.functions.values())), target, ir)
-    compiled = CompiledKernels(_link(linker, code), ir, asm)
+    compiled = CompiledKernels(link(linker, code), ir, asm)
     kernels = code_object.read(compiled.image).kernels
     if max(kernel.threads for kernel in kernels.values()) < threads:
         raise BuildError(f"{WHERE}: kernels have {threads} threads, LLVM knew of less; report this")
@@ -233,7 +233,7 @@ def find_linker() -> list[str]:
     return [linker]
 
 
-def _link(linker: list[str], code: bytes) -> bytes:
+def link(linker: list[str], code: bytes) -> bytes:
     """Link what LLVM made; undefined names are errors here, and not when a GPU loads it."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "kernels.o"), Path(folder, "kernels.co")
@@ -273,7 +273,7 @@ def own_functions() -> str:
     return "".join(file.read_text(encoding="ascii") for file in (DEVICE, ARITHMETIC))
 
 
-def _call_own(call: Any) -> Any:
+def call_own(call: Any) -> Any:
     """Return the call of a function of `own_functions` where it has one for a call."""
     name, values = getattr(call.op, "name", ""), list(call.args)
     if name == SYNC:
@@ -295,7 +295,7 @@ def _own_function(name: str, call: Any) -> tuple[str, str]:
     return dtype, f"tvmf_{name}_{dtype}"
 
 
-def _threads_of(func: tirx.PrimFunc) -> int:
+def threads_of(func: tirx.PrimFunc) -> int:
     """Return how many threads a block of a kernel has."""
     extents = find_all(func.body, tirx.AttrStmt, lambda x: x.attr_key == "thread_extent")
     return prod(int(x.value) for x in extents if str(x.node.thread_tag).startswith("threadIdx"))

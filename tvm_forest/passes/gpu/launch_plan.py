@@ -15,7 +15,7 @@ buffers are not merged: barriers stand where the buffers ask for them as they ar
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -37,6 +37,18 @@ BINARY = {
 """What the sizes of grids and buffers are made of."""
 
 
+class Host(NamedTuple):
+    """What a function does on the host.
+
+    Attributes:
+        func: allocates memory and calls kernels by `CALL_KERNEL`.
+        parameters: the names of its buffers, as they were before TVM changed them.
+    """
+
+    func: tirx.PrimFunc
+    parameters: list[str]
+
+
 def split_kernels(
     mod: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[tvm.IRModule, dict[str, Plan]]:
@@ -50,24 +62,39 @@ def split_kernels(
         BuildError: a size is not made of numbers of rows and of loops, or a kernel needs memory of
             unknown size.
     """
+    hosts, kernels = separate(mod, target)
+    plans = {}
+    for name, (func, parameters) in hosts.items():
+        buffers = dict(zip(func.params, parameters, strict=True))
+        plans[name] = Plan(tuple(parameters), tuple(_plan_steps(func.body, buffers)))
+    return kernels, plans
+
+
+def separate(mod: tvm.IRModule, target: tvm.target.Target) -> tuple[dict[str, Host], tvm.IRModule]:
+    """Return what functions do on the host, and their kernels.
+
+    Args:
+        mod, target: see `split_kernels`.
+
+    Raises:
+        BuildError: a kernel needs memory of unknown size.
+    """
     functions = {
-        var: func.with_body(_for_device(func.body)).with_attr("target", target)
+        var: func.with_body(for_device(func.body)).with_attr("target", target)
         for var, func in mod.functions.items()
     }
     parameters = {
         func.attrs["global_symbol"]: [x.name for x in func.params] for func in functions.values()
     }
     lowered = _passes()(tvm.IRModule(functions))
-    kernels, plans = dict[Any, tirx.PrimFunc](), dict[str, Plan]()
+    hosts, kernels = dict[str, Host](), dict[Any, tirx.PrimFunc]()
     for var, func in lowered.functions.items():
         name = str(func.attrs["global_symbol"])
         if name in parameters:
-            buffers = dict(zip(func.params, parameters[name], strict=True))
-            steps = _plan_steps(func.body, buffers)
-            plans[name] = Plan(tuple(parameters[name]), tuple(steps))
+            hosts[name] = Host(func, parameters[name])
         else:
             kernels[var] = func
-    return tvm.IRModule(kernels), plans
+    return hosts, tvm.IRModule(kernels)
 
 
 def _passes() -> tvm.transform.Pass:
@@ -93,7 +120,7 @@ def _passes() -> tvm.transform.Pass:
 # -- kernels --------------------------------------------------------------------------------------
 
 
-def _for_device(statement: tirx.Stmt) -> tirx.Stmt:
+def for_device(statement: tirx.Stmt) -> tirx.Stmt:
     """Write bindings as TVM wants to split them off, and make the buffers inside local."""
 
     def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:

@@ -1,0 +1,78 @@
+"""Kernels for AMD's GPUs inside the functions of a module that TVM compiles.
+
+takes: a lowered function of kernels; gives: a function that TVM's own code generator gets right.
+
+What TVM has no right words for (barriers, sums by several threads, shuffles, exp) are calls of the
+functions in `targets/amdgpu.ll` and `targets/arithmetic.ll`. TVM is given them beside AMD's library
+of bitcode, which need not be there. Shared memory is refused: TVM merges shared buffers, and then
+takes them for memory of the device.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ...errors import ScheduleError
+from ...passes.gpu import kernel_code
+from ...passes.gpu.launch_plan import for_device
+from ...targets import rocm
+from ...tir_gen.ir import guard, i64
+
+WHERE = "relax.tvm_forest.predict: argument 'schedules'"
+
+
+def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose kernels TVM compiles for AMD's GPUs as they are meant.
+
+    Raises:
+        ScheduleError: a kernel has shared memory, or too many threads.
+    """
+    shared = kernel_code.buffers_of(func.body, "shared")
+    if shared:
+        raise ScheduleError(
+            f"{WHERE}: rows, trees or sums ('{shared[0].name}') would lie in shared memory, which "
+            "TVM gets wrong for 'rocm'; leave out cache and shared_reduce, or use "
+            "tvm_forest.build(model, 'rocm', schedule)"
+        )
+    body = for_device(func.body)
+    threads = rocm.threads_of(func.with_body(body))
+    if threads > rocm.ASSUMED_THREADS:
+        raise ScheduleError(
+            f"{WHERE}: {threads} threads per block, TVM allows {rocm.ASSUMED_THREADS} for 'rocm'; "
+            "use smaller tiles"
+        )
+    body = tvm_ffi.structural_map(body, (tvm.ir.Call, rocm.call_own))
+    serve_functions()
+    return func.with_body(guard(body, [func.params[0].shape[0] > i64(0)]))
+
+
+@functools.cache
+def serve_functions() -> None:
+    """Give TVM our functions beside AMD's, and our linker where it finds none, for good."""
+    own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
+    bitcode, link = (tvm.get_global_func(name) for name in (rocm.BITCODE, rocm.LINK))
+
+    def find_bitcode(*folder: Any) -> Any:
+        return tvm.runtime.convert([*_unless_missing(bitcode, [], *folder), *own])
+
+    def link_object(code: Any) -> Any:
+        linked = _unless_missing(link, None, code)
+        return linked if linked is not None else rocm.link(rocm.find_linker(), bytes(code))
+
+    tvm_ffi.register_global_func(rocm.BITCODE, find_bitcode, override=True)
+    tvm_ffi.register_global_func(rocm.LINK, link_object, override=True)
+
+
+def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
+    """Return what TVM finds on this machine, or something else if it says that it finds nothing."""
+    try:
+        return call(*arguments)
+    except RuntimeError as error:
+        if "annot find" not in str(error):
+            raise
+        return otherwise

@@ -1,0 +1,71 @@
+"""Code on one device of a module: functions for it, and constants that are there.
+
+takes: a BlockBuilder, a target of TVM and a VDevice; gives: calls of functions for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, s_tir, tirx
+from tvm.ir import GenericConst
+from tvm.relax.utils import gen_call_tir_inputs
+from tvm.s_tir import dlight
+
+from ...tir_gen.ir import guard, i64
+from ..functions import OPAQUE
+
+
+class DeviceBuilder:
+    """A BlockBuilder for code on one device of a module.
+
+    On another device than the first one of the virtual machine, functions say what they are made
+    for, and constants are copied there before they are used. On GPUs, functions have one thread for
+    each result: TVM's default schedules launch kernels without blocks if there are no rows, and for
+    AMD's GPUs they use shared memory, see `amd_kernels`.
+    """
+
+    def __init__(self, bb: relax.BlockBuilder, target: Any, elsewhere: Any, on_gpu: bool) -> None:
+        """Take a target of TVM, and the VDevice if it is not the first device."""
+        self.bb, self.target, self.elsewhere, self.on_gpu = bb, target, elsewhere, on_gpu
+        self.attributes = {"target": target} if elsewhere is not None else {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bb, name)
+
+    def bring(self, x: Any) -> Any:
+        """Return a constant on the device; anything else is there."""
+        if self.elsewhere is None or not isinstance(x, GenericConst):
+            return x
+        return self.bb.emit(relax.op.to_vdevice(x, self.elsewhere))
+
+    def call_te(self, func: Any, *args: Any, **named: Any) -> relax.Expr:
+        """Do what `BlockBuilder.call_te` does, for the device."""
+        name = named.pop("primfunc_name_hint", "") or func.__name__
+        code, arguments, out = gen_call_tir_inputs(func, *map(self.bring, args), **named)
+        if self.on_gpu:
+            code = give_threads(code, self.target)
+        var = self.bb.add_func(code.with_attrs(self.attributes), name)
+        return relax.call_tir(var, arguments, out)
+
+    def emit_te(self, func: Any, *args: Any, **named: Any) -> relax.Var:
+        """Do what `BlockBuilder.emit_te` does, for the device."""
+        return self.bb.emit(self.call_te(func, *args, **named))
+
+
+def give_threads(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Return a function of tensor expressions with a thread for each result."""
+    passes = [
+        dlight.ApplyDefaultSchedule(dlight.gpu.Fallback()),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerOpaqueBlock(),
+    ]
+    with target:
+        code = tvm.transform.Sequential(passes)(tvm.IRModule({"main": func}))["main"]
+    n = code.params[-1].shape[0]
+    code = code.with_body(guard(code.body, [n > i64(0)]))
+    return code.with_attrs({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
