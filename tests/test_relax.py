@@ -56,7 +56,7 @@ WAYS = pytest.mark.parametrize("way", ["linked", "legalised"])
 
 @WAYS
 @pytest.mark.parametrize("name", ["airline.json", "letters", "year.json"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_margins_in_a_chain_have_the_bits_of_a_predictor(name: str, way: str) -> None:
     forest = small_forest() if name == "letters" else tvm_forest.load(shared_model(name))
     executable = build(chain_of(forest), way)
@@ -71,7 +71,7 @@ def test_margins_in_a_chain_have_the_bits_of_a_predictor(name: str, way: str) ->
 @WAYS
 @pytest.mark.parametrize("mode", ["bytecode", "compiled"])
 @pytest.mark.parametrize("pipeline", ["default", "zero", "cpu_generic"])
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_pipelines_and_modes_give_the_same_bits(pipeline: str, mode: str, way: str) -> None:
     forest = small_forest()
     chosen: Any = pipeline
@@ -156,7 +156,7 @@ def results_of(predictor: Any, rows: Any, output: str) -> Any:
 
 @WAYS
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.cases(8)
+@pytest.mark.cases(2)
 def test_outputs_are_those_of_a_predictor(name: str, way: str) -> None:
     forest = tvm_forest.load(SOURCES[name]())
     predictor = tvm_forest.build(forest)

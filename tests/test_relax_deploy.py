@@ -113,6 +113,7 @@ def run_program(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tvms_runtime_alone_runs_exported_modules(libraries: Path) -> None:
     add_compiled(libraries)
     names = (*MODULES, "compiled")

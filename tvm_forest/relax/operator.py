@@ -157,8 +157,6 @@ def register() -> None:
         tvm_ffi.register_error(f"tvm_forest.{error.__name__}", error)
     if NAME in Op.list_op_names():
         return
-    for kind in ForestError.__subclasses__():
-        tvm_ffi.register_error(kind.__name__, kind)  # else TVM makes RuntimeErrors of them
     tvm_ffi.get_global_func("ir.RegisterOp")(NAME, "What a decision forest predicts.")
     op = Op.get(NAME)
     op.set_num_inputs(2)
