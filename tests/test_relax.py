@@ -203,13 +203,13 @@ def test_labels_that_are_texts_are_places() -> None:
 def test_a_call_survives_tvmscript_and_json() -> None:
     forest = small_forest()
     schedules = tvm_forest.default_schedules(forest)
-    mod = module_of(forest, ["margin", "leaf"], schedules=schedules, exact=False)
+    mod = module_of(forest, ["margin", "leaf"], schedule=schedules, exact=False)
     assert "R.tvm_forest.predict(" in mod.script()
     again = tvm.script.from_source(mod.script(show_meta=True))
     for other in (again, tvm.ir.load_json(tvm.ir.save_json(mod))):
         assert tvm_ffi.structural_equal(other, mod)
     assert tvm_ffi.structural_equal(
-        module_of(forest, ["margin", "leaf"], schedules=schedules, exact=False), mod
+        module_of(forest, ["margin", "leaf"], schedule=schedules, exact=False), mod
     )
     assert not tvm_ffi.structural_equal(module_of(forest, ["margin", "leaf"]), mod)
 
@@ -229,7 +229,7 @@ def test_schedules_of_a_call_are_used(way: str) -> None:
     forest = drawn_forest(6, 4)
     start = tvm_forest.new_schedule(forest)
     schedules = {1: start.represent_as("sparse"), 5: start.tile("batch", "b0", "b1", 4)}
-    mod = module_of(forest, schedules=schedules)
+    mod = module_of(forest, schedule=schedules)
     if way == "legalised":
         with HERE:
             text = relax.transform.LegalizeOps()(mod).script()
@@ -245,9 +245,9 @@ def test_a_schedule_that_reorders_additions_has_to_be_allowed(way: str) -> None:
     forest = drawn_forest(8, 3)
     sch = tvm_forest.new_schedule(forest).tile("tree", "t0", "t1", 4).parallel("t0")
     with pytest.raises(ScheduleError, match="order"):
-        build(module_of(forest, schedules=sch), way)
+        build(module_of(forest, schedule=sch), way)
     rows = rows_of(forest, 5)
-    (margin,) = run(build(module_of(forest, schedules=sch, exact=False), way), rows)
+    (margin,) = run(build(module_of(forest, schedule=sch, exact=False), way), rows)
     np.testing.assert_allclose(margin, forest.predict_reference(rows), rtol=1e-5)
 
 
@@ -255,7 +255,7 @@ def test_rows_that_need_membership_columns_are_refused_by_name() -> None:
     forest = tvm_forest.load(lightgbm_models.MODELS["categories"]())
     sch = tvm_forest.new_schedule(forest).represent_as("sparse")
     with pytest.raises(UnsupportedModel, match="layout 'sparse'"):
-        build(module_of(forest, schedules=sch), "legalised")
+        build(module_of(forest, schedule=sch), "legalised")
 
 
 # -- targets --------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_a_damaged_model_is_one_error_of_ours() -> None:
 @WAYS
 def test_texts_that_are_no_schedules_are_refused(way: str) -> None:
     with pytest.raises(ScheduleError, match="argument 'text': no schedule"):
-        build(call_with(schedules={"1": "{}"}), way)
+        build(call_with(schedule={"1": "{}"}), way)
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_rows_are_cleaned_in_the_module() -> None:
 
 
 def test_records_that_tune_has_not_written_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="argument 'records': schedules are given as well; leave"):
-        module_of(small_forest(), schedules={1: "{}"}, records=tmp_path / "records.jsonl")
+    with pytest.raises(InputError, match="argument 'records': a schedule is given as well; leave"):
+        module_of(small_forest(), schedule={1: "{}"}, records=tmp_path / "records.jsonl")
     with pytest.raises(InputError, match="records: file '.*records.jsonl': cannot be read"):
         module_of(small_forest(), records=tmp_path / "records.jsonl")

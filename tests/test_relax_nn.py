@@ -47,11 +47,11 @@ def schedules(forest: Any) -> dict[int, Any]:
 
 
 def simple(forest: Any, **options: Any) -> nn.Module:
-    return tvm_forest.relax.nn.Forest(forest, schedules=schedules(forest), **options)
+    return tvm_forest.relax.nn.Forest(forest, schedule=schedules(forest), **options)
 
 
 def constant(forest: Any, **options: Any) -> nn.Module:
-    return tvm_forest.relax.nn.ConstantForest(forest, schedules=schedules(forest), **options)
+    return tvm_forest.relax.nn.ConstantForest(forest, schedule=schedules(forest), **options)
 
 
 def export(net: nn.Module, n: int | str = "n", width: int = 4) -> Any:
@@ -121,7 +121,7 @@ def test_a_batch_may_be_of_one_size(n: int) -> None:
 def test_arrays_are_parameters_by_their_names() -> None:
     forest = classifier()
     schedule = tvm_forest.new_schedule(forest).represent_as("sparse")
-    _, params = export(Net(tvm_forest.relax.nn.Forest(forest, schedules=schedule)))
+    _, params = export(Net(tvm_forest.relax.nn.Forest(forest, schedule=schedule)))
     names = dict(params)
     assert {"trees.nodes", "trees.base", "dense.weight", "dense.bias"} <= set(names)
     assert all((p.data is None) == name.startswith("dense.") for name, p in params)

@@ -56,7 +56,7 @@ class Forest(nn.Module):
         model: what `tvm_forest.load` takes.
         target: what the module will be compiled for, a CPU: a target of TVM, what makes one, or a
             `tvm_forest.Target`; None for every x86-64 CPU.
-        schedules: how to evaluate the model, see `tvm_forest.build`; None for the default ones.
+        schedule: how to evaluate the model, see `tvm_forest.build`; None for the default ones.
         outputs: a name, or several, see `tvm_forest.relax.outputs`; by default values (n, C).
         exact: refuse a schedule that adds leaves in another order than the model does.
 
@@ -71,7 +71,7 @@ class Forest(nn.Module):
         self,
         model: Any,
         target: tvm.target.Target | Target | str | dict[str, Any] | None = None,
-        schedules: Schedules | None = None,
+        schedule: Schedules | None = None,
         outputs: str | Sequence[str] = "value",
         exact: bool = True,
     ) -> None:
@@ -79,7 +79,7 @@ class Forest(nn.Module):
         forest, machine = frontends.load(model), _read_target(target)
         names = [outputs] if isinstance(outputs, str) else list(outputs)
         check_outputs(forest, names)
-        given = arrange_by_batch(schedules, WHERE) if schedules else None
+        given = arrange_by_batch(schedule, WHERE) if schedule else None
         self._forest, self._outputs, self._made_for = forest, names, name_target(machine)
         self._functions = lower_outputs(forest, names, given, machine, exact)
         self._names: dict[int, str] = {}  # of parameters, by the identity of the array
@@ -136,7 +136,7 @@ class ConstantForest(nn.Module):
     """A forest as one constant: a call of the operator `relax.tvm_forest.predict`.
 
     Args:
-        model, outputs, schedules, exact: see `tvm_forest.relax.predict`.
+        model, outputs, schedule, exact: see `tvm_forest.relax.predict`.
 
     Raises:
         ModelFormatError, UnsupportedModel, InputError: see `tvm_forest.relax.predict`.
@@ -146,12 +146,12 @@ class ConstantForest(nn.Module):
         self,
         model: Any,
         outputs: str | Sequence[str] = "value",
-        schedules: Schedules | Mapping[int | str, str] | None = None,
+        schedule: Schedules | Mapping[int | str, str] | None = None,
         exact: bool = True,
     ) -> None:
         super().__init__()
         self._model = to_constant(frontends.load(model))
-        self._attributes = outputs, schedules, exact
+        self._attributes = outputs, schedule, exact
 
     def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
         """Return the outputs; see `Forest.forward`."""

@@ -2,11 +2,11 @@
 
 takes: rows, a model as a constant, attributes; gives: a call, its type, and its way of printing.
 
-    R.tvm_forest.predict(rows, model, outputs=["margin", "label"], schedules={}, exact=True)
+    R.tvm_forest.predict(rows, model, outputs=["margin", "label"], schedule={}, exact=True)
 
 Attributes of a call:
     outputs     names of `outputs.OUTPUTS`; of several, the call gives a tuple.
-    schedules   by the smallest batch that each serves, the JSON texts of schedules; empty for the
+    schedule    by the smallest batch that each serves, the JSON texts of schedules; empty for the
                 default ones of the target that the module is compiled for.
     exact       whether a schedule that adds leaves in another order than the model is refused.
 """
@@ -41,7 +41,7 @@ def predict(
     rows: relax.Expr,
     model: Any,
     outputs: str | Sequence[str] = "value",
-    schedules: Schedules | Mapping[int | str, str] | None = None,
+    schedule: Schedules | Mapping[int | str, str] | None = None,
     exact: bool = True,
     records: str | os.PathLike[str] | None = None,
 ) -> relax.Call:
@@ -52,11 +52,11 @@ def predict(
         model: what `tvm_forest.load` takes, or a constant that `to_constant` made of it.
         outputs: one name, or several, of "margin", "value", "probability", "label", "leaf" and
             "per_tree"; see `tvm_forest.relax.outputs`.
-        schedules: how to evaluate the model, see `tvm_forest.build`, or their JSON texts; None for
+        schedule: how to evaluate the model, see `tvm_forest.build`, or their JSON texts; None for
             the default ones of the target that the module is compiled for.
         exact: refuse a schedule that adds leaves in another order than the model does.
         records: file that `tvm_forest.tune` has written on this machine for its CPU, in place of
-            schedules: its fastest ones are used.
+            schedule: its fastest ones are used.
 
     Returns:
         Call: a tensor, or a tuple of them if `outputs` is a sequence of several.
@@ -67,28 +67,28 @@ def predict(
         ScheduleError: the schedules are none.
     """
     if records is not None:
-        schedules = _read_records(records, model, schedules)
+        schedule = _read_records(records, model, schedule)
     constant = model if isinstance(model, relax.Expr) else to_constant(frontends.load(model))
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     attrs = tvm.ir.make_node(
-        "ir.DictAttrs", outputs=names, schedules=_to_texts(schedules), exact=bool(exact)
+        "ir.DictAttrs", outputs=names, schedule=_to_texts(schedule), exact=bool(exact)
     )
     return relax.Call(Op.get(NAME), [rows, constant], attrs)
 
 
-def _read_records(records: Any, model: Any, schedules: Any) -> dict[int, Schedule]:
-    if schedules is not None:
-        raise InputError(f"{WHERE} 'records': schedules are given as well; leave one of them out")
+def _read_records(records: Any, model: Any, schedule: Any) -> dict[int, Schedule]:
+    if schedule is not None:
+        raise InputError(f"{WHERE} 'records': a schedule is given as well; leave one of them out")
     forest = from_constant(model) if isinstance(model, relax.Expr) else frontends.load(model)
     return load_schedules(records, forest, Target())
 
 
-def _to_texts(schedules: Any) -> dict[str, str]:
-    if not schedules:
+def _to_texts(schedule: Any) -> dict[str, str]:
+    if not schedule:
         return {}
-    if isinstance(schedules, Mapping) and all(isinstance(x, str) for x in schedules.values()):
-        return {str(key): str(text) for key, text in schedules.items()}
-    return {str(k): sch.to_json() for k, sch in arrange_by_batch(schedules, NAME).items()}
+    if isinstance(schedule, Mapping) and all(isinstance(x, str) for x in schedule.values()):
+        return {str(key): str(text) for key, text in schedule.items()}
+    return {str(k): sch.to_json() for k, sch in arrange_by_batch(schedule, NAME).items()}
 
 
 def read_schedules(call: relax.Call) -> dict[int, Schedule] | None:
@@ -97,7 +97,7 @@ def read_schedules(call: relax.Call) -> dict[int, Schedule] | None:
     Raises:
         ScheduleError: a text is no schedule, or a key no number of rows.
     """
-    texts = call.attrs["schedules"]
+    texts = call.attrs["schedule"]
     if not texts:
         return None
     keyed = {

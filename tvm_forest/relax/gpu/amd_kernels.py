@@ -23,7 +23,7 @@ from ...passes.gpu.launch_plan import for_device
 from ...targets import rocm
 from ...tir_gen.ir import guard, i64
 
-WHERE = "relax.tvm_forest.predict: argument 'schedules'"
+WHERE = "relax.tvm_forest.predict: argument 'schedule'"
 
 
 def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -81,7 +81,7 @@ def func_like(func: tirx.PrimFunc, params: Any, body: tirx.Stmt) -> tirx.PrimFun
 def _check_sizes(host: tirx.PrimFunc) -> None:
     if kernel_code.loads_of(host.body):
         raise ScheduleError(
-            "relax.tvm_forest.predict: argument 'schedules': the size of a launch depends on the "
+            "relax.tvm_forest.predict: argument 'schedule': the size of a launch depends on the "
             "model, which is on the GPU; leave out the cache of trees, or dimensions of the grid "
             "inside loops over trees"
         )

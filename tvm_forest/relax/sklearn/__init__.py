@@ -41,7 +41,7 @@ def from_sklearn(
     n_features: int | None = None,
     dtype: str | None = None,
     outputs: str | Sequence[str] = "predict",
-    schedules: Schedules | None = None,
+    schedule: Schedules | None = None,
 ) -> tvm.IRModule:
     """Return a module that computes what a fitted pipeline predicts.
 
@@ -58,7 +58,7 @@ def from_sklearn(
         dtype: of the rows: "float64" (also None), "float32", "int64" or "int32". A pipeline may
             compute in it, and so give other results for other dtypes, as scikit-learn does.
         outputs: "predict", "predict_proba", "decision_function" or "score_samples", or several.
-        schedules: how to evaluate the forest, see `tvm_forest.build`.
+        schedule: how to evaluate the forest, see `tvm_forest.build`.
 
     Returns:
         IRModule: `main(rows: Tensor((n, F), dtype))` gives what the method of that name gives, or a
@@ -88,7 +88,7 @@ def from_sklearn(
             for inner, step in steps[:-1]:
                 features = transform(do, inner, step, features)
             features = _fit_rows(do, name, last, forest, features)
-            parts = _predict(do, last, forest, features, names, schedules)
+            parts = _predict(do, last, forest, features, names, schedule)
             result = bb.emit_output(parts[0] if len(parts) == 1 else relax.Tuple(parts))
         bb.emit_func_output(result)
     return attach_labels(bb.get(), _texts(forest, names))
@@ -161,7 +161,7 @@ def _predict(
     forest: Forest,
     rows: Any,
     names: list[str],
-    schedules: Schedules | None,
+    schedule: Schedules | None,
 ) -> list[Any]:
     """Return what methods of the last step give."""
     isolates = type(last).__name__ == "IsolationForest"
@@ -174,7 +174,7 @@ def _predict(
     if "predict_proba" in names and forest.targets:
         raise UnsupportedModel(f"{WHERE} 'outputs': predict_proba of several targets is no array")
     needed = list(dict.fromkeys(meaning[name] for name in names))
-    call = do.emit(predict(rows, forest, needed, schedules))
+    call = do.emit(predict(rows, forest, needed, schedule))
     parts = [call] if len(needed) == 1 else [do.emit(call[i]) for i in range(len(needed))]
     found = dict(zip(needed, parts, strict=True))
     results = {}
