@@ -86,6 +86,7 @@ def quickly(made: Made) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_folder_runs_with_numpy_and_a_driver_alone(made: Made) -> None:
     done, results = quickly(made)
     assert done.returncode == 0, done.stdout + done.stderr

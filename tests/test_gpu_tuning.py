@@ -280,6 +280,7 @@ def test_a_launch_that_fails_ends_the_child_and_not_the_search(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,12 +19,9 @@ from tvm_forest.probe_rows import hard_rows
 BATCHES = (0, 1, 7, 8, 9, 33, 65)
 FEW = ("regression",)  # the others are left out by `make tiny`
 OWN_CODE = (  # of its own kind: dtypes, links, labels, classes, empty and uneven trees
-    *("regression", "regression_200_trees", "deep", "stumps", "single_leaves", "zero_rounds"),
-    *("some_single_leaves", "dart", "logistic_with_base_score", "hinge", "poisson", "aft"),
-    *("missing_values", "one_feature", "softprob", "softmax", "softprob_26_classes"),
-    *("random_forest_classes", "missing_values_classes", "dart_classes", "estimator_classifier"),
-    *("estimator_regressor_early_stopped", "estimator_classifier_classes"),
-    *("estimator_classifier_softmax", "estimator_ranker"),
+    *("regression", "stumps", "single_leaves", "zero_rounds", "dart", "aft", "missing_values"),
+    *("one_feature", "softprob", "softprob_26_classes", "dart_classes", "estimator_ranker"),
+    *("estimator_classifier", "estimator_classifier_classes"),
 )
 """Models of which each asks for other code. That the reference walk has the bits of all models is
 what `test_frontend_xgboost` holds."""

@@ -71,7 +71,7 @@ def test_margins_in_a_chain_have_the_bits_of_a_predictor(name: str, way: str) ->
 @WAYS
 @pytest.mark.parametrize("mode", ["bytecode", "compiled"])
 @pytest.mark.parametrize("pipeline", ["default", "zero", "cpu_generic"])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_pipelines_and_modes_give_the_same_bits(pipeline: str, mode: str, way: str) -> None:
     forest = small_forest()
     chosen: Any = pipeline
@@ -156,7 +156,7 @@ def results_of(predictor: Any, rows: Any, output: str) -> Any:
 
 @WAYS
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_outputs_are_those_of_a_predictor(name: str, way: str) -> None:
     forest = tvm_forest.load(SOURCES[name]())
     predictor = tvm_forest.build(forest)
@@ -261,6 +261,7 @@ def test_rows_that_need_membership_columns_are_refused_by_name() -> None:
 # -- targets --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_code_is_for_the_target_of_the_module() -> None:
     """A plain "llvm" is the oldest CPU of 64 bits, and no instruction is beyond it."""
     forest = tvm_forest.load(shared_model("airline.json"))
