@@ -112,29 +112,24 @@ def test_forests_of_several_functions_and_passes_are_linked_together() -> None:
 
 
 SOURCES = {
-    **{f"xgboost {x}": booster_models.MODELS[x] for x in ("softprob_26_classes", "dart_classes")},
+    "xgboost softprob_26_classes": booster_models.MODELS["softprob_26_classes"],
     **{
         f"xgboost {x}": xgboost_models.KINDS[x]
         for x in (
             *("categories_in_both", "targets", "vectors", "vectors_softmax_classes"),
-            *("estimator_missing_999", "estimator_labels", "estimator_dart_classifier_classes"),
-            "estimator_vectors_classifier",
+            *("estimator_missing_999", "estimator_dart_classifier_classes"),
         )
     },
     **{
         f"lightgbm {x}": lightgbm_models.MODELS[x]
         for x in (
-            *("missing_zero", "categories_and_zero", "binary", "infinite_leaves", "one_leaf"),
+            *("missing_zero", "categories_and_zero", "binary", "infinite_leaves", "zero_rounds"),
             *("estimator_classifier_words", "estimator_classifier_flags", "linear_holes"),
-            *("random_forest_classes", "zero_rounds", "estimator_classifier_regression"),
         )
     },
     **{
         f"scikit-learn {x}": sklearn_models.MODELS[x]
-        for x in (
-            *("rf several words", "extra tree several flags", "rf classes holes", "gb binary"),
-            *("hist classes", "hist categories holes", "isolation", "et classes"),
-        )
+        for x in ("rf several words", "rf classes holes", "hist categories holes", "isolation")
     },
 }
 
