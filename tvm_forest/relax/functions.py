@@ -25,6 +25,7 @@ from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.representation import takes_memberships
+from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
 from ..schedule import Schedule
@@ -32,7 +33,7 @@ from ..schedule_prims.batches import PARALLEL, name_functions
 from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
-from ..tir_gen.ir import find_all, find_stores, i64
+from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 
@@ -137,7 +138,7 @@ def choose_by_rows(
                 name = buffer.name if buffer.name not in arrays else f"{buffer.name}_{len(arrays)}"
                 params[id(array)], arrays[name] = buffer, array
             swaps[buffer] = params[id(array)]
-        part = tvm_ffi.structural_map(func.body, (tirx.Var, lambda x, swaps=swaps: swaps.get(x, x)))
+        part = mark_part(replace_vars(func.body, swaps))
         body = part if body is None else tirx.IfThenElse(rows.shape[0] < i64(bound), part, body)
         bound = smallest
     attrs = first.without_attr(TWIN).attrs

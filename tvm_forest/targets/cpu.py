@@ -11,6 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
+from ..passes.cpu.outline import FinishOutlined, OutlineParts
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
 from ..target import Target
@@ -139,6 +140,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     plain, block = tirx.transform, s_tir.transform
     passes = [
         DropTwins(),
+        OutlineParts(),
         plain.FlattenBuffer(),
         plain.NarrowDataType(32),
         plain.VectorizeLoop(),
@@ -153,6 +155,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
         ModelTable(),
         plain.MakePackedAPI(),
         ShareBlocks(),
+        FinishOutlined(),
     ]
     return (
         tvm.transform.Sequential(passes, name="tvm_forest.cpu"),

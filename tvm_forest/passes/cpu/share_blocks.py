@@ -18,18 +18,16 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Call, GlobalVar, PrimType, StringImm
+from tvm.ir import GlobalVar
 
-from ...tir_gen.ir import change_loop, join_statements, rewrite_loops
+from ...tir_gen.ir import change_loop, rewrite_loops
+from .outline import SYMBOL, outline
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
 
-SYMBOL = "global_symbol"
 PACKED = "__tvm_ffi_"
 """How TVM begins the symbols of functions that it can call."""
-
-INT = PrimType("int32")
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -85,33 +83,7 @@ def _outline_loops(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, dict[
         if not _is_parallel(loop):
             return loop
         var = GlobalVar(f"{name}_{len(blocks)}")
-        block, arguments = _block(loop.body)
-        blocks[var] = block.with_attr("target", func.attrs["target"])
-        done = Call(var, arguments, ret_ty=INT) == 0
-        failed = StringImm("RuntimeError"), [StringImm("out of memory")]
-        return change_loop(loop, body=tirx.AssertStmt(done, *failed))
+        blocks[var], call = outline(var, loop.body, func.attrs["target"])
+        return change_loop(loop, body=call)
 
     return func.with_body(rewrite_loops(func.body, move)), blocks
-
-
-def _block(body: tirx.Stmt) -> tuple[tirx.PrimFunc, list[Any]]:
-    """Return a function of what a statement uses, and what to call it with.
-
-    It fails, with a value other than 0, where memory cannot be had.
-    """
-    params, arguments, declared = [], [], []
-    for var in tirx.analysis.undefined_vars(body, []):
-        if hasattr(var, "data"):  # a buffer
-            address = tirx.Var(f"{var.name}_address", var.data.ty)
-            declared.append(tirx.DeclBuffer(var, data=address))
-            params.append(address)
-            arguments.append(var.data)
-        else:
-            params.append(var)
-            arguments.append(var)
-    code = join_statements([*declared, body])
-    for key, number in (("device_id", 0), ("device_type", int(tvm.cpu().dlpack_device_type()))):
-        code = tirx.AttrStmt(StringImm("default"), key, tirx.const(number, "int32"), code)
-    return tirx.PrimFunc(
-        params, join_statements([code, tirx.Return(tirx.const(0, "int32"))]), INT
-    ), arguments

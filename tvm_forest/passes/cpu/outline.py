@@ -1,0 +1,118 @@
+"""Move code of a function to functions of their own.
+
+takes: IRModule whose functions TVM can call; gives: IRModule.
+
+    def forest(args):                          def forest_part_0(n, rows, model, margin):
+        if n < 64:                                 S
+            part: S                   -->      def forest(args):
+        else:                                      if n < 64: forest_part_0(n, rows, ...)
+            part: T                                else: forest_part_1(n, rows, ...)
+
+LLVM gives the registers of a machine to one function at a time. In a function that does several
+things it computes the addresses of all of them first, and keeps them in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, GlobalVar, PrimType, StringImm
+
+from ...tir_gen.ir import find_all, join_statements
+
+PART = "tvm_forest.part"
+"""Attribute of a statement that `OutlineParts` moves."""
+
+SYMBOL = "global_symbol"
+
+INT = PrimType("int32")
+
+
+def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
+    """Return a statement that is to be a function of its own where the pipeline knows of that."""
+    return tirx.AttrStmt(tirx.IntImm("int32", 0), PART, tirx.IntImm("int32", 1), statement)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_forest.OutlineParts")
+class OutlineParts:
+    """Move the parts of functions that `mark_part` marked."""
+
+    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
+        """Rewrite all functions that have some."""
+        functions = dict(mod.functions.items())
+        for var, func in mod.functions.items():
+            if find_all(func, tirx.AttrStmt, _is_part):
+                functions |= _outline_parts(var, func)
+        return tvm.IRModule(functions)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_forest.FinishOutlined")
+class FinishOutlined:
+    """Give functions that `outline` made what TVM gives those that it can call.
+
+    They have their memory from the host. Parts have symbols, for LLVM would put a function that is
+    called once, and that nobody else can call, back into its caller.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
+        """Rewrite the functions without a symbol."""
+        functions = dict(mod.functions.items())
+        for var, func in mod.functions.items():
+            if SYMBOL not in func.attrs:
+                func = func.with_body(_on_host(func.body))
+                if PART in func.attrs:
+                    func = func.with_attr(SYMBOL, var.name_hint)
+                functions[var] = func
+        return tvm.IRModule(functions)
+
+
+def _on_host(code: tirx.Stmt) -> tirx.Stmt:
+    for key, number in (("device_id", 0), ("device_type", int(tvm.cpu().dlpack_device_type()))):
+        code = tirx.AttrStmt(StringImm("default"), key, tirx.const(number, "int32"), code)
+    return code
+
+
+def _is_part(statement: tirx.AttrStmt) -> bool:
+    return str(statement.attr_key) == PART
+
+
+def _outline_parts(var: GlobalVar, func: tirx.PrimFunc) -> dict[GlobalVar, tirx.PrimFunc]:
+    """Return a function that calls its parts, and these."""
+    functions: dict[GlobalVar, tirx.PrimFunc] = {}
+
+    def move(statement: tirx.AttrStmt) -> tirx.Stmt:
+        if not _is_part(statement):
+            return statement
+        name = GlobalVar(f"{var.name_hint}_part_{len(functions)}")
+        part, call = outline(name, statement.body, func.attrs["target"])
+        functions[name] = part.with_attr(PART, 1)
+        return call
+
+    body = tvm_ffi.structural_map(func.body, (tirx.AttrStmt, move))
+    return {**functions, var: func.with_body(body)}
+
+
+def outline(
+    name: GlobalVar, body: tirx.Stmt, target: tvm.target.Target
+) -> tuple[tirx.PrimFunc, tirx.Stmt]:
+    """Return a function of what a statement uses, and a statement that calls it.
+
+    The function gives a value other than 0 where memory cannot be had.
+    """
+    params, arguments, declared = [], [], []
+    for var in tirx.analysis.undefined_vars(body, []):
+        if hasattr(var, "data"):  # a buffer
+            address = tirx.Var(f"{var.name}_address", var.data.ty)
+            declared.append(tirx.DeclBuffer(var, data=address))
+            params.append(address)
+            arguments.append(var.data)
+        else:
+            params.append(var)
+            arguments.append(var)
+    code = join_statements([*declared, body, tirx.Return(tirx.const(0, "int32"))])
+    func = tirx.PrimFunc(params, code, INT).with_attr("target", target)
+    failed = StringImm("RuntimeError"), [StringImm("out of memory")]
+    return func, tirx.AssertStmt(Call(name, arguments, ret_ty=INT) == 0, *failed)
