@@ -12,31 +12,29 @@ import argparse
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 
 import models
 import tvm_forest
 import tvm_forest.relax
+from relax_vm import make_module
 
 BASELINE = {"kind": "llvm", "mcpu": "x86-64"}
 MARK = re.compile(r"(<!-- figures: relax_sizes -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def make_module(forest: tvm_forest.Forest, with_forest: bool = True) -> tvm.IRModule:
+def make_softmax(forest: tvm_forest.Forest, with_forest: bool = True) -> tvm.IRModule:
     """Return a module whose `main` gives the softmax of margins, or of the rows themselves."""
-    bb = relax.BlockBuilder()
-    shape = (tirx.Var("n", "int64"), forest.row_width)
-    rows = relax.Var("rows", relax.TensorType(shape, forest.row_dtype))
-    with bb.function("main", [rows]):
-        with bb.dataflow():
-            call = tvm_forest.relax.predict(rows, forest, "margin")
-            margin = bb.emit(call) if with_forest else rows
-            result = bb.emit_output(bb.emit(relax.op.nn.softmax(margin)))
-        bb.emit_func_output(result)
-    return bb.get()
+
+    def compute(bb: relax.BlockBuilder, rows: Any) -> Any:
+        margin = bb.emit(tvm_forest.relax.predict(rows, forest, "margin")) if with_forest else rows
+        return relax.op.nn.softmax(margin)
+
+    return make_module(forest, compute)
 
 
 def measure(mod: tvm.IRModule) -> int:
@@ -51,9 +49,9 @@ def describe_model(name: str, cache: Path) -> str:
     """Return the line of a model."""
     model = models.get(name, cache)
     forest = tvm_forest.load(model.load() if model.library == "scikit-learn" else model.path)
-    mod = make_module(forest)
+    mod = make_softmax(forest)
     linked = tvm_forest.relax.LinkForests(BASELINE)(mod)
-    sizes = [measure(x) for x in (make_module(forest, with_forest=False), linked, mod)]
+    sizes = [measure(x) for x in (make_softmax(forest, with_forest=False), linked, mod)]
     shown = " | ".join(f"{size / 1000:,.0f}" for size in sizes)
     return f"| {name}, {forest.n_trees:,} trees, {forest.n_nodes:,} nodes | {shown} |"
 
