@@ -14,6 +14,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
+from other_machines import MAIN
 from tvm_forest.errors import BuildError, InputError, UnsupportedModel
 from tvm_forest.probe_rows import hard_rows
 
@@ -45,25 +46,6 @@ for bad in ([np.zeros((2, 3), "f4")], [np.zeros((2, 5), "f4"), np.zeros((3, 1), 
         main(*map(tensor, bad))
     except (TypeError, ValueError) as error:
         print(error)
-"""
-
-IN_C = """
-#include <stdio.h>
-#include <stdlib.h>
-#include "model.h"
-int main(int count, char **names) {
-  for (int k = 1; k + 2 < count; k += 3) {
-    long n = atol(names[k]), features = tvm_forest_features(), outputs = tvm_forest_outputs();
-    float *rows = calloc(n * features + 1, sizeof *rows), *margin = calloc(n * outputs + 1, 4);
-    FILE *in = fopen(names[k + 1], "rb"), *out = fopen(names[k + 2], "wb");
-    if (fread(rows, sizeof *rows, n * features, in) != (size_t)(n * features)) return 2;
-    if (tvm_forest_predict(rows, n, margin, NULL)) return 3;
-    fwrite(margin, sizeof *margin, n * outputs, out);
-    fclose(in), fclose(out);
-  }
-  if (tvm_forest_predict(NULL, 1, NULL, NULL) != -1) return 4;
-  puts(tvm_forest_error());
-}
 """
 
 
@@ -101,8 +83,16 @@ def test_apache_tvm_ffi_alone_runs_it(name: str, tmp_path: Path) -> None:
 def test_a_c_program_runs_it(tmp_path: Path) -> None:
     made = predictor("values")
     made.export_library(tmp_path / "model.so")
-    (tmp_path / "main.c").write_text(IN_C)
-    flags = ["-I", str(tmp_path), f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "main")]
+    (tmp_path / "main.c").write_text(MAIN)
+    flags = [
+        "-DROW=float",
+        "-DRESULT=float",
+        "-I",
+        str(tmp_path),
+        f"-Wl,-rpath,{tmp_path}",
+        "-o",
+        str(tmp_path / "main"),
+    ]
     subprocess.run(["cc", tmp_path / "main.c", tmp_path / "model.so", *flags], check=True)
     asked = []
     for n in SIZES:

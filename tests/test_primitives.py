@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -283,24 +284,26 @@ def sums(name: str, function: Any, n: int) -> np.ndarray:
     return results["margin"][:n]
 
 
+def check_sums(name: str, step: Step, compare: Callable[[Any, Any], None]) -> None:
+    """Compare the sums of a scheduled function with the reference walk."""
+    function = compiled(name, scheduled(name, step))
+    for n in SIZES:
+        expected = FORESTS[name].predict_reference(hard_rows(FORESTS[name], n))
+        compare(sums(name, function, n), expected)
+
+
 @pytest.mark.parametrize("name", FORESTS)
 @pytest.mark.parametrize("step", SAME_ORDER)
 @pytest.mark.cases(6)
 def test_a_primitive_of_tvm_keeps_every_bit(step: str, name: str) -> None:
-    function = compiled(name, scheduled(name, SAME_ORDER[step]))
-    for n in SIZES:
-        expected = FORESTS[name].predict_reference(hard_rows(FORESTS[name], n))
-        assert np.array_equal(sums(name, function, n), expected)
+    check_sums(name, SAME_ORDER[step], np.testing.assert_array_equal)
 
 
 @pytest.mark.parametrize("name", FORESTS)
 @pytest.mark.parametrize("step", OTHER_ORDER)
 @pytest.mark.cases(11)
 def test_a_primitive_of_tvm_adds_all_trees_and_the_base_score_once(step: str, name: str) -> None:
-    function = compiled(name, scheduled(name, OTHER_ORDER[step]))
-    for n in SIZES:
-        expected = FORESTS[name].predict_reference(hard_rows(FORESTS[name], n))
-        assert np.allclose(sums(name, function, n), expected, rtol=1e-5, atol=1e-5)
+    check_sums(name, OTHER_ORDER[step], partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
 
 
 # -- parts of sums --------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.ir import Op, register_op_attr
+from tvm.ir import Op
 
 from ..errors import InputError
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
+from .operator import register_operator
 from .targets import BASELINE
 
 NAME = "relax.tvm_forest.check_target"
@@ -74,17 +75,11 @@ def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
 
 
 def register() -> None:
-    """Tell TVM of the operator, once in a process; `operator.register` comes before."""
-    if NAME in Op.list_op_names():
-        return
-    tvm.get_global_func("ir.RegisterOp")(NAME, "The CPU that functions were made for.")
-    op = Op.get(NAME)
-    op.set_num_inputs(1)
-    op.add_argument("rows", "Tensor", "what is given back")
-    register_op_attr(NAME, "FInferType", lambda call, bb: call.args[0].ty)
-    register_op_attr(NAME, "FPurity", True)
-    register_op_attr(NAME, "FLegalize", _legalize)
-    from tvm.relax.script import parser
-
-    for module in (relax.script, parser):  # as `operator.register` does
-        module.tvm_forest.check_target = check_target
+    """Tell TVM of the operator, once in a process."""
+    register_operator(
+        check_target,
+        "The CPU that functions were made for.",
+        {"rows": "what is given back"},
+        lambda call, bb: call.args[0].ty,
+        FLegalize=_legalize,
+    )

@@ -155,16 +155,44 @@ def register() -> None:
     """
     for error in ForestError.__subclasses__():
         tvm_ffi.register_error(f"tvm_forest.{error.__name__}", error)
-    if NAME in Op.list_op_names():
+    register_operator(
+        predict,
+        "What a decision forest predicts.",
+        {"rows": "one row of features each", "model": "the forest, in an archive of tvm_forest"},
+        _infer_type,
+    )
+
+
+def register_operator(
+    function: Any,
+    description: str,
+    arguments: dict[str, str],
+    infer_type: Any,
+    **attributes: Any,
+) -> None:
+    """Tell TVM of a pure operator `relax.tvm_forest.<function>`, once in a process.
+
+    Args:
+        function: makes a call; TVMScript finds it as `R.tvm_forest.<function>`.
+        description: what the operator gives.
+        arguments: what its arguments are, by name.
+        infer_type: takes a call and a block builder; gives the type.
+        attributes: further attributes by TVM's names, such as FLegalize.
+    """
+    name = f"relax.tvm_forest.{function.__name__}"
+    if name in Op.list_op_names():
         return
-    tvm_ffi.get_global_func("ir.RegisterOp")(NAME, "What a decision forest predicts.")
-    op = Op.get(NAME)
-    op.set_num_inputs(2)
-    op.add_argument("rows", "Tensor", "one row of features each")
-    op.add_argument("model", "Constant", "the forest, in an archive of tvm_forest")
-    register_op_attr(NAME, "FInferType", _infer_type)
-    register_op_attr(NAME, "FPurity", True)
+    tvm_ffi.get_global_func("ir.RegisterOp")(name, description)
+    op = Op.get(name)
+    op.set_num_inputs(len(arguments))
+    for argument, text in arguments.items():
+        op.add_argument(argument, "Expr", text)
+    attributes |= {"FInferType": infer_type, "FPurity": True}
+    for key, value in attributes.items():
+        register_op_attr(name, key, value)
     from tvm.relax.script import parser
 
-    for module in (relax.script, parser):  # where TVMScript looks for R.tvm_forest.predict
-        module.tvm_forest = types.SimpleNamespace(predict=predict)
+    for module in (relax.script, parser):  # where TVMScript looks for R.tvm_forest
+        if not hasattr(module, "tvm_forest"):
+            module.tvm_forest = types.SimpleNamespace()
+        setattr(module.tvm_forest, function.__name__, function)
