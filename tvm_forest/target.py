@@ -60,6 +60,10 @@ class Target:
         """Whether code is made for another machine, by LLVM's name of it, and never runs here."""
         return self.kind == "llvm" and any(key == "mtriple" for key, _ in self.options)
 
+    def has(self, ability: str) -> bool:
+        """Whether the CPU, as far as known, has an ability such as "avx512f"."""
+        return ability in (self.abilities or ())
+
     @property
     def has_bit_masks(self) -> bool:
         """Whether LLVM makes a few instructions of the bits of a comparison of 64 lanes.

@@ -12,18 +12,23 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.complete_trees import count_leaves
+from ..layouts import PERMUTED
 from ..layouts.representation import find
 from ..layouts.row_codes.ranks import choose_code_dtype
 from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
+from .machines import Machine, machine_of
 from .walk_costs import BY_VENDOR, ZEN_4, StepTimes
+
+_permuted: Any = find(PERMUTED)
 
 MAX_SMALL_TREE_NODES = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
@@ -66,6 +71,11 @@ class Workload:
     def step_times(self) -> StepTimes:
         """What steps take on the machine."""
         return BY_VENDOR.get(self.target.vendor, ZEN_4)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine whose times serve."""
+        return machine_of(self.target)
 
     @cached_property
     def unfit(self) -> Callable[[str], str | None]:
@@ -123,7 +133,76 @@ class Workload:
         """Slots of complete trees for each node."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
+    # -- walks
+
+    @cached_property
+    def _reach(self) -> tuple[Array, Array]:
+        """Nodes on each level, int64 (D,), and the share of rows that each of them meets."""
+        nodes = np.bincount(self.forest.hop_depth)
+        return nodes, 0.5 ** np.arange(len(nodes))
+
+    @cached_property
+    def _ended(self) -> Array:
+        """Float64 (T, D), the share of rows that are at a leaf of a tree after so many hops."""
+        forest = self.forest
+        leaf, levels = forest.is_leaf, int(forest.depths.max(initial=0)) + 1
+        place = forest.node_tree[leaf] * levels + self.leaf_depths
+        shares = np.bincount(place, 0.5 ** self.leaf_depths.astype(float), forest.n_trees * levels)
+        return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
+
+    def count_hops(self, together: int, levels: float, straight: bool) -> float:
+        """Return the hops of a row through all trees.
+
+        Args:
+            together: walks that end together, with the last of them.
+            levels: levels of a tree that a hop decides.
+            straight: whether walks go on to the depth of the tree.
+        """
+        if straight:
+            return float(np.ceil(self.forest.depths / levels).sum())
+        ends = np.arange(0, self._ended.shape[1], levels).astype(int)
+        return float((1 - self._ended[:, ends] ** together).sum())
+
+    def count_far_nodes(self, capacity: int, rows: int, node_bytes: float, near: float) -> float:
+        """Return the nodes that a row meets which a cache does not hold.
+
+        Blocks of rows go through one tree after the other. What a block meets first of a tree was
+        met last by the block before it; what it meets again it has met a moment ago.
+
+        Args:
+            capacity: bytes of the cache.
+            rows: rows of a block.
+            node_bytes: bytes of a node.
+            near: bytes of the rows of a block, which the cache holds as well.
+        """
+        nodes, share = self._reach
+        left = max(capacity - near, capacity / 4)
+        first = (1 - (1 - share) ** rows) / rows
+        size = nodes * node_bytes
+        whole = np.clip((np.cumsum(size) - left) / size, 0, 1)
+        tree = size / self.forest.n_trees
+        again = np.clip((np.cumsum(tree) - left) / tree, 0, 1)
+        return float(np.sum(nodes * (whole * first + again * (share - first))))
+
     # -- rows
+
+    @cached_property
+    def columns_by_steps(self) -> dict[int, int]:
+        """Searches that code a row, by their steps."""
+        steps = np.concatenate([np.full(1, 0), self._search_steps])
+        return {k: int(n) for k, n in enumerate(np.bincount(steps)) if k and n}
+
+    @cached_property
+    def _search_steps(self) -> Array:
+        compared = self.forest.searches - len(self.forest.set_counts)
+        cuts = [*self.forest.cuts_per_column[:compared]]
+        cuts += [question.categories for question in self.forest.set_counts]
+        return np.array([1 if c < 16 else 2 if c < 256 else 3 for c in cuts], int)
+
+    @cached_property
+    def widest_level(self) -> int:
+        """Inner nodes on one level of a tree, at most."""
+        return int(_permuted.widest_level(self.forest))
 
     @cached_property
     def row_bytes(self) -> int:

@@ -1,0 +1,156 @@
+"""What machines can do, and what the operations of a prediction take on them.
+
+takes: Target; gives: the Machine that is nearest.
+
+A file of this folder holds one machine: the CPUs that LLVM calls by its names, what they can do, the
+sizes of their caches, and nanoseconds of every operation that `search.cost` counts. Files are made by
+`tvm-forest calibrate` (or `benchmarks/machines.py` for those that are shipped); a file of the user's
+own, see `own_file`, is preferred on the machine where it was made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...errors import InputError
+from ...target import Target, cpu_name
+
+VARIABLE = "TVM_FOREST_MACHINE"
+"""Environment variable: the file of the user's own machine; "off" to use none."""
+
+FORMAT = 1
+
+TELLING = ("avx512vbmi", "avx512bw", "avx512f", "avx2", "avx", "ssse3", "neon")
+"""Abilities by which machines differ most, the most telling one first."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU.
+
+    Attributes:
+        name: what it calls itself.
+        cpus: LLVM's names of CPUs of its kind, such as "znver4".
+        abilities: those of `TELLING` that it has.
+        cache_bytes: sizes of the caches that a core reads through, the nearest first.
+        nanoseconds: what operations take, by name.
+        origin: when and how these were measured.
+    """
+
+    name: str
+    cpus: tuple[str, ...]
+    abilities: frozenset[str]
+    cache_bytes: tuple[int, ...]
+    nanoseconds: Mapping[str, float]
+    origin: str
+
+    def to_json(self) -> str:
+        """Return the text of the machine's file."""
+        fields = {
+            "format": FORMAT,
+            "name": self.name,
+            "cpus": list(self.cpus),
+            "abilities": sorted(self.abilities),
+            "cache_bytes": list(self.cache_bytes),
+            "origin": self.origin,
+            "nanoseconds": {key: round(x, 4) for key, x in sorted(self.nanoseconds.items())},
+        }
+        return json.dumps(fields, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Machine:
+        """Read a machine's file; `where` names it in errors.
+
+        Raises:
+            InputError: it is damaged, or of another version.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']}, expected {FORMAT}")
+            times = {str(key): float(x) for key, x in data["nanoseconds"].items()}
+            if not all(0 <= x < float("inf") for x in times.values()):
+                raise ValueError("a time is negative or no number")
+            return cls(
+                str(data["name"]),
+                tuple(map(str, data["cpus"])),
+                frozenset(map(str, data["abilities"])),
+                tuple(int(x) for x in data["cache_bytes"]),
+                MappingProxyType(times),
+                str(data["origin"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"{where}: no description of a machine ({error}); make it anew by "
+                "`tvm-forest calibrate`"
+            ) from None
+
+
+def own_file() -> Path | None:
+    """Return the file of the user's own machine, whether it is there or not; None if turned off."""
+    said = os.environ.get(VARIABLE)
+    if said is not None:
+        return None if said in ("", "off") else Path(said)
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "tvm_forest" / "machine.json"
+
+
+@functools.cache
+def shipped_machines() -> tuple[Machine, ...]:
+    """Return the machines of this folder."""
+    files = sorted(Path(__file__).parent.glob("*.json"))
+    return tuple(Machine.from_json(x.read_text(encoding="utf-8"), x.name) for x in files)
+
+
+@functools.lru_cache(maxsize=8)
+def _own_machine(file: Path, changed: int) -> Machine:
+    """Read a file; `changed` is when it was, so that a new one is read anew."""
+    return Machine.from_json(file.read_text(encoding="utf-8"), str(file))
+
+
+def own_machine() -> Machine | None:
+    """Return the user's own machine; None if there is none, or if it is another CPU's.
+
+    Raises:
+        InputError: its file is damaged.
+    """
+    file = own_file()
+    try:
+        if file is None:
+            return None
+        machine = _own_machine(file, file.stat().st_mtime_ns)
+    except OSError:
+        return None
+    return machine if machine.name == cpu_name() else None
+
+
+def machine_of(target: Target) -> Machine:
+    """Return the machine whose times serve for a target: the user's own, or the nearest shipped.
+
+    Raises:
+        InputError: the file of the user's own machine is damaged.
+    """
+    named = dict(target.options).get("mcpu")
+    if named is None and not target.is_elsewhere:
+        own = own_machine()
+        if own is not None:
+            return own
+    return nearest(shipped_machines(), target)
+
+
+def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
+    """Return the machine that is most like a target: of its name, else of its abilities."""
+    named = dict(target.options).get("mcpu")
+    return max(machines, key=lambda machine: _likeness(machine, target, named))
+
+
+def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
+    alike = [(x in machine.abilities) == target.has(x) for x in TELLING]
+    return (named in machine.cpus, *alike, target.vendor in machine.origin)
