@@ -1,29 +1,52 @@
-"""What a point of the space may cost, before anything is compiled, and after a few were measured.
+"""What a point of the space costs: how often each operation is done, times what it takes.
 
-takes: Point, Workload, size of batch, measured times; gives: logarithms of nanoseconds of a hop.
+takes: Point, Workload, size of batch, Machine; gives: nanoseconds of a row, part by part.
 
-The model is linear: each word that describes a point has a price, alone, beside the words that it
-meets, and times the counts of the forest. Prices are logarithms, so they multiply; they come from
-records (`benchmarks/fit_prices.py`), those of each vendor of CPUs apart, and lie in `prices.json`.
-What has been measured corrects it: points that differ little err alike (a Gaussian process over the
-parameters).
+    operation              how often for a row                    example: airline, 4,096 rows
+    code float32 1         values that one comparison codes       13
+    walk bitsliced 512     slots of complete trees over 512 rows  25,600 / 512
+    leaf bitsliced         trees                                  100
+
+The first word of an operation is the part that it belongs to: "call", "code" (rows become codes),
+"walk", "wait" (for loads from farther caches), "leaf" (look-ups and additions). What an operation
+takes on a machine is data, see `machines`. What a search has measured corrects the sum: points that
+differ little err alike (a Gaussian process over the parameters).
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..forest import Array
-from ..layouts import BIT_PLANES
+from ..layouts import BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from .machines import Machine
 from .space import Point
-from .walk_costs import ns_per_row_by_planes
 from .workload import Workload
+
+NODE_BYTES = {PADDED: 8.0, TRANSPOSED: 8.0, WORD_NODES: 8.0, CODED: 4.0}
+"""Bytes of a node, for the layouts that are not said here 12."""
+
+TILE_BYTES = 1.4
+"""Bytes of a node in a tile, over those of one by itself: tiles are not full."""
+
+LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
+"""Levels of a tree that a tile of so many nodes decides."""
+
+PEELED_HOPS = 2
+"""Hops that do not ask whether they are the last, where hops are peeled."""
+
+PERMUTED_ROWS = 16
+"""Rows that walk together by permutes, present or not."""
+
+VECTOR_LANES = 64
+"""Walks in the lanes of vectors."""
+
+LEVELS_OF_CACHE = ("second", "third", "memory")
+"""Where a load is found that the first, second, third cache does not hold."""
+
 
 DISTANCES = {"tile": 0.6, "layout": 1.0, "order": 1.0, "walks": 0.25, "hops": 0.25, "cache": 0.3}
 """How far two points are apart that differ in a parameter; numbers of walks count by octaves."""
@@ -39,71 +62,102 @@ FAILURE = 1.5
 """How much worse than expected what cannot be built is taken to be, in logarithms."""
 
 
-def words_of(point: Point, work: Workload, batch: int) -> dict[str, float]:
-    """Return the words that describe a point and how much there is of each."""
-    kind = point.layout + (f" in {point.tile}" if point.tile > 1 else "")
-    way = f"{point.order} {point.walks}"
-    block = "whole" if not point.block else f"blocks {point.block}"
-    words = {kind: 1.0, way: 1.0, point.hops: 1.0, block: 1.0, f"cache {point.cache}": 1.0}
-    pairs = ((kind, way), (kind, point.hops), (way, point.hops), (kind, block))
-    words |= {f"{a}, {b}": 1.0 for a, b in pairs}
-    counts = _scaled_counts(work, batch)
-    scaled = (kind, point.order, point.hops)
-    words |= {f"{name} * {word}": x for word in scaled for name, x in counts.items()}
+def count_operations(point: Point, work: Workload, batch: int) -> dict[str, float]:
+    """Return how often each operation is done for a row, on average over the rows of a batch."""
+    counts = {"call": 1 / batch}
     if point.layout == BIT_PLANES:
-        ns = ns_per_row_by_planes(work, point.block, batch)
-        words["by bits"] = math.log(ns / max(1, work.hops))
-    return words
+        return counts | dict(_count_planes(point, work, batch)) | dict(_count_coding(point, work))
+    if point.layout == PERMUTED:
+        return counts | dict(_count_permutes(point, work, batch)) | dict(_count_coding(point, work))
+    coding = dict(_count_coding(point, work)) if point.layout == CODED else {}
+    return counts | coding | dict(_count_hops(point, work, batch))
 
 
-def _scaled_counts(work: Workload, batch: int) -> dict[str, float]:
-    """Return what scales prices, each between -2 and 2 or so."""
-    forest, hops = work.forest, max(1, work.hops)
-    return {
-        "rows": math.log2(batch) / 4 - 1,
-        "hops": math.log2(hops) / 4 - 2.5,
-        "nodes": math.log2(forest.n_nodes / forest.n_trees) / 4 - 2,
-        "columns": math.log2(0.001 + forest.searches / hops) / 4 + 1,
-        "lopsided": 2 * work.mean_leaf_depth / max(1.0, work.mean_tree_depth) - 1.5,
-        "outputs": float(forest.n_outputs > 1),
-        "vectors": float(forest.has_vectors),
-        "wide": float(forest.row_dtype == "float64"),
-    }
+def _count_coding(point: Point, work: Workload) -> Iterator[tuple[str, float]]:
+    """Values of a row that are searched, by the steps of the search; rows alone cost more."""
+    alone = " alone" if point.order == "trees" else ""
+    for steps, columns in work.columns_by_steps.items():
+        yield f"code {work.forest.row_dtype} {min(steps, 3)}{alone}", float(columns)
+    if point.layout != BIT_PLANES:
+        yield "code membership", float(work.membership_columns)
 
 
-@functools.cache
-def shipped_prices() -> dict[str, dict[str, float]]:
-    """Return the price of each word on the CPUs of each vendor."""
-    return json.loads(Path(__file__).with_name("prices.json").read_text(encoding="utf-8"))
+def _count_leaves(kind: str, work: Workload) -> Iterator[tuple[str, float]]:
+    trees = float(work.forest.n_trees)
+    if work.forest.has_vectors:
+        yield "leaf vector", trees
+        yield "leaf vector value", trees * work.forest.n_outputs
+    else:
+        yield f"leaf {kind}", trees
 
 
-@functools.cache
-def known_prices(vendor: str = "") -> dict[str, float]:
-    """Return the price of each word on the CPUs of a vendor; on average if it is not known."""
-    every = shipped_prices()
-    known = [every[vendor]] if vendor in every else [*every.values()]
-    words = dict.fromkeys(word for prices in known for word in prices)
-    return {word: sum(prices.get(word, 0.0) for prices in known) / len(known) for word in words}
+def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
+    kind = point.layout + (f" {point.tile}" if point.tile > 1 else "")
+    rows = min(point.block or batch, batch) if point.order == "rows" else 1
+    together = VECTOR_LANES if point.walks == "gather" else int(point.walks)
+    hops = work.count_hops(together, LEVELS[point.tile], straight=point.hops == "depth")
+    yield f"walk {kind}, {point.order} {point.walks}", hops
+    asked = {"loop": hops, "peel": max(0.0, hops - PEELED_HOPS * work.forest.n_trees), "depth": 0.0}
+    yield f"walk end, {point.order}", asked[point.hops]
+    yield from _count_leaves(f"{kind}, {point.order}", work)
+    size = NODE_BYTES.get(point.layout, 12.0)
+    size *= TILE_BYTES if point.tile > 1 else 1.0
+    size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
+    way = "gather" if point.walks == "gather" else point.order
+    stream = " stream" if point.cache else ""
+    near = (work.code_bytes if point.layout == CODED else work.row_bytes) * rows
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        yield f"wait {level}, {way}{stream}", work.count_far_nodes(capacity, rows, size, near)
+        yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0
 
 
-def estimate(
-    points: Sequence[Point], work: Workload, batch: int, prices: Mapping[str, float] | None = None
-) -> Array:
-    """Return float64 (P,), the expected logarithm of the nanoseconds of a hop of a row.
-
-    Args:
-        points: of one space.
-        work: its model and machine.
-        batch: rows of a call.
-        prices: of words; those that are shipped if None. A word without a price costs nothing.
-    """
-    prices = known_prices(work.target.vendor) if prices is None else prices
-    words = (words_of(point, work, batch) for point in points)
-    return np.array([sum(x * prices.get(word, 0.0) for word, x in of.items()) for of in words])
+def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
+    waste = -(-batch // PERMUTED_ROWS) * PERMUTED_ROWS / batch
+    hops = work.hops * waste
+    width = "wide" if work.widest_level > 64 else "narrow"
+    yield f"walk {PERMUTED} {width}", hops
+    yield f"walk {PERMUTED} column", hops * work.forest.searches
+    yield from _count_leaves(PERMUTED, work)
 
 
-priced = estimate
-"""The name by which notebooks and users know it."""
+def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
+    """Blocks cost the same whether they are full or not, but for the leaves of the last words."""
+    rows = min(batch, point.block)
+    block = point.block
+    yield f"walk slot {block}", work.slots / rows
+    yield f"walk selection {block}", work.selections / rows
+    name = "walk vector test" if work.forest.has_vectors else "walk test"
+    yield f"{name} {block}", work.tests / rows
+    yield f"walk category {block}", sum(x.named for x in work.forest.set_counts) / rows
+    plane = block / 8
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        far = max(0.0, 1 - capacity / max(1.0, work.tests * plane))
+        yield f"wait plane {level}", far * (work.slots + 3 * work.selections) * plane / 64 / rows
+    kind = f"{BIT_PLANES} byte" if work.has_byte_leaves else BIT_PLANES
+    for name, count in _count_leaves(kind, work):
+        yield name, count * (-(-rows // 64) * 64 / rows)
+
+
+def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:
+    """Return the nanoseconds of a row that a point is expected to take on one thread."""
+    return sum(price_parts(point, work, batch, machine).values())
+
+
+def price_parts(
+    point: Point, work: Workload, batch: int, machine: Machine | None = None
+) -> dict[str, float]:
+    """Return the same by parts: "call", "code", "walk", "wait", "leaf"."""
+    times, parts = (machine or work.machine).nanoseconds, dict[str, float]()
+    for name, count in count_operations(point, work, batch).items():
+        part = name.partition(" ")[0]
+        parts[part] = parts.get(part, 0.0) + count * times.get(name, math.inf if count else 0.0)
+    return parts
+
+
+def estimate(points: Sequence[Point], work: Workload, batch: int) -> Array:
+    """Return float64 (P,), the expected logarithm of the nanoseconds of a hop of a row."""
+    prices = [price(point, work, batch) for point in points]
+    return np.log(np.array(prices) / max(1, work.hops))
 
 
 class Surrogate:

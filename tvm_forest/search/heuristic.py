@@ -2,86 +2,151 @@
 
 takes: Forest, Target; gives: Schedules by the smallest batch they serve; sentences.
 
-`cpu_rules` and `gpu_rules` name, for each smallest batch, what is tried in order. A batch for which
-no rule chooses is served like smaller ones.
+For a CPU, the schedule of a batch is the point of its space that `cost` expects to be the fastest.
+It serves larger batches too, until another point would be faster by more than `ALIKE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
 
 from ..forest import Forest
 from ..schedule import Schedule
-from ..schedule_prims.batches import arrange_by_batch, select_hop_schedule
+from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
-from .cpu_rules import BLOCK_BATCHES, CPU_RULES, Rule
-from .gpu_rules import GPU_RULES
-from .layout_fit import PERMUTE_ABILITY, Fit
+from .cost import price, price_parts
+from .gpu_rules import choose_gpu_schedule
+from .space import SHARED_BATCH, Point, Space
 from .workload import Workload, new_schedule
 
-__all__ = ["default_schedule", "default_schedules", "explain", "new_schedule"]
+__all__ = ["default_schedule", "default_schedules", "explain", "find_spaces", "new_schedule"]
+
+BATCHES = (1, 8, 16, 64, 128, 256, 512, 2048)
+"""Rows of a batch for which the cheapest point is asked for."""
+
+ALIKE = 1.08
+"""What the point of smaller batches may cost over the cheapest one and still serve: every further
+point is code of its own to compile."""
+
+SHOWN = 3
+"""Points that `explain` compares."""
+
+
+class Choice(NamedTuple):
+    """What serves some batches.
+
+    Attributes:
+        point: where it is in the space; blocks are not parallel.
+        schedule: the schedule of the point, for one thread.
+        shared: whether it serves batches that are shared out among threads.
+    """
+
+    point: Point
+    schedule: Schedule
+    shared: bool
+
+    def write(self, work: Workload) -> Schedule:
+        """Return the schedule, with parallel rows if there are cores to share them."""
+        outer = self.schedule.nest.children[0]
+        if self.shared and work.target.cores > 1 and outer.kind == "batch":
+            return self.schedule.parallel(outer.name)
+        return self.schedule
 
 
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return good schedules by the smallest batch that each serves.
 
-    Rows are shared out among threads by the schedules that serve batches of 512 rows and more, and
-    by the one that serves batches up to a schedule with blocks of more than 512 rows. The others
-    run on one thread, which saves compiling them twice, with threads and without.
+    Rows are shared out among threads by the schedules that serve batches of 512 rows and more. The
+    others run on one thread, which saves compiling them twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 
 
 def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     """Return the `default_schedules` of a workload, whose counts may be known already."""
-    chosen = arrange_by_batch(_choose(work))
-    largest, next_batches = BLOCK_BATCHES[-1], dict(zip(chosen, list(chosen)[1:], strict=False))
-
-    def is_shared_out(smallest: int) -> bool:
-        larger = next_batches.get(smallest)
-        if larger is None or larger > largest:
-            return True
-        return any(loop.parallel and loop.step > largest for loop in chosen[larger].loops())
-
-    return arrange_by_batch(
-        {k: sch if is_shared_out(k) else sch.without("parallel") for k, sch in chosen.items()}
-    )
+    if work.target.on_gpu:
+        return {1: choose_gpu_schedule(work)}
+    return arrange_by_batch({k: choice.write(work) for k, choice in _choose(work).items()})
 
 
 def default_schedule(forest: Forest, target: Target) -> Schedule:
     """Return the schedule for the largest batches that walks row by row, to write others from."""
-    scalar = replace(target, abilities=(target.abilities or frozenset()) - {PERMUTE_ABILITY})
-    return select_hop_schedule(_choose(Workload.of(forest, scalar)))
+    work = Workload.of(forest, target)
+    if work.target.on_gpu:
+        return choose_gpu_schedule(work)
+    points = price_points(work, BATCHES[-1])
+    point, sch = next((p, sch) for _, p, sch in points if type(p.walks) is int)
+    return Choice(point, sch, shared=True).write(work)
+
+
+def _choose(work: Workload) -> dict[int, Choice]:
+    """Return what serves batches from each of `BATCHES` on; equal ones are said once."""
+    chosen, last = dict[int, Choice](), 0
+    for batch in BATCHES:
+        least, point, sch = next(price_points(work, batch))
+        if not last or price(chosen[last].point, work, batch) > ALIKE * least:
+            chosen[batch], last = Choice(point, sch, False), batch
+        if batch >= SHARED_BATCH:
+            chosen[last] = chosen[last]._replace(shared=True)
+    return chosen
+
+
+def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:
+    """Yield all points of a batch on one thread with their prices, the cheapest first."""
+    space = Space(work, work.start, batch, threads=False)
+    priced = [(price(point, work, batch), point) for point in space.candidates()]
+    for cost, point in sorted(priced, key=lambda x: x[0]):
+        sch = space.schedule(point)
+        if sch is not None:
+            yield cost, point, sch
+
+
+def find_spaces(
+    forest: Forest, target: Target, batches: Iterable[int], n_jobs: int | None = None
+) -> dict[int, Space]:
+    """Return the space of a model for each size of batch; `n_jobs` as in `build`."""
+    work = Workload.of(forest, target)
+    defaults, threads = default_schedules_for(work), n_jobs != 1 and target.cores > 1
+    chosen = {batch: select_schedule(defaults, batch) for batch in batches}
+    return {
+        batch: Space(work, sch if threads else sch.without("parallel"), batch, threads)
+        for batch, sch in chosen.items()
+    }
 
 
 def explain(forest: Forest, target: Target) -> list[str]:
-    """Say what `default_schedules` chooses and why, a sentence for each rule that was asked."""
+    """Say what `default_schedules` chooses, what it would cost, and what comes next."""
     work = Workload.of(forest, target)
-    batches = default_schedules_for(work)
-    return [line for smallest in batches for line in _explain_batch(work, smallest)]
+    if work.target.on_gpu:
+        return [f"every batch: {choose_gpu_schedule(work)}"]
+    lines = [f"nanoseconds a row on one thread, as on {work.machine.name}"]
+    for batch in _choose(work):
+        lines.append(f"batches of {batch} row{'s' * (batch > 1)} and more:")
+        lines += [
+            f"  {_describe(work, batch, p)}" for _, p, _ in islice(price_points(work, batch), SHOWN)
+        ]
+    return lines
 
 
-def _explain_batch(work: Workload, smallest: int) -> Iterator[str]:
-    batch = f"batches of {smallest} row{'s' * (smallest > 1)} and more"
-    for rule, (fits, reason) in _ask_rules(work, _rules_for(work)[smallest]):
-        yield f"{batch}: {'' if fits else 'not '}{rule.name}: {reason}"
+def _describe(work: Workload, batch: int, point: Point) -> str:
+    """Say what a point is and costs, part by part."""
+    parts = price_parts(point, work, batch)
+    shown = ", ".join(f"{name} {x:.3g}" for name, x in parts.items() if x)
+    return f"{sum(parts.values()):8.3g}  {' '.join(_name(point))}: {shown}"
 
 
-def _choose(work: Workload) -> dict[int, Schedule]:
-    """Return what the rules choose, by the smallest batch."""
-    last = {k: [*_ask_rules(work, rules)][-1] for k, rules in _rules_for(work).items()}
-    return {k: rule.write(work) for k, (rule, fit) in last.items() if fit.fits}
-
-
-def _ask_rules(work: Workload, rules: list[Rule]) -> Iterator[tuple[Rule, Fit]]:
-    """Yield rules with their answers, up to the first that fits."""
-    for rule in rules:
-        fit = rule.fit(work)
-        yield rule, fit
-        if fit.fits:
-            return
-
-
-def _rules_for(work: Workload) -> dict[int, list[Rule]]:
-    return GPU_RULES if work.target.on_gpu else CPU_RULES
+def _name(point: Point) -> Iterator[str]:
+    """Say a point in words."""
+    yield point.layout
+    if point.tile > 1:
+        yield f"in tiles of {point.tile}"
+    if point.block:
+        yield f"in blocks of {point.block}"
+    is_count = type(point.walks) is int
+    yield f"by {point.walks} {point.order} together" if is_count else f"by {point.walks}"
+    if is_count:
+        yield {"loop": "in a loop", "depth": "straight", "peel": "peeled"}[point.hops]
+    if point.cache:
+        yield "fetched ahead"

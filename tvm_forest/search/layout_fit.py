@@ -1,11 +1,12 @@
-"""Whether a layout holds a model, and whether walks through it pay.
+"""Which layouts hold a model, on a machine that can walk through them.
 
-takes: Workload; gives: Fit, for the rules of the default schedules and for the spaces.
+takes: Workload; gives: names of layouts, or why one is none of them. What pays says `cost`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,35 +17,13 @@ from .workload import Workload
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
 """What a CPU must be able to do for lanes, and for permutes."""
 
-# Layouts that are asked for the sizes of their fields, which sentences tell.
+# Layouts that are asked for the sizes of their fields.
 _word_nodes: Any = find(WORD_NODES)
 _coded: Any = find(CODED)
-_permuted: Any = find(PERMUTED)
 
-MAX_SLOTS_PER_NODE = 32
-"""Slots of complete trees for each node, above which the default schedules link nodes instead."""
-
-MAX_TRIED_SLOTS_PER_NODE = 64
-"""Slots for each node up to which a search tries complete trees: with more, each field of a node,
-4 bytes, would lie in a cache line of its own."""
-
-MAX_COLUMNS_PER_HOP = 4.0
-"""Columns to be coded for each hop of a row through the forest, up to which ranks pay."""
-
-MAX_COLUMNS_PER_HOP_FEW_ROWS = 0.5
-"""Columns for each hop up to which ranks pay for batches of 8 rows, and permutes for any."""
-
-MAX_STEPS_PER_HOP_ONE_ROW = 0.5
-"""Steps of the searches that code a single row, for each hop, up to which ranks pay."""
-
-MAX_PERMUTED_COLUMNS = 128
-"""Columns of a coded row up to which permutes pay."""
-
-PERMUTED_TREES = 4
-"""Trees that share vectors with 16 rows."""
-
-REGISTER_NODES = 64
-"""Inner nodes of one level of a tree whose bytes fit a register of AVX-512."""
+MAX_SLOTS_PER_NODE = 64
+"""Slots of complete trees for each node: with more, each field of a node, 4 bytes, would lie in a
+cache line of its own."""
 
 WORD_BITS = 32
 """Bits for the fields of a node beside its threshold, the default side always counted."""
@@ -53,83 +32,46 @@ MAX_TESTS, MAX_CATEGORIES = 60_000, 30_000
 """Distinct tests, and categories of a feature, up to which codes and bit planes are tried: what the
 layouts hold is known for sure when they are packed."""
 
-
-class Fit(NamedTuple):
-    """Whether a layout is taken, and why or why not, with the counts that decided."""
-
-    fits: bool
-    reason: str
+MAX_TILED_HOPS, MAX_TILED_NODES = 12_000, 2_000_000
+"""Hops through all trees, and nodes, up to which nodes are tiled: tiles take long to build."""
 
 
-def fit_any(work: Workload) -> Fit:
-    """Say that the layout of last resort holds every model."""
-    return Fit(True, "it holds every model")
+def is_too_large_for_tiles(work: Workload) -> bool:
+    """Whether tiles would take too long to build."""
+    return work.hops > MAX_TILED_HOPS or work.forest.n_nodes > MAX_TILED_NODES
 
 
-def fit_padded(work: Workload) -> Fit:
-    """Say whether complete trees are not much larger than those that there are."""
-    counts = f"{work.slots_per_node:.3g} slots for each of {work.forest.n_nodes} nodes"
-    if work.slots_per_node > MAX_SLOTS_PER_NODE:
-        return Fit(False, f"{counts}, {MAX_SLOTS_PER_NODE} pay")
-    return Fit(True, counts)
+def refuse_complete(work: Workload) -> str | None:
+    """Say why complete trees would be much larger than those that there are."""
+    if work.slots_per_node <= MAX_SLOTS_PER_NODE:
+        return None
+    return f"{work.slots_per_node:.3g} slots for each node, {MAX_SLOTS_PER_NODE} at most"
 
 
-def fit_word_nodes(work: Workload) -> Fit:
-    """Say whether a number, feature and child fit a word of 8 bytes."""
+def refuse_words(work: Workload) -> str | None:
+    """Say why a threshold, feature and child do not fit a word of 8 bytes."""
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
-        return Fit(False, f"rows are {forest.row_dtype}, a word holds float32")
+        return f"rows are {forest.row_dtype}, a word holds float32"
     fields = _word_nodes.node_bits(forest)
-    feature, link = fields.feature + 1, fields.link  # one for the default side
-    counts = f"feature {feature} + child {link} = {feature + link} bits of {WORD_BITS}"
-    return Fit(feature + link <= WORD_BITS, f"{counts} beside the threshold")
+    needed = fields.feature + 1 + fields.link  # one for the default side
+    return None if needed <= WORD_BITS else f"fields of {needed} bits, {WORD_BITS} fit"
 
 
-def fit_leaf_vectors(work: Workload) -> Fit:
-    """Say whether leaves hold vectors, which lie apart, and the rest of a node fits a word."""
-    if not work.forest.has_vectors:
-        return Fit(False, "leaves hold one number")
-    return fit_word_nodes(work)
-
-
-def fit_codes_one_row(work: Workload) -> Fit:
-    """Say whether codes pay for a single row: the searches that code it must be short too."""
-    fit, forest = fit_codes(work), work.forest
-    steps = np.ceil(np.log2(forest.cuts_per_column + 1)).sum() / max(1, work.hops)
-    if fit.fits and steps > MAX_STEPS_PER_HOP_ONE_ROW and not forest.derived:
-        counts = f"{steps:.2g} steps of searches for each hop, {MAX_STEPS_PER_HOP_ONE_ROW} pay"
-        return Fit(False, f"{fit.reason}; {counts}")
-    return fit
-
-
-def fit_codes(work: Workload, few_rows: bool = False) -> Fit:
-    """Say whether rank, column and child fit a word, and few columns are coded for each hop.
-
-    Nodes that compare ranks need rows that are coded before they are walked. In batches of 8 rows,
-    fewer columns pay.
-    """
-    max_columns_per_hop = MAX_COLUMNS_PER_HOP_FEW_ROWS if few_rows else MAX_COLUMNS_PER_HOP
-    hops, thresholds = work.hops, int(work.forest.cuts_per_column.max(initial=0))
+def refuse_codes(work: Workload) -> str | None:
+    """Say why rank, column and child do not fit a word, or categories are too many."""
+    thresholds = int(work.forest.cuts_per_column.max(initial=0))
     rank, column, link, word = _coded.node_bits(work.forest)
-    needed = rank + column + link
-    counts = (
-        f"{work.columns} columns, at most {thresholds} thresholds in one: rank {rank} + column "
-        f"{column} + child {link} = {needed} bits of {word}"
-    )
-    if thresholds > np.iinfo(np.uint16).max or needed > word:
-        return Fit(False, counts)
-    if work.forest.derived:
-        counts += f"; features are asked for up to {work.most_categories} categories"
-        return Fit(work.most_categories <= MAX_CATEGORIES, counts)
-    counts += f"; {work.columns / max(1, hops):.2g} columns to code for each of {hops} hops"
-    if work.columns > max_columns_per_hop * hops:
-        return Fit(False, f"{counts}, {max_columns_per_hop} pay")
-    return Fit(True, counts)
+    if thresholds > np.iinfo(np.uint16).max or rank + column + link > word:
+        return f"rank {rank} + column {column} + child {link} bits, {word} fit"
+    if work.most_categories > MAX_CATEGORIES:
+        return f"{work.most_categories} categories of a feature, {MAX_CATEGORIES} fit"
+    return None
 
 
 def refuse_permutes(work: Workload) -> str | None:
     """Say why bytes cannot hold all fields of nodes, or the CPU cannot permute them."""
-    if not work.has(PERMUTE_ABILITY):
+    if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
@@ -138,33 +80,8 @@ def refuse_permutes(work: Workload) -> str | None:
     return work.unfit(PERMUTED)
 
 
-def fit_permutes(work: Workload) -> Fit:
-    """Say whether permutes are possible, and 16 rows are coded for enough hops."""
-    forest, refusal = work.forest, refuse_permutes(work)
-    if refusal is not None:
-        return Fit(False, refusal)
-    if forest.n_trees < PERMUTED_TREES * forest.n_outputs:
-        counted = f"{forest.n_trees} trees for {forest.n_outputs} outputs"
-        return Fit(False, f"{counted}, {PERMUTED_TREES} for each pay")
-    counts = f"{work.columns} columns for {work.hops} hops"
-    if work.columns > min(MAX_PERMUTED_COLUMNS, MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops):
-        pay = f"{MAX_PERMUTED_COLUMNS} and {MAX_COLUMNS_PER_HOP_FEW_ROWS} for each hop pay"
-        return Fit(False, f"{counts}, {pay}")
-    widest = f"at most {_permuted.widest_level(forest)} inner nodes on a level of a tree"
-    return Fit(True, f"{counts}, {widest}")
-
-
-def fit_permutes_few_rows(work: Workload) -> Fit:
-    """Say whether permutes pay for 8 rows: each level of a tree must fit a register too."""
-    widest = _permuted.widest_level(work.forest)
-    if widest > REGISTER_NODES:
-        counts = f"{widest} inner nodes on a level of a tree"
-        return Fit(False, f"{counts}, {REGISTER_NODES} fit a register")
-    return fit_permutes(work)
-
-
 def refuse_planes(work: Workload) -> str | None:
-    """Say why bit planes cannot hold a model, or hold it badly."""
+    """Say why bit planes cannot hold a model."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
     if not work.target.has_bit_masks:
@@ -176,16 +93,19 @@ def refuse_planes(work: Workload) -> str | None:
     return work.unfit(BIT_PLANES)
 
 
+REFUSALS: dict[str, Callable[[Workload], str | None]] = {
+    BIT_PLANES: refuse_planes,
+    PERMUTED: refuse_permutes,
+    CODED: refuse_codes,
+    WORD_NODES: refuse_words,
+    PADDED: refuse_complete,
+    TRANSPOSED: refuse_complete,
+    ANY_FOREST: lambda work: None,
+}
+"""For each layout: says why it does not hold a model; None if it does."""
+
+
 def fitting_layouts(work: Workload) -> frozenset[str]:
-    """Return the layouts without tiles that a search tries: those that hold the model well."""
-    coded = {CODED: fit_codes(work).fits, BIT_PLANES: refuse_planes(work) is None}
-    padded = work.slots_per_node <= MAX_TRIED_SLOTS_PER_NODE
-    others = {
-        PADDED: padded,
-        TRANSPOSED: padded,
-        WORD_NODES: fit_word_nodes(work).fits,
-        PERMUTED: refuse_permutes(work) is None,
-        ANY_FOREST: True,
-    }
-    fits = coded if work.forest.derived else coded | others  # memberships are known to codes
-    return frozenset(name for name, fit in fits.items() if fit)
+    """Return the layouts without tiles that are tried. Memberships are known to codes alone."""
+    tried = (CODED, BIT_PLANES) if work.forest.derived else tuple(REFUSALS)
+    return frozenset(name for name in tried if REFUSALS[name](work) is None)

@@ -1,34 +1,36 @@
 """What a CPU search may choose: a template of schedules with named parameters.
 
-takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
+takes: Workload, size of batch; gives: points, and the Schedule of each.
 
-The template is a list of decisions, taken in order. Each asks the directives which `choices` they
-declare for the schedule as it stands, so its options depend on what was decided before. The space
-is the product of what is legal, less what the constants here leave out; `docs/tuning.md` has the
-reasons. The default schedule is always a point.
+    Point(tile=1, layout="packed", block=64, order="rows", walks=8, hops="peel")
+
+    represent as packed
+    for b0 in (0, n, 64)
+      for tree in (0, 100, 1)
+        for b1 in (0, 64, 1)           # interleave 8; peel 2
+
+The space is the product of what the constants here name, less what a layout cannot hold and what
+directives refuse; `docs/tuning.md` has the reasons. The default schedule is the point that `cost`
+expects to be the fastest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import ScheduleError
-from ..forest import Forest
-from ..layouts import SIMDIZED, TILED, TRANSPOSED, WORD_NODES
-from ..schedule import DIRECTIVES, Schedule
-from ..schedule_prims.batches import select_schedule
+from ..layouts import CODED, SIMDIZED, TILED, TRANSPOSED, WORD_NODES
+from ..schedule import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
-from ..target import Target
-from . import cpu_rules, heuristic
-from .layout_fit import fitting_layouts
+from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 
-Options = dict[Any, Schedule]
-"""What a parameter may be, and what becomes of the schedule."""
+TILES = (1, 2, 4, 8)
+"""Nodes of a tile."""
 
-ONE_ROW_ONLY = {"tile": (2,), "layout": (TRANSPOSED,)}
+ONE_ROW_TILE, ONE_ROW_LAYOUT = 2, TRANSPOSED
 """What is tried for single rows only."""
 
 MAX_STRAIGHT_HOPS = 16
@@ -40,14 +42,17 @@ BLOCKS = (16, 64, 256, 2048)
 SMALL_BLOCK_BATCH, LEAST_BLOCK = 256, 64
 """Rows of a batch from which smaller blocks than of so many rows are left out."""
 
-MORE_WALKS = {"trees": (2, cpu_rules.TREES_TOGETHER, 16), "rows": (16,)}
-"""Walks that are tried besides those that `interleave` declares."""
+WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (4, 8, 16, "gather")}
+"""Walks that advance together: of as many trees or rows, or of rows in the lanes of vectors."""
 
-LEAST_WALKS = {"trees": 2, "rows": 4}
-"""Walks that hide some of each other's loads."""
+LANES = 64
+"""Rows in the lanes of vectors."""
 
 SHARED_BATCH = 512
-"""Rows of a batch from which rows are shared out among cores, as in the default schedules."""
+"""Rows of a batch from which rows are shared out among cores."""
+
+FETCHED = (WORD_NODES, CODED)
+"""Layouts whose trees may be fetched ahead, if they are larger than the first-level cache."""
 
 
 class Point(NamedTuple):
@@ -92,25 +97,6 @@ class Space:
     batch: int
     threads: bool
 
-    @classmethod
-    def of(cls, forest: Forest, target: Target, batch: int, n_jobs: int | None = None) -> Space:
-        """Return the space of a model; `n_jobs` as in `build`."""
-        return cls.each(forest, target, (batch,), n_jobs)[batch]
-
-    @classmethod
-    def each(
-        cls, forest: Forest, target: Target, batches: Iterable[int], n_jobs: int | None = None
-    ) -> dict[int, Space]:
-        """Return the space of each size of batch; the model is looked at once."""
-        work = Workload.of(forest, target)
-        defaults, spaces = heuristic.default_schedules_for(work), dict[int, Space]()
-        threads = n_jobs != 1 and target.cores > 1
-        for batch in batches:
-            default = select_schedule(defaults, batch)
-            default = default if threads else default.without("parallel")
-            spaces[batch] = cls(work, default, batch, threads)
-        return spaces
-
     @property
     def start(self) -> Schedule:
         """The schedule without directives."""
@@ -123,149 +109,102 @@ class Space:
 
     def points(self) -> dict[Point, Schedule]:
         """Return every point and its schedule, in a fixed order."""
-        return {Point(*values): sch for values, sch in self._extend((), self.start)}
+        written = ((point, self.schedule(point)) for point in self.candidates())
+        return {point: sch for point, sch in written if sch is not None}
 
-    def schedule(self, point: Point) -> Schedule:
-        """Return the schedule of a point."""
-        sch = self.start
-        for name, decide in DECISIONS.items():
-            sch = decide(self, sch)[getattr(point, name)]
-        return sch
+    def candidates(self) -> Iterator[Point]:
+        """Yield all points, and those that directives refuse, in a fixed order."""
+        for tile, layout in self._kinds():
+            for block, order in self._blocks(layout):
+                for walks in [SIMDIZED[layout]] if layout in SIMDIZED else WALKS[order]:
+                    for hops, cache in self._modes(tile, layout, block):
+                        yield Point(tile, layout, block, order, walks, hops, cache, self._shared)
 
-    def _extend(self, values: tuple[Any, ...], sch: Schedule) -> Iterator[tuple[Any, Schedule]]:
-        """Yield all points that begin with some values."""
-        if len(values) == len(DECISIONS):
-            yield values, sch
+    @property
+    def _shared(self) -> bool:
+        return self.threads and self.batch >= SHARED_BATCH
+
+    def _kinds(self) -> Iterator[tuple[int, str]]:
+        """Yield tiles and layouts that hold the model."""
+        large = is_too_large_for_tiles(self.facts)
+        for layout in sorted(fitting_layouts(self.facts)):
+            if layout != ONE_ROW_LAYOUT or self.batch == 1:
+                for tile in (1,) if large or layout not in TILED else TILES:
+                    if tile != ONE_ROW_TILE or self.batch == 1:
+                        yield tile, layout
+
+    def _blocks(self, layout: str) -> Iterator[tuple[int, str]]:
+        """Yield rows of a block, and what walks together; a single row has no blocks."""
+        if layout in SIMDIZED:
+            sizes = sorted(LANE_COUNTS[SIMDIZED[layout]])
+            yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
             return
-        decide = DECISIONS[Point._fields[len(values)]]
-        for value, new in decide(self, sch).items():
-            yield from self._extend((*values, value), new)
+        yield 0, "trees"
+        least = 1 if self.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
+        yield from ((x, "rows") for x in BLOCKS if least <= x <= self.batch)
+        if 1 < self.batch < BLOCKS[0]:
+            yield 0, "rows"
 
-    def default_block(self, layout: str) -> int:
-        """Return the rows of a block of the default schedule; 0 if it has another layout."""
-        has = self.default.representation == layout and "b0" in self.default.names()
-        return self.default["b0"].step if has else 0
+    def _modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
+        """Yield how hops are counted, and whether trees are fetched ahead."""
+        hops = ["loop"]
+        if layout not in SIMDIZED:
+            straight = tile > 1 or self.facts.deepest <= MAX_STRAIGHT_HOPS
+            hops += ["depth", "peel"] if straight else ["peel"]
+        fetched = block and layout in FETCHED and not self.facts.has_small_trees
+        yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
 
-    def vector_blocks(self, layout: str) -> list[int]:
-        """Return the blocks of a layout of vectors that a batch fills, and the default's."""
-        sizes = LANE_COUNTS[SIMDIZED[layout]]
-        return [x for x in sizes if x <= self.batch or x == self.default_block(layout)]
+    def schedule(self, point: Point) -> Schedule | None:
+        """Return the schedule of a point; None where a directive refuses it."""
+        try:
+            sch = self._write(point)
+        except ScheduleError:
+            return None
+        return sch if sch.keeps_order else None
 
-    def tries(self, name: str, value: Any) -> bool:
-        """Whether a tile or layout is tried for this size of batch."""
-        return self.batch == 1 or value not in ONE_ROW_ONLY[name]
+    def _write(self, point: Point) -> Schedule:
+        sch = self.start.tile_nodes(point.tile) if point.tile > 1 else self.start
+        sch = sch.represent_as(point.layout)
+        if point.block:
+            sch = sch.tile("batch", "b0", "b1", point.block).reorder("b0", *inner_loops(sch), "b1")
+        elif point.order == "rows":
+            sch = sch.reorder(*inner_loops(sch), "batch")
+        leaf = sch.leaves()[0].name
+        if type(point.walks) is int:
+            sch = sch.interleave(leaf, point.walks)
+        elif point.layout in SIMDIZED:
+            sch = sch.simdize(leaf, str(point.walks))
+        else:
+            sch = make_lanes(sch)
+            leaf = sch.leaves()[0].name
+        if point.hops == "depth":
+            sch = sch.unroll_walk(leaf, "depth")
+        elif point.hops == "peel":
+            sch = peel(sch, self.facts.shallowest, leaf)
+        sch = sch.cache("tree", point.cache) if point.cache else sch
+        outer = sch.nest.children[0]
+        return sch.parallel(outer.name) if point.parallel and outer.kind == "batch" else sch
 
 
-# -- the decisions, in order ----------------------------------------------------------------------
+def inner_loops(sch: Schedule) -> tuple[str, ...]:
+    """Name the loops over trees, and over classes if these have walks of their own."""
+    return ("class", "tree") if sch.round_size > 1 else ("tree",)
 
 
-def apply_choices(
-    sch: Schedule, do: str, **wanted: Any
-) -> Iterator[tuple[dict[str, Any], Schedule]]:
-    """Yield the choices of a directive that keep the order of additions, with what they give.
+def make_lanes(sch: Schedule) -> Schedule:
+    """Make the rows of a block lanes of vectors."""
+    if "b1" not in sch.names() or (sch["b1"].count or 0) <= LANES:
+        return sch.simdize(sch.leaves()[0].name)
+    return sch.tile("b1", "b10", "b11", LANES).simdize("b11")
+
+
+def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
+    """Peel up to two hops that no walk ends in; with a leaf at a root one that is checked.
 
     Args:
         sch: a schedule.
-        do: the directive; what it declares and refuses nevertheless is left out.
-        wanted: arguments that choices must have.
+        shallowest: hops to the nearest leaf; through tiles, a hop is a tile.
+        index: the leaf loop.
     """
-    for arguments in DIRECTIVES[do].choices(sch):
-        if all(arguments.get(name) == value for name, value in wanted.items()):
-            try:
-                new = DIRECTIVES[do].apply(sch, arguments)
-            except ScheduleError:
-                continue
-            if new.keeps_order:
-                yield arguments, new
-
-
-def _decide_tile(space: Space, sch: Schedule) -> Options:
-    if cpu_rules.is_too_large_for_tiles(space.facts):
-        return {1: sch}
-    tiles = {x["size"]: new for x, new in apply_choices(sch, "tile_nodes")}
-    return {size: new for size, new in ({1: sch} | tiles).items() if space.tries("tile", size)}
-
-
-def _decide_layout(space: Space, sch: Schedule) -> Options:
-    declared = {x["name"]: new for x, new in apply_choices(sch, "represent_as")}
-    known, fit = {sch.representation: sch} | declared, fitting_layouts(space.facts)
-    if sch.rewrites:
-        return {name: new for name, new in known.items() if name in fit and name in TILED}
-    known |= {name: sch.represent_as(name) for name in SIMDIZED if space.vector_blocks(name)}
-    fit |= {space.default.representation}
-    return {name: new for name, new in known.items() if name in fit and space.tries("layout", name)}
-
-
-def _decide_block(space: Space, sch: Schedule) -> Options:
-    layout = sch.representation
-    if layout in SIMDIZED:
-        sizes, options = space.vector_blocks(layout), Options()
-    else:
-        least = 1 if space.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
-        fit = {x for x in BLOCKS if least <= x <= space.batch}
-        sizes, options = sorted(fit | {space.default_block(layout)} - {0}), {0: sch}
-    return options | {size: sch.tile("batch", "b0", "b1", size) for size in sizes}
-
-
-def _decide_order(space: Space, sch: Schedule) -> Options:
-    """Blocks are for rows that walk together; a single row does not."""
-    inner = cpu_rules.inner_loops(sch)
-    if "b0" in sch.names():
-        return {"rows": sch.reorder("b0", *inner, "b1")}
-    too_few = 1 < space.batch < BLOCKS[0]
-    return {"trees": sch} | ({"rows": sch.reorder(*inner, "batch")} if too_few else {})
-
-
-def _decide_walks(space: Space, sch: Schedule) -> Options:
-    leaf = sch.leaves()[0]
-    if sch.representation in SIMDIZED:
-        return {x["how"]: new for x, new in apply_choices(sch, "simdize", index=leaf.name)}
-    order = "trees" if leaf.kind == "tree" else "rows"
-    declared = [x["factor"] for x, _ in apply_choices(sch, "interleave", index=leaf.name)]
-    factors = sorted({*declared, *MORE_WALKS[order]}) if declared else []
-    options: Options = {k: sch.interleave(leaf.name, k) for k in factors if k >= LEAST_WALKS[order]}
-    if leaf.kind == "batch" and not sch.rewrites and "b1" in sch.names():
-        options["gather"] = cpu_rules.make_lanes(sch)
-    return options
-
-
-def _decide_hops(space: Space, sch: Schedule) -> Options:
-    options: Options = {"loop": sch}
-    if sch.representation in SIMDIZED:
-        return options
-    leaf, work = sch.leaves()[0].name, space.facts
-    if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
-        options["depth"] = sch.unroll_walk(leaf, "depth")
-    return options | {"peel": cpu_rules.peel(sch, work.shallowest, leaf)}
-
-
-def _decide_cache(space: Space, sch: Schedule) -> Options:
-    """Trees that the first-level cache does not hold may be fetched ahead."""
-    options: Options = {"": sch}
-    fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
-    large = not space.facts.has_small_trees
-    if large and sch.representation in fetched and "b0" in sch.names():
-        choices = apply_choices(sch, "cache", index="tree", how="stream")
-        options |= {x["how"]: new for x, new in choices}
-    return options
-
-
-def _decide_parallel(space: Space, sch: Schedule) -> Options:
-    """Large batches are shared out, as where the default does so."""
-    outer = sch.nest.children[0]
-    shared = any(loop.parallel for loop in space.default.loops()) or space.batch >= SHARED_BATCH
-    if not (space.threads and shared) or outer.kind != "batch":
-        return {False: sch}
-    return {True: sch.parallel(outer.name)}
-
-
-DECISIONS: dict[str, Callable[[Space, Schedule], Options]] = {
-    "tile": _decide_tile,
-    "layout": _decide_layout,
-    "block": _decide_block,
-    "order": _decide_order,
-    "walks": _decide_walks,
-    "hops": _decide_hops,
-    "cache": _decide_cache,
-    "parallel": _decide_parallel,
-}
+    hops = min(1, shallowest) if sch.rewrites else min(2, shallowest)
+    return sch.peel_walk(index, max(1, hops), check=hops == 0)

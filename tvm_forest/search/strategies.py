@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..errors import ScheduleError
 from ..schedule import DIRECTIVES, Schedule
 from ..target import Target
 from .cost import Surrogate, estimate
 from .gpu_space import VARIED, GpuSpace
 from .silvanforge import GpuPoint
-from .space import Space, apply_choices
+from .space import Space
 
 T = TypeVar("T")
 
@@ -102,7 +103,13 @@ def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
 def neighbours(sch: Schedule) -> Iterator[Schedule]:
     """Yield what one more directive may make of a schedule that keeps its order of additions."""
     for name in sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"}):
-        yield from (new for _, new in apply_choices(sch, name))
+        for arguments in DIRECTIVES[name].choices(sch):
+            try:
+                new = DIRECTIVES[name].apply(sch, arguments)
+            except ScheduleError:
+                continue  # declared, and refused nevertheless
+            if new.keeps_order:
+                yield new
 
 
 def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: int) -> list[T]:

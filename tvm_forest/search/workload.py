@@ -18,15 +18,14 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
-from ..layouts.complete_trees import count_leaves
 from ..layouts import PERMUTED
+from ..layouts.complete_trees import count_leaves
 from ..layouts.representation import find
 from ..layouts.row_codes.ranks import choose_code_dtype
 from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of
-from .walk_costs import BY_VENDOR, ZEN_4, StepTimes
 
 _permuted: Any = find(PERMUTED)
 
@@ -51,11 +50,13 @@ class Workload:
 
     Attributes:
         forest: the model in canonical form.
-        target: the machine.
+        target: what code is made for.
+        own_machine: whose times serve; by default those that `machine_of` finds for the target.
     """
 
     forest: Forest
     target: Target
+    own_machine: Machine | None = None
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> Workload:
@@ -68,23 +69,14 @@ class Workload:
         return new_schedule(self.forest)
 
     @cached_property
-    def step_times(self) -> StepTimes:
-        """What steps take on the machine."""
-        return BY_VENDOR.get(self.target.vendor, ZEN_4)
-
-    @cached_property
     def machine(self) -> Machine:
         """The machine whose times serve."""
-        return machine_of(self.target)
+        return self.own_machine or machine_of(self.target)
 
     @cached_property
     def unfit(self) -> Callable[[str], str | None]:
         """Says of a layout, by name, why it cannot hold the forest; None if it can."""
         return functools.cache(lambda layout: find(layout).unfit(self.forest))
-
-    def has(self, ability: str) -> bool:
-        """Whether the CPU, as far as known, has an ability such as "avx512f"."""
-        return ability in (self.target.abilities or ())
 
     # -- trees
 
@@ -136,20 +128,27 @@ class Workload:
     # -- walks
 
     @cached_property
+    def _leaf_share(self) -> Array:
+        """Float64 (leaves,), the share of rows that end at each: as many at any leaf of a tree."""
+        forest = self.forest
+        return 1 / self._leaves[forest.node_tree[forest.is_leaf]]
+
+    @cached_property
     def _reach(self) -> tuple[Array, Array]:
         """Nodes on each level, int64 (D,), and the share of rows that each of them meets."""
         nodes = np.bincount(self.forest.hop_depth)
-        return nodes, 0.5 ** np.arange(len(nodes))
+        ends = np.bincount(self.leaf_depths, self._leaf_share, len(nodes))
+        return nodes, ends[::-1].cumsum()[::-1] / nodes
 
     @cached_property
     def _ended(self) -> Array:
         """Float64 (T, D), the share of rows that are at a leaf of a tree after so many hops."""
-        forest = self.forest
-        leaf, levels = forest.is_leaf, int(forest.depths.max(initial=0)) + 1
-        place = forest.node_tree[leaf] * levels + self.leaf_depths
-        shares = np.bincount(place, 0.5 ** self.leaf_depths.astype(float), forest.n_trees * levels)
+        forest, levels = self.forest, int(self.forest.depths.max(initial=0)) + 1
+        place = forest.node_tree[forest.is_leaf] * levels + self.leaf_depths
+        shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
+    @functools.cache  # noqa: B019 (a workload lives as long as its answers)
     def count_hops(self, together: int, levels: float, straight: bool) -> float:
         """Return the hops of a row through all trees.
 
@@ -163,6 +162,7 @@ class Workload:
         ends = np.arange(0, self._ended.shape[1], levels).astype(int)
         return float((1 - self._ended[:, ends] ** together).sum())
 
+    @functools.cache  # noqa: B019
     def count_far_nodes(self, capacity: int, rows: int, node_bytes: float, near: float) -> float:
         """Return the nodes that a row meets which a cache does not hold.
 
@@ -214,12 +214,12 @@ class Workload:
         """Columns of a coded row."""
         return len(self.forest.cuts_per_column)
 
-    @property
+    @cached_property
     def code_bytes(self) -> int:
         """Bytes of the codes of a row."""
         return self.columns * np.dtype(choose_code_dtype(self.forest)).itemsize
 
-    @property
+    @cached_property
     def membership_columns(self) -> int:
         """Columns of memberships in sets of categories."""
         return sum(question.sets for question in self.forest.set_counts)

@@ -2,10 +2,10 @@
 
 takes: Target; gives: the Machine that is nearest.
 
-A file of this folder holds one machine: the CPUs that LLVM calls by its names, what they can do, the
-sizes of their caches, and nanoseconds of every operation that `search.cost` counts. Files are made by
-`tvm-forest calibrate` (or `benchmarks/machines.py` for those that are shipped); a file of the user's
-own, see `own_file`, is preferred on the machine where it was made.
+A file of this folder holds one machine: the CPUs that LLVM calls by its names, what they can do,
+the sizes of their caches, and nanoseconds of every operation that `search.cost` counts. Files are
+made by `tvm-forest calibrate` (or `benchmarks/machines.py` for those that are shipped); a file of
+the user's own, see `own_file`, is preferred on the machine where it was made.
 """
 
 from __future__ import annotations

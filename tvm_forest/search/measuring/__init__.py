@@ -26,6 +26,7 @@ from ...inputs import to_rows
 from ...probe_rows import hard_rows, typical_rows
 from ...schedule import Schedule
 from ...target import Target
+from .. import heuristic
 from ..gpu_space import GpuSpace
 from ..records import Journal, TrialRecord, describe_context, serve_from_one_row
 from ..space import Space
@@ -187,7 +188,7 @@ def _make_spaces(
     """Return what may be chosen for each size of batch; arguments as those of `tune`."""
     if target.on_gpu:
         return {batch: GpuSpace.of(forest, target, batch, exact) for batch in batches}
-    return Space.each(forest, target, batches, n_jobs)
+    return heuristic.find_spaces(forest, target, batches, n_jobs)
 
 
 def make_setup(

@@ -21,10 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import LEAF, Array, Forest
+from ...forest.rewrites.canonical_form import canonicalize
 from ...layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ...schedule_prims.walks import LANE_COUNTS
 from ...target import Target, cpu_name
-from ..machines import Machine, nearest, shipped_machines, TELLING
-from ..price import count_operations
+from ..cost import count_operations
+from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
+from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
 from ..workload import Workload
 
@@ -54,21 +57,32 @@ class Shape(NamedTuple):
     dtype: str = "float32"
 
 
-SHALLOW, SMALL = Shape(32, 4, cuts=12), Shape(32, 8)
-WIDE, DOUBLE = Shape(16, 6, 256, cuts=12), Shape(32, 8, dtype="float64")
+SHALLOW, SMALL = Shape(64, 4, cuts=12), Shape(48, 8, cuts=60)
+WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(16, 6, 256, cuts=100)
+DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
 SECOND, THIRD = Shape(300, 8), Shape(3000, 8)
 TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
-LOPSIDED = Shape(64, 12, lopsided=True)
+LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
+
+LEVELS_WITHOUT_LEAVES = 2
+"""Of a lopsided tree."""
+
+BLOCK = 64
+"""Rows of a block of walks."""
+
+WAYS = ("trees", "rows")
+"""What walks together."""
 
 
 def draw_forest(shape: Shape, seed: int = 0) -> Forest:
     """Draw a forest of a shape; thresholds and rows are numbers from 0 to 1."""
     rng = np.random.default_rng(seed)
-    left, depth = _draw_tree(shape)
+    left = _draw_tree(shape)
     nodes, inner = len(left), left != LEAF
     count = shape.trees * nodes
     feature = np.where(np.tile(inner, shape.trees), rng.integers(shape.features, size=count), LEAF)
     threshold = np.where(feature == LEAF, 0, rng.integers(1, shape.cuts + 1, size=count))
+    leaves = rng.normal(size=(count, shape.outputs)) * (feature == LEAF)[:, None]
     return Forest(
         tree_offset=np.arange(shape.trees + 1) * nodes,
         feature=feature.astype(np.int32),
@@ -76,31 +90,27 @@ def draw_forest(shape: Shape, seed: int = 0) -> Forest:
         left=np.tile(left, shape.trees).astype(np.int32),
         right=np.tile(np.where(inner, left + 1, LEAF), shape.trees).astype(np.int32),
         default_left=np.zeros(count, bool),
-        leaf_value=rng.normal(size=(count, shape.outputs)).astype("float32"),
+        leaf_value=leaves.astype(shape.dtype),
         node_id=np.tile(np.arange(nodes, dtype=np.int32), shape.trees),
-        tree_class=np.zeros(shape.trees, np.int32),
+        tree_class=np.full(shape.trees, 0 if shape.outputs == 1 else -1, np.int32),
         tree_id=np.arange(shape.trees, dtype=np.int32),
-        base_score=np.zeros(shape.outputs, "float32"),
+        base_score=np.zeros(shape.outputs, shape.dtype),
         n_features=shape.features,
         row_dtype=shape.dtype,
         source="calibration",
     )
 
 
-def _draw_tree(shape: Shape) -> tuple[Array, int]:
+def _draw_tree(shape: Shape) -> Array:
     """Return the left child of each node of a tree, level by level; right ones are beside them."""
-    left, level, depth = list[int](), 1, 0
-    count = 1
-    open_nodes = [True]
-    while depth < shape.depth and any(open_nodes):
-        children = list[bool]()
-        for splits in open_nodes:
-            left.append(count + len(children) if splits else LEAF)
-            if splits:
-                ends = shape.lopsided and depth >= 2
-                children += [not ends, True]
-        count, open_nodes, depth = count + len(children), children, depth + 1
-    return np.array(left + [LEAF] * len(open_nodes), np.int64), depth
+    left, level = list[int](), [True]  # whether the nodes of a level have children
+    for depth in range(shape.depth):
+        child, below = len(left) + len(level), list[bool]()
+        for splits in level:
+            left.append(child + len(below) if splits else LEAF)
+            below += [not shape.lopsided or depth < LEVELS_WITHOUT_LEAVES, True] * splits
+        level = below
+    return np.array(left + [LEAF] * len(level), np.int64)
 
 
 @dataclass(frozen=True)
@@ -120,39 +130,59 @@ class Cell:
 
 def list_cells(target: Target) -> Iterator[Cell]:
     """Yield what is timed: every way of walking, then what makes it faster or slower."""
-    kinds = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
-    kinds += [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
-    ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
-    for (layout, tile), (order, walks) in itertools.product(kinds, ways):
-        yield Cell(SMALL, _walk_point(layout, tile, order, walks))
-    for layout, tile in kinds:
-        yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
-    if target.has("avx512f"):
-        for layout, _ in kinds[:4]:
-            yield Cell(SMALL, _walk_point(layout, 1, "rows", "gather"))
-    modes = itertools.product((WORD_NODES, ANY_FOREST), ("trees", "rows"), ("depth", "peel"))
-    for layout, order, hops in modes:
-        point = _walk_point(layout, 1 if layout == WORD_NODES else 8, order, 8)
-        yield Cell(SMALL, point._replace(hops=hops))
-    for shape, (layout, tile) in itertools.product((SECOND, THIRD, TALL), kinds[2:3] + kinds[-1:]):
-        yield from (Cell(shape, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
-    yield from (Cell(x, _walk_point(CODED, 1, "rows", 8)) for x in (WIDE, VECTORS))
-    yield Cell(VECTORS, _walk_point(WORD_NODES, 1, "rows", 16))
-    yield Cell(DOUBLE, _walk_point(CODED, 1, "rows", 8))
-    yield from (Cell(x, _walk_point(CODED, 1, "trees", 8)) for x in (WIDE, DOUBLE))
-    blocks = (64, 128, 256, 512)
+    yield from _list_walks(target)
+    yield from _list_far_walks()
+    blocks = sorted(LANE_COUNTS["bits"])
+    batch = 2 * blocks[-1]
     for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
-        yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), 2 * blocks[-1])
-    for shape in (WIDE, DOUBLE, VECTORS):
-        yield Cell(shape, _vector_point(BIT_PLANES, 512, "bits"), 2 * blocks[-1])
-    if target.has("avx512vbmi"):
-        for shape in (SHALLOW, Shape(32, 6), SMALL, Shape(32, 6, 64)):
+        yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
+    for shape in (WIDE, WIDE_FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
+        yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
+    if target.has(PERMUTE_ABILITY):
+        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
             yield Cell(shape, _vector_point(PERMUTED, 64, "permute"))
+
+
+def _list_walks(target: Target) -> Iterator[Cell]:
+    """Walks hop by hop through trees of the first cache."""
+    untiled = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
+    tiled = [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
+    ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
+    for (layout, tile), (order, walks) in itertools.product([*untiled, *tiled], ways):
+        yield Cell(SMALL, _walk_point(layout, tile, order, walks))
+    one_row = [(TRANSPOSED, 1), (PADDED, 2), (ANY_FOREST, 2)]
+    for (layout, tile), walks in itertools.product(one_row, (2, 4, 8, 10, 16)):
+        yield Cell(SECOND, _walk_point(layout, tile, "trees", walks), 1)
+    for layout, tile in [*untiled, *tiled]:
+        yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
+    yield from (Cell(SHALLOW._replace(trees=600), _walk_point(*x, "trees", 8), 1) for x in one_row)
+    if target.has(LANES_ABILITY):
+        yield from (Cell(SMALL, _walk_point(x, 1, "rows", "gather")) for x, _ in untiled)
+    for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):
+        point = _walk_point(layout, tile, order, 8)
+        yield from (Cell(SMALL, point._replace(hops=x)) for x in ("depth", "peel"))
+
+
+def _list_far_walks() -> Iterator[Cell]:
+    """Walks whose nodes or rows lie in farther caches, rows of other kinds, and one row."""
+    for shape, order in itertools.product((SECOND, THIRD, TALL), WAYS):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
+    for shape in (SECOND, THIRD, TALL):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
+        point = _walk_point(WORD_NODES, 1, "rows", 8)
+        yield Cell(shape, point._replace(block=BLOCK))
+    yield Cell(TALL, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
+    for order in WAYS:
+        yield Cell(SECOND, _walk_point(ANY_FOREST, 8, order, 8))
+        yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, DOUBLE))
+    yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", 8))
+    for walks in (8, 16):
+        yield Cell(VECTORS, _walk_point(WORD_NODES, 1, "rows", walks))
     yield Cell(SHALLOW, _walk_point(WORD_NODES, 1, "trees", 8), 1)
 
 
 def _walk_point(layout: str, tile: int, order: str, walks: int | str) -> Point:
-    return Point(tile, layout, 64 if order == "rows" else 0, order, walks)
+    return Point(tile, layout, BLOCK if order == "rows" else 0, order, walks)
 
 
 def _vector_point(layout: str, block: int, walks: str) -> Point:
@@ -177,6 +207,52 @@ def time_cell(cell: Cell, forest: Forest, target: Target) -> float:
             predictor.predict_margin(batch, n_jobs=1)
         least = min(least, (time.thread_time() - begin) / calls)
     return 1e9 * least / cell.batch
+
+
+def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, all: None) -> Machine:
+    """Return what operations take on the CPU at hand.
+
+    Args:
+        target: the CPU that code is made for.
+        show: is told how many calls of how many are timed.
+
+    Raises:
+        BuildError: TVM cannot compile.
+    """
+    near, cells = nearest(shipped_machines(), target), list(list_cells(target))
+    forests = {shape: draw_forest(shape) for shape in dict.fromkeys(cell.shape for cell in cells)}
+    here = replace(near, cache_bytes=read_caches() or near.cache_bytes)
+    works = {x: Workload(canonicalize(forest), target, here) for x, forest in forests.items()}
+    times, counts = list[float](), list[dict[str, float]]()
+    for cell in cells:
+        times.append(time_cell(cell, forests[cell.shape], target))
+        counts.append(count_operations(cell.point, works[cell.shape], cell.batch))
+        show(len(times), len(cells))
+    names = sorted({name for count in counts for name, x in count.items() if x})
+    matrix = np.array([[count.get(name, 0.0) for name in names] for count in counts])
+    found = dict(zip(names, solve(matrix, np.array(times)).tolist(), strict=True))
+    ratios = [x / near.nanoseconds[k] for k, x in found.items() if near.nanoseconds.get(k) and x]
+    ratio = float(np.median(ratios)) if ratios else 1.0
+    every = {key: x * ratio for key, x in near.nanoseconds.items()} | found
+    rest = ", ".join(sorted(set(every) - set(found)))
+    origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
+    origin += f"; taken from {near.name}: {rest}" if rest else ""
+    abilities = frozenset(x for x in TELLING if target.has(x))
+    return Machine(cpu_name(), (), abilities, here.cache_bytes, every, origin)
+
+
+def read_caches() -> tuple[int, ...]:
+    """Return the sizes of the caches of data that the system tells, the nearest first."""
+    sizes = dict[int, int]()
+    for folder in sorted(Path(CACHES).glob("index*")):
+        try:
+            fields = [(folder / x).read_text().strip() for x in ("level", "type", "size")]
+        except OSError:
+            continue
+        if fields[1] != "Instruction":
+            unit = {"K": 1 << 10, "M": 1 << 20}[fields[2][-1]]
+            sizes[int(fields[0])] = int(fields[2][:-1]) * unit
+    return tuple(sizes[level] for level in sorted(sizes))
 
 
 def solve(counts: Array, times: Array, turns: int = 3000) -> Array:
