@@ -20,6 +20,24 @@ KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
 
 
+OLD, SSE, AVX, AVX2 = "", "ssse3", "ssse3 avx", "ssse3 avx avx2"
+AVX512, AVX512_BW = f"{AVX2} avx512f", f"{AVX2} avx512f avx512bw"
+CPUS = {
+    SSE: "atom bonnell btver1 core2 corei7 goldmont goldmont-plus nehalem penryn silvermont slm "
+    "tremont westmere x86-64-v2",
+    AVX: "bdver1 bdver2 bdver3 btver2 core-avx-i corei7-avx ivybridge sandybridge",
+    AVX2: "alderlake arrowlake arrowlake-s bdver4 broadwell clearwaterforest core-avx2 gracemont "
+    "grandridge haswell lunarlake meteorlake pantherlake raptorlake sierraforest skylake "
+    "wildcatlake x86-64-v3 znver1 znver2 znver3",
+    AVX512: "knl knm mic_avx512",
+    AVX512_BW: "cascadelake cooperlake skx skylake-avx512 x86-64-v4",
+    f"{AVX512_BW} avx512vbmi": "cannonlake diamondrapids emeraldrapids graniterapids "
+    "graniterapids-d icelake-client icelake-server novalake rocketlake sapphirerapids tigerlake "
+    "znver4 znver5",
+}
+"""What decides about schedules of the CPUs that LLVM calls by these names; others have none."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A target and the facts that schedules depend on.
@@ -30,8 +48,8 @@ class Target:
         options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
             code is made for the CPU at hand.
         cores: CPU cores that this process may use; 1 for GPUs and for machines elsewhere.
-        abilities: features of the CPU at hand in the words of Linux, such as "avx512f"; empty
-            where the system does not tell them, or if the options name a CPU or a machine.
+        abilities: features of the CPU in the words of Linux, such as "avx512f": those that the
+            system tells of the CPU at hand, or, if the options name a CPU, those of `CPUS`.
         vendor: maker of that CPU, in the same words, such as "AuthenticAMD"; "" where the system
             does not tell it, or if the options name a CPU or a machine, or abilities are given.
     """
@@ -46,8 +64,10 @@ class Target:
         if self.on_gpu or self.is_elsewhere:
             object.__setattr__(self, "cores", 1)
         if self.abilities is None:
-            named = any(key in ("mcpu", "mtriple") for key, _ in self.options)
-            object.__setattr__(self, "abilities", frozenset() if named else cpu_abilities())
+            options = dict(self.options)
+            named = "mcpu" in options or "mtriple" in options
+            known = abilities_of(options) if named else cpu_abilities()
+            object.__setattr__(self, "abilities", known)
             object.__setattr__(self, "vendor", "" if named else cpu_vendor())
 
     @property
@@ -98,6 +118,14 @@ def available_cores() -> int:
 def cpu_abilities() -> frozenset[str]:
     """Return the features of the CPU at hand that Linux tells; nothing elsewhere."""
     return frozenset(_read_cpu("flags").split())
+
+
+def abilities_of(options: dict[str, Any]) -> frozenset[str]:
+    """Return what is known of a CPU that options name, as far as it decides about schedules."""
+    if str(options.get("mtriple", "")).startswith(("aarch64", "arm64")):
+        return frozenset({"neon"})
+    name = options.get("mcpu")
+    return frozenset(next((x for x, names in CPUS.items() if name in names.split()), OLD).split())
 
 
 @functools.cache

@@ -93,17 +93,18 @@ def _count_leaves(kind: str, work: Workload) -> Iterator[tuple[str, float]]:
 
 def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
     kind = point.layout + (f" {point.tile}" if point.tile > 1 else "")
+    kind += " loaded" if point.tile > 1 and not work.picks_from_registers else ""
     rows = min(point.block or batch, batch) if point.order == "rows" else 1
     together = VECTOR_LANES if point.walks == "gather" else int(point.walks)
     hops = work.count_hops(together, LEVELS[point.tile], straight=point.hops == "depth")
     yield f"walk {kind}, {point.order} {point.walks}", hops
     asked = {"loop": hops, "peel": max(0.0, hops - PEELED_HOPS * work.forest.n_trees), "depth": 0.0}
     yield f"walk end, {point.order}", asked[point.hops]
-    yield from _count_leaves(f"{kind}, {point.order}", work)
+    way = "gather" if point.walks == "gather" else point.order
+    yield from _count_leaves(f"{way} in tiles" if point.tile > 1 else way, work)
     size = NODE_BYTES.get(point.layout, 12.0)
     size *= TILE_BYTES if point.tile > 1 else 1.0
     size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
-    way = "gather" if point.walks == "gather" else point.order
     stream = " stream" if point.cache else ""
     near = (work.code_bytes if point.layout == CODED else work.row_bytes) * rows
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):

@@ -136,7 +136,7 @@ class Space:
     def _blocks(self, layout: str) -> Iterator[tuple[int, str]]:
         """Yield rows of a block, and what walks together; a single row has no blocks."""
         if layout in SIMDIZED:
-            sizes = sorted(LANE_COUNTS[SIMDIZED[layout]])
+            sizes = sorted(LANE_COUNTS[SIMDIZED[layout]]) if self.batch > 1 else []
             yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
             return
         yield 0, "trees"

@@ -187,6 +187,13 @@ class Workload:
     # -- rows
 
     @cached_property
+    def picks_from_registers(self) -> bool:
+        """Whether registers hold a row, out of which one instruction picks the values of a tile."""
+        has, floats = self.target.has, self.forest.row_dtype == "float32"
+        most = 32 if has("avx512f") else 8 if has("avx2") else 0
+        return floats and self.forest.n_features <= most
+
+    @cached_property
     def columns_by_steps(self) -> dict[int, int]:
         """Searches that code a row, by their steps."""
         steps = np.concatenate([np.full(1, 0), self._search_steps])

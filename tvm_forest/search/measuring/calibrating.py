@@ -58,6 +58,7 @@ class Shape(NamedTuple):
 
 
 SHALLOW, SMALL = Shape(64, 4, cuts=12), Shape(48, 8, cuts=60)
+SMALL_WIDE = SMALL._replace(features=64)
 WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(16, 6, 256, cuts=100)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
 SECOND, THIRD = Shape(300, 8), Shape(3000, 8)
@@ -156,6 +157,8 @@ def _list_walks(target: Target) -> Iterator[Cell]:
     for layout, tile in [*untiled, *tiled]:
         yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
     yield from (Cell(SHALLOW._replace(trees=600), _walk_point(*x, "trees", 8), 1) for x in one_row)
+    for (layout, tile), order in itertools.product(tiled, WAYS):
+        yield from (Cell(SMALL_WIDE, _walk_point(layout, tile, order, x)) for x in (4, 8, 16))
     if target.has(LANES_ABILITY):
         yield from (Cell(SMALL, _walk_point(x, 1, "rows", "gather")) for x, _ in untiled)
     for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):

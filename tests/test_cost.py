@@ -1,0 +1,174 @@
+"""What schedules are expected to cost: how often operations are done, and what they take."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forests import Split, drawn_forest, forest_of, full_forest
+from tvm_forest.errors import InputError
+from tvm_forest.search import heuristic, machines
+from tvm_forest.search.cost import count_operations, estimate, price, price_parts
+from tvm_forest.search.machines import Machine, nearest, shipped_machines
+from tvm_forest.search.space import Point, Space
+from tvm_forest.search.workload import Workload
+from tvm_forest.target import CPUS, Target, cpu_name, parse_target
+
+CHAIN: Any = functools.reduce(lambda tree, i: Split(0, float(i), 1.0, tree), range(24), 0.0)
+MODEL = drawn_forest(20, 5)
+MODELS = {
+    "drawn": MODEL,
+    "classes": drawn_forest(20, 4, base=(0.0, 0.5)),
+    "deep": forest_of([CHAIN] * 5),
+    "wide": drawn_forest(30, 4, n_features=400, dtype="float64"),
+}
+TARGETS = {name: Target(abilities=frozenset(name.split()), cores=1) for name in CPUS}
+
+
+def machine(**times: float) -> Machine:
+    """Return a machine on which some operations take time; "_" is a blank in their names."""
+    known = {key.replace("_", " "): x for key, x in times.items()}
+    return Machine("some", (), frozenset(), (1 << 15, 1 << 20, 1 << 25), known, "by hand")
+
+
+class _Free(dict[str, float]):
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key, 0.0)
+
+
+# -- counts ---------------------------------------------------------------------------------------
+
+
+def hops(forest: Any, together: int, levels: float = 1.0, straight: bool = False) -> float:
+    return Workload.of(forest, Target()).count_hops(together, levels, straight)
+
+
+def test_all_walks_through_complete_trees_are_equally_long() -> None:
+    forest = full_forest(7, 4)
+    assert hops(forest, 1) == hops(forest, 8) == hops(forest, 1, straight=True) == 28
+    assert hops(forest, 8, levels=2.0) == 14
+    assert hops(forest, 8, levels=3.0) == hops(forest, 8, levels=3.0, straight=True) == 14
+
+
+def test_walks_together_end_with_the_last() -> None:
+    """Rows end at any of the 25 leaves of a chain alike."""
+    forest = forest_of([CHAIN])
+    depths = np.array([*range(1, 25), 24])
+    assert hops(forest, 1) == pytest.approx(depths.mean())
+    most = np.random.default_rng(0).choice(depths, (100_000, 4)).max(axis=1).mean()
+    assert hops(forest, 4) == pytest.approx(most, rel=0.01)
+    assert hops(forest, 1, straight=True) == 24
+
+
+def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> None:
+    work = Workload.of(full_forest(3, 6), Target())
+    assert work.count_far_nodes(0, 1, 8.0, 0.0) == pytest.approx(3 * 7)
+    assert work.count_far_nodes(1 << 30, 1, 8.0, 0.0) == 0
+    shared = [work.count_far_nodes(3 * 127 * 4, rows, 8.0, 0.0) for rows in (1, 8, 64)]
+    assert shared[0] > shared[1] > shared[2] > 0
+
+
+def test_blocks_of_planes_cost_the_same_whether_they_are_full() -> None:
+    work = Workload.of(MODEL, Target())
+    point = Point(1, "bitsliced", 256, "rows", "bits")
+    counts = {batch: count_operations(point, work, batch) for batch in (64, 128, 256, 512)}
+    name = "walk slot 256"
+    assert counts[64][name] == 2 * counts[128][name] == 4 * counts[256][name] > 0
+    assert counts[512][name] == counts[256][name]
+    assert counts[64]["code float32 1"] == counts[256]["code float32 1"]
+
+
+# -- prices ---------------------------------------------------------------------------------------
+
+
+def test_times_of_operations_add_up_part_by_part() -> None:
+    work = Workload.of(full_forest(10, 3), Target())
+    times = _Free({"call": 64.0, "walk packed, rows 8": 2.0, "walk end, rows": 0.5, "leaf rows": 3})
+    point = Point(1, "packed", 64, "rows", 8, "loop")
+    known = Machine("some", (), frozenset(), (1 << 15,), times, "by hand")
+    parts = price_parts(point, work, 64, known)
+    assert {k: x for k, x in parts.items() if x} == {"call": 1.0, "walk": 75.0, "leaf": 30.0}
+    assert price(point, work, 64, known) == 106.0
+    assert price(point._replace(hops="depth"), work, 64, known) == 91.0
+
+
+def test_what_a_machine_has_no_time_for_is_never_chosen() -> None:
+    assert price(Point(1, "packed", 64, "rows", 8), Workload.of(MODEL, Target()), 64, machine()) == (
+        float("inf")
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=["old", *list(TARGETS)[1:]][: len(TARGETS)])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_point_has_a_price_on_the_machine_that_is_nearest(name: str, target: Target) -> None:
+    work = Workload.of(MODELS[name], target)
+    for batch in (1, 8, 64, 4096):
+        points = list(Space(work, work.start, batch, threads=False).points())
+        assert np.all(np.isfinite(estimate(points, work, batch)))
+
+
+def test_the_choice_is_explained_part_by_part() -> None:
+    target = TARGETS[list(CPUS)[-1]]
+    said = heuristic.explain(MODEL, target)
+    assert said[0].startswith("nanoseconds a row on one thread, as on ")
+    batches = [line for line in said if line.startswith("batches of ")]
+    assert len(batches) == len(heuristic.default_schedules(MODEL, target))
+    assert batches[0] == "batches of 1 row and more:"
+    assert len(said) == 1 + len(batches) + heuristic.SHOWN * len(batches)
+    assert ": call " in said[2]
+
+
+# -- machines -------------------------------------------------------------------------------------
+
+
+def test_the_nearest_machine_has_the_name_or_the_abilities() -> None:
+    for known in shipped_machines():
+        for cpu in known.cpus:
+            assert nearest(shipped_machines(), parse_target({"kind": "llvm", "mcpu": cpu})) is known
+    for target in TARGETS.values():
+        found = nearest(shipped_machines(), target)
+        for ability in ("avx512vbmi", "avx512f", "avx2"):
+            assert (ability in found.abilities) == target.has(ability)
+
+
+def test_a_machine_of_the_users_own_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "machine.json"
+    monkeypatch.setenv(machines.VARIABLE, str(file))
+    assert machines.own_machine() is None
+    for name, expected in (("another CPU", False), (cpu_name(), True)):
+        own = Machine(name, (), frozenset({"avx2"}), (1, 2, 3), {"call": 1.5}, "by hand")
+        file.write_text(own.to_json(), encoding="utf-8")
+        assert (machines.machine_of(Target()) == own) == expected
+        assert machines.machine_of(parse_target({"kind": "llvm", "mcpu": "haswell"})) != own
+        file.unlink()
+    file.write_text(own.to_json(), encoding="utf-8")
+    monkeypatch.setenv(machines.VARIABLE, "off")
+    assert machines.own_machine() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: text.replace('"call": 1.5', '"call": -1.5'),
+        lambda text: text.replace('"call": 1.5', '"call": NaN'),
+        lambda text: text.replace('"cpus"', '"gpus"'),
+        lambda text: "[]",
+    ],
+)
+def test_a_damaged_description_of_a_machine_is_one_error(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "machine.json"
+    own = Machine(cpu_name(), (), frozenset(), (1,), {"call": 1.5}, "by hand")
+    file.write_text(change(own.to_json()), encoding="utf-8")
+    monkeypatch.setenv(machines.VARIABLE, str(file))
+    with pytest.raises(InputError, match="tvm-forest calibrate"):
+        heuristic.default_schedules(MODEL, Target())
