@@ -29,7 +29,7 @@ from tvm_forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.probe_rows import typical_rows
-from tvm_forest.search.cpu_rules import write_blocks
+from tvm_forest.search.space import inner_loops
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 from tvm_forest.tir_gen.ir import i64, lanes
@@ -77,7 +77,8 @@ def first_planes(walk: Any) -> Any:
 
 def built(forest: Forest) -> tvm_forest.Predictor:
     """Compile a model for blocks of rows in bits."""
-    sch = write_blocks(tvm_forest.new_schedule(forest), BIT_PLANES, BLOCK).simdize("b1", "bits")
+    sch = tvm_forest.new_schedule(forest).represent_as(BIT_PLANES).tile("batch", "b0", "b1", BLOCK)
+    sch = sch.reorder("b0", *inner_loops(sch), "b1").simdize("b1", "bits")
     return tvm_forest.build(forest, schedule=sch)
 
 

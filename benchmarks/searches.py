@@ -15,6 +15,7 @@ import numpy as np
 import models
 import tvm_forest
 from tvm_forest.forest import Forest
+from tvm_forest.search.heuristic import find_spaces
 from tvm_forest.search.records import TrialRecord, read_records
 from tvm_forest.search.space import Point, Space
 from tvm_forest.target import Target
@@ -69,7 +70,7 @@ class Cell:
 
 def space_of(name: str, batch: int) -> Space:
     """Return the space of one thread."""
-    return Space.of(forest_of(name), Target(), batch, n_jobs=1)
+    return find_spaces(forest_of(name), Target(), [batch], n_jobs=1)[batch]
 
 
 def path_of(folder: Path, name: str, strategy: str) -> Path:

@@ -1,9 +1,12 @@
+import os
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from shared_models import MODELS
+
+os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from tvm_forest.layouts import representation
 from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.search import heuristic
-from tvm_forest.search.layout_fit import fit_permutes_few_rows
-from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target, cpu_abilities
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
@@ -165,18 +164,11 @@ WIDE = forest_of([full(8)] * 40)
 
 def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
     chosen = heuristic.default_schedules(WIDE, CAN)
-    assert {k: sch.representation for k, sch in chosen.items()}[12] == "levels"
+    assert select_schedule(chosen, 16).representation == "levels"
     can_not = replace(CAN, abilities=CAN.abilities - {"avx512vbmi"})  # type: ignore[operator]
     other = heuristic.default_schedules(WIDE, can_not).values()
     assert "levels" not in {sch.representation for sch in other}
 
 
-def test_eight_rows_are_permuted_if_a_level_fits_a_register() -> None:
-    narrow, wide = (Workload.of(forest_of([full(n)] * 40), CAN) for n in (7, 8))
-    assert fit_permutes_few_rows(narrow).fits
-    said = "128 inner nodes on a level of a tree, 64 fit a register"
-    assert fit_permutes_few_rows(wide) == (False, said)
-
-
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:
-    assert heuristic.default_schedule(WIDE, CAN).representation == "ranked"
+    assert heuristic.default_schedule(WIDE, CAN).representation != "levels"

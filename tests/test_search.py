@@ -152,7 +152,7 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
     assert {(p.layout, p.order) for p in streams} == {("packed", "rows")}
 
 
-# -- what a search learns ----------------------------------------------------------------------------
+# -- what a search learns -------------------------------------------------------------------------
 
 
 def test_what_is_measured_corrects_points_that_are_alike() -> None:

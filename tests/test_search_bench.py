@@ -37,7 +37,6 @@ def test_a_tiny_model_is_searched_and_searched_again_at_no_cost(tmp_path: Path) 
     records = (tmp_path / "tiny.heuristic.jsonl").read_text()
     run("search.py", *words, "--strategies", "heuristic")
     assert (tmp_path / "tiny.heuristic.jsonl").read_text() == records
-    assert "unseen" in run("fit_prices.py", "--records", str(tmp_path))
     run("sensitivity.py", "--records", str(tmp_path))
     matrix = json.loads((tmp_path / "sensitivity.json").read_text())["batches, all models"]
     assert matrix["64"]["64"] in (1.0, None) and matrix["4096"]["1"] is None

@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info | predict | export | verify | tune | serve | demo.
+"""The command line: tvm-forest info, predict, export, verify, tune, calibrate, serve, demo.
 
 takes: arguments; gives: text on the terminal, files, an exit status.
 
@@ -74,6 +74,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_target(verify)
 
     _add_tuning(commands)
+    calibrate = commands.add_parser(
+        "calibrate", help="measure this CPU, so that default schedules and searches suit it"
+    )
+    calibrate.add_argument("--out", type=Path, help="file to write (default: where it is read)")
     commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     return parser
 

@@ -157,12 +157,17 @@ class Space:
     def schedule(self, point: Point) -> Schedule | None:
         """Return the schedule of a point; None where a directive refuses it."""
         try:
-            sch = self._write(point)
+            sch = self.write(point)
         except ScheduleError:
             return None
         return sch if sch.keeps_order else None
 
-    def _write(self, point: Point) -> Schedule:
+    def write(self, point: Point) -> Schedule:
+        """Return the schedule of a point.
+
+        Raises:
+            ScheduleError: a directive refuses it.
+        """
         sch = self.start.tile_nodes(point.tile) if point.tile > 1 else self.start
         sch = sch.represent_as(point.layout)
         if point.block:

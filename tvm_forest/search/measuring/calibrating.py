@@ -60,6 +60,7 @@ class Shape(NamedTuple):
 SHALLOW, SMALL = Shape(64, 4, cuts=12), Shape(48, 8, cuts=60)
 SMALL_WIDE = SMALL._replace(features=64)
 WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(16, 6, 256, cuts=100)
+FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
 SECOND, THIRD = Shape(300, 8), Shape(3000, 8)
 TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
@@ -73,6 +74,21 @@ BLOCK = 64
 
 WAYS = ("trees", "rows")
 """What walks together."""
+
+
+RELATED = {
+    "walk category {}": ("walk slot {}", 0.7, ("64", "128", "256", "512")),
+    "walk vector test {}": ("walk vector test 512", 0.8, ("64", "128", "256")),
+    "wait memory, {}": ("wait third, {}", 3.0, ("trees", "rows", "gather", "rows stream")),
+    "wait row third, {}": ("wait row second, {}", 2.0, ("rows", "gather")),
+    "wait row memory, {}": ("wait row second, {}", 6.0, ("rows", "gather")),
+    "wait plane third{}": ("wait plane second", 2.0, ("",)),
+    "wait plane memory{}": ("wait plane second", 6.0, ("",)),
+    "code float64 {}": ("code float32 {}", 1.8, ("1", "2", "3", "1 alone", "2 alone", "3 alone")),
+    "code membership{}": ("code float32 1", 0.03, ("",)),
+}
+"""Operations that no forest here needs: what they are like, and how many times as long they take,
+about."""
 
 
 def draw_forest(shape: Shape, seed: int = 0) -> Forest:
@@ -137,7 +153,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
     batch = 2 * blocks[-1]
     for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
         yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
-    for shape in (WIDE, WIDE_FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
+    for shape in (WIDE, WIDE_FINE, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
         yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
     if target.has(PERMUTE_ABILITY):
         for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
@@ -174,12 +190,14 @@ def _list_far_walks() -> Iterator[Cell]:
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
         point = _walk_point(WORD_NODES, 1, "rows", 8)
         yield Cell(shape, point._replace(block=BLOCK))
-    yield Cell(TALL, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
+    for shape in (TALL, THIRD):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
     for order in WAYS:
         yield Cell(SECOND, _walk_point(ANY_FOREST, 8, order, 8))
-        yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, DOUBLE))
-    yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", 8))
-    for walks in (8, 16):
+        yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, FINE, DOUBLE))
+    for walks in (8, "gather"):
+        yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", walks))
+    for walks in (4, 8, 16):
         yield Cell(VECTORS, _walk_point(WORD_NODES, 1, "rows", walks))
     yield Cell(SHALLOW, _walk_point(WORD_NODES, 1, "trees", 8), 1)
 
@@ -197,7 +215,7 @@ def time_cell(cell: Cell, forest: Forest, target: Target) -> float:
     from ...predictor.building import build
 
     work = Workload.of(forest, target)
-    sch = Space(work, work.start, cell.batch, threads=False).schedule(cell.point)
+    sch = Space(work, work.start, cell.batch, threads=False).write(cell.point)
     predictor = build(forest, sch, target)
     rows = np.random.default_rng(1).random((BATCHES, cell.batch, cell.shape.features))
     batches = [x.astype(cell.shape.dtype) for x in rows]
@@ -234,6 +252,7 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     names = sorted({name for count in counts for name, x in count.items() if x})
     matrix = np.array([[count.get(name, 0.0) for name in names] for count in counts])
     found = dict(zip(names, solve(matrix, np.array(times)).tolist(), strict=True))
+    found |= _relate(found)
     ratios = [x / near.nanoseconds[k] for k, x in found.items() if near.nanoseconds.get(k) and x]
     ratio = float(np.median(ratios)) if ratios else 1.0
     every = {key: x * ratio for key, x in near.nanoseconds.items()} | found
@@ -242,6 +261,16 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     origin += f"; taken from {near.name}: {rest}" if rest else ""
     abilities = frozenset(x for x in TELLING if target.has(x))
     return Machine(cpu_name(), (), abilities, here.cache_bytes, every, origin)
+
+
+def _relate(found: dict[str, float]) -> dict[str, float]:
+    """Return times of `RELATED` operations that were not found."""
+    related = dict[str, float]()
+    for name, (like, factor, kinds) in RELATED.items():
+        for kind in kinds:
+            if name.format(kind) not in found and like.format(kind) in found:
+                related[name.format(kind)] = factor * found[like.format(kind)]
+    return related
 
 
 def read_caches() -> tuple[int, ...]:

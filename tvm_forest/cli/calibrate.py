@@ -1,0 +1,34 @@
+"""The command `calibrate`: measure what operations take on this CPU, for schedules and searches."""
+
+import argparse
+
+from rich.console import Console
+from rich.progress import Progress
+
+from .. import archive
+from ..errors import InputError
+from ..search.machines import VARIABLE, own_file
+from ..search.measuring.calibrating import calibrate
+from ..target import parse_target
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, and write the file that `build` and `tune` read from then on.
+
+    Raises:
+        InputError: there is nowhere to write.
+        BuildError: TVM cannot compile.
+    """
+    file = own_file() if options.out is None else options.out
+    if file is None:
+        raise InputError(
+            f"calibrate: the environment variable {VARIABLE} is 'off'; name a file by --out"
+        )
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("calibrating")
+        machine = calibrate(
+            parse_target("llvm"), lambda done, all: progress.update(task, completed=done, total=all)
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_file(file, machine.to_json().encode(), "calibrate: argument '--out'")
+    print(f"{machine.name}: {len(machine.nanoseconds)} operations, written to {file}")
