@@ -14,7 +14,7 @@ spread the quartiles.
 
 Everything is kept in FOLDER, and a second run goes on where the first one was stopped: records of
 each strategy, a JSON file for each model and size of batch, results.json and table.md. Delete
-*.seconds.json to search again, for instance with new prices (`benchmarks/fit_prices.py`).
+*.seconds.json to search again, for instance after a calibration.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ LEVELS = {
     "passes": 7,
     "targets": 8,
     "compiler": 9,
+    "search.machines": 9,
     "search": 10,
     "predictor": 11,
     "search.measuring": 12,

@@ -149,7 +149,7 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
     assert not any(p.cache for p in points)
     monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
     streams = [p for p in where.points() if p.cache == "stream"]
-    assert {(p.layout, p.order) for p in streams} == {("packed", "rows")}
+    assert {(p.layout, p.order) for p in streams} == {("packed", "rows"), ("ranked", "rows")}
 
 
 # -- what a search learns -------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_the_beam_takes_one_directive_at_a_time_to_a_planted_optimum() -> None:
     asked = walk("beam", where, seconds)
     best = min(asked, key=seconds)
     assert asked[:2] == [where.default, where.start]
-    assert seconds(best) < seconds(where.default) - 1
+    assert {"unroll", "cache", "unroll_walk"} <= {step.do for step in best.steps}
     assert {len(sch.steps) - len(where.start.steps) for sch in asked} >= {1, 2}
 
 

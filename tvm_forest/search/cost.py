@@ -106,7 +106,7 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     size *= TILE_BYTES if point.tile > 1 else 1.0
     size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
     stream = " stream" if point.cache else ""
-    near = (work.code_bytes if point.layout == CODED else work.row_bytes) * rows
+    near = max(1, work.code_bytes if point.layout == CODED else work.row_bytes) * rows
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         yield f"wait {level}, {way}{stream}", work.count_far_nodes(capacity, rows, size, near)
         yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0

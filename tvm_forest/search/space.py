@@ -117,6 +117,8 @@ class Space:
         for tile, layout in self._kinds():
             for block, order in self._blocks(layout):
                 for walks in [SIMDIZED[layout]] if layout in SIMDIZED else WALKS[order]:
+                    if walks == "gather" and (tile > 1 or not block):
+                        continue  # lanes walk node by node through blocks
                     for hops, cache in self._modes(tile, layout, block):
                         yield Point(tile, layout, block, order, walks, hops, cache, self._shared)
 

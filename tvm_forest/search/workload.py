@@ -2,7 +2,7 @@
 
 takes: Forest, Target; gives: Workload.
 
-Rules of the default schedules, spaces and prices ask a Workload. A count is made when it is first
+Spaces and the cost model ask a Workload. A count is made when it is first
 asked for, and once.
 """
 
@@ -46,7 +46,7 @@ def new_schedule(forest: Forest) -> Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What rules, spaces and prices know of a model and a machine.
+    """What spaces and the cost model know of a model and a machine.
 
     Attributes:
         forest: the model in canonical form.

@@ -57,12 +57,12 @@ class Shape(NamedTuple):
     dtype: str = "float32"
 
 
-SHALLOW, SMALL = Shape(64, 4, cuts=12), Shape(48, 8, cuts=60)
-SMALL_WIDE = SMALL._replace(features=64)
+SHALLOW, SMALL = Shape(64, 4, 8, cuts=12), Shape(48, 8, 8, cuts=100)
+SMALL_WIDE = SMALL._replace(features=64, cuts=15)
 WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(16, 6, 256, cuts=100)
 FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
-SECOND, THIRD = Shape(300, 8), Shape(3000, 8)
+SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
@@ -170,11 +170,13 @@ def _list_walks(target: Target) -> Iterator[Cell]:
     one_row = [(TRANSPOSED, 1), (PADDED, 2), (ANY_FOREST, 2)]
     for (layout, tile), walks in itertools.product(one_row, (2, 4, 8, 10, 16)):
         yield Cell(SECOND, _walk_point(layout, tile, "trees", walks), 1)
+        if tile > 1:
+            yield Cell(SECOND._replace(features=64), _walk_point(layout, tile, "trees", walks), 1)
     for layout, tile in [*untiled, *tiled]:
         yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
     yield from (Cell(SHALLOW._replace(trees=600), _walk_point(*x, "trees", 8), 1) for x in one_row)
-    for (layout, tile), order in itertools.product(tiled, WAYS):
-        yield from (Cell(SMALL_WIDE, _walk_point(layout, tile, order, x)) for x in (4, 8, 16))
+    for (layout, tile), (order, walks) in itertools.product(tiled, ways):
+        yield Cell(SMALL_WIDE, _walk_point(layout, tile, order, walks))
     if target.has(LANES_ABILITY):
         yield from (Cell(SMALL, _walk_point(x, 1, "rows", "gather")) for x, _ in untiled)
     for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):
