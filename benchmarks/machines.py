@@ -48,13 +48,14 @@ class Derived(NamedTuple):
     """A machine that is not at hand: like another one, but for factors of operations.
 
     Attributes:
-        name, cpus, abilities, cache_bytes: see `Machine`; None for those of the other.
+        name, vendor, cpus, abilities, cache_bytes: see `Machine`; None for those of the other.
         like: file of the other.
         factors: how many times as long operations take whose names begin so, the first that fits.
         reason: where the factors come from.
     """
 
     name: str
+    vendor: str
     cpus: tuple[str, ...]
     abilities: frozenset[str] | None
     cache_bytes: tuple[int, ...]
@@ -66,6 +67,7 @@ class Derived(NamedTuple):
 DERIVED = {
     "sapphirerapids": Derived(
         "Sapphire Rapids",
+        "GenuineIntel",
         tuple(x for x in CPUS[f"{AVX512_BW} avx512vbmi"].split() if "znver" not in x),
         None,
         (48 << 10, 2 << 20, 32 << 20),
@@ -87,6 +89,7 @@ DERIVED = {
     ),
     "neoverse": Derived(
         "Neoverse",
+        "",
         (),
         frozenset({"neon"}),
         (64 << 10, 1 << 20, 32 << 20),
@@ -110,7 +113,8 @@ def derive(key: str) -> Machine:
     like = Machine.from_json((FOLDER / f"{about.like}.json").read_text("utf-8"), about.like)
     times = {name: x * factor_of(name, about.factors) for name, x in like.nanoseconds.items()}
     abilities = like.abilities if about.abilities is None else about.abilities
-    return Machine(about.name, about.cpus, abilities, about.cache_bytes, times, about.reason)
+    facts = (about.name, about.vendor, about.cpus, abilities, about.cache_bytes)
+    return Machine(*facts, times, about.reason)
 
 
 def factor_of(name: str, factors: dict[str, float]) -> float:

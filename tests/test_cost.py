@@ -85,7 +85,7 @@ def test_times_of_operations_add_up_part_by_part() -> None:
     work = Workload.of(full_forest(10, 3), Target())
     times = _Free({"call": 64.0, "walk packed, rows 8": 2.0, "walk end, rows": 0.5, "leaf rows": 3})
     point = Point(1, "packed", 64, "rows", 8, "loop")
-    known = Machine("some", (), frozenset(), (1 << 15,), times, "by hand")
+    known = Machine("some", "", (), frozenset(), (1 << 15,), times, "by hand")
     parts = price_parts(point, work, 64, known)
     assert {k: x for k, x in parts.items() if x} == {"call": 1.0, "walk": 75.0, "leaf": 30.0}
     assert price(point, work, 64, known) == 106.0
@@ -94,7 +94,7 @@ def test_times_of_operations_add_up_part_by_part() -> None:
 
 def test_what_a_machine_has_no_time_for_is_never_chosen() -> None:
     point, work = Point(1, "packed", 64, "rows", 8), Workload.of(MODEL, Target())
-    assert price(point, work, 64, Machine("", (), frozenset(), (1,), {}, "")) == float("inf")
+    assert price(point, work, 64, Machine("", "", (), frozenset(), (1,), {}, "")) == float("inf")
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=[x or "old" for x in TARGETS])
@@ -137,7 +137,7 @@ def test_a_machine_of_the_users_own_is_preferred(
     monkeypatch.setenv(machines.VARIABLE, str(file))
     assert machines.own_machine() is None
     for name, expected in (("another CPU", False), (cpu_name(), True)):
-        own = Machine(name, (), frozenset({"avx2"}), (1, 2, 3), {"call": 1.5}, "by hand")
+        own = Machine(name, "", (), frozenset({"avx2"}), (1, 2, 3), {"call": 1.5}, "by hand")
         file.write_text(own.to_json(), encoding="utf-8")
         assert (machines.machine_of(Target()) == own) == expected
         assert machines.machine_of(parse_target({"kind": "llvm", "mcpu": "haswell"})) != own
@@ -162,7 +162,7 @@ def test_a_damaged_description_of_a_machine_is_one_error(
     change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "machine.json"
-    own = Machine(cpu_name(), (), frozenset(), (1,), {"call": 1.5}, "by hand")
+    own = Machine(cpu_name(), "", (), frozenset(), (1,), {"call": 1.5}, "by hand")
     file.write_text(change(own.to_json()), encoding="utf-8")
     monkeypatch.setenv(machines.VARIABLE, str(file))
     with pytest.raises(InputError, match="tvm-forest calibrate"):

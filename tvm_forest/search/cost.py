@@ -8,7 +8,8 @@ takes: Point, Workload, size of batch, Machine; gives: nanoseconds of a row, par
     leaf bitsliced         trees                                  100
 
 The first word of an operation is the part that it belongs to: "call", "code" (rows become codes),
-"walk", "wait" (for loads from farther caches), "leaf" (look-ups and additions). What an operation
+"start" (of a tree, for a block or group), "walk", "wait" (for loads from farther caches), "leaf"
+(look-ups and additions). What an operation
 takes on a machine is data, see `machines`. What a search has measured corrects the sum: points that
 differ little err alike (a Gaussian process over the parameters).
 """
@@ -102,6 +103,7 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     yield f"walk end, {point.order}", asked[point.hops]
     way = "gather" if point.walks == "gather" else point.order
     yield from _count_leaves(f"{way} in tiles" if point.tile > 1 else way, work)
+    yield f"start {way}", work.forest.n_trees / (rows if point.order == "rows" else together)
     size = NODE_BYTES.get(point.layout, 12.0)
     size *= TILE_BYTES if point.tile > 1 else 1.0
     size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
@@ -119,6 +121,7 @@ def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[
     yield f"walk {PERMUTED} {width}", hops
     yield f"walk {PERMUTED} column", hops * work.forest.searches
     yield from _count_leaves(PERMUTED, work)
+    yield f"start {PERMUTED}", work.forest.n_trees / min(point.block, batch)
 
 
 def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
@@ -147,7 +150,7 @@ def price(point: Point, work: Workload, batch: int, machine: Machine | None = No
 def price_parts(
     point: Point, work: Workload, batch: int, machine: Machine | None = None
 ) -> dict[str, float]:
-    """Return the same by parts: "call", "code", "walk", "wait", "leaf"."""
+    """Return the same by parts: "call", "code", "start", "walk", "wait", "leaf"."""
     times, parts = (machine or work.machine).nanoseconds, dict[str, float]()
     for name, count in count_operations(point, work, batch).items():
         part = name.partition(" ")[0]

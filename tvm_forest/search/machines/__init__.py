@@ -37,6 +37,7 @@ class Machine:
 
     Attributes:
         name: what it calls itself.
+        vendor: its maker, see `Target.vendor`.
         cpus: LLVM's names of CPUs of its kind, such as "znver4".
         abilities: those of `TELLING` that it has.
         cache_bytes: sizes of the caches that a core reads through, the nearest first.
@@ -45,6 +46,7 @@ class Machine:
     """
 
     name: str
+    vendor: str
     cpus: tuple[str, ...]
     abilities: frozenset[str]
     cache_bytes: tuple[int, ...]
@@ -56,6 +58,7 @@ class Machine:
         fields = {
             "format": FORMAT,
             "name": self.name,
+            "vendor": self.vendor,
             "cpus": list(self.cpus),
             "abilities": sorted(self.abilities),
             "cache_bytes": list(self.cache_bytes),
@@ -80,6 +83,7 @@ class Machine:
                 raise ValueError("a time is negative or no number")
             return cls(
                 str(data["name"]),
+                str(data["vendor"]),
                 tuple(map(str, data["cpus"])),
                 frozenset(map(str, data["abilities"])),
                 tuple(int(x) for x in data["cache_bytes"]),
@@ -153,4 +157,4 @@ def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
 
 def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
     alike = [(x in machine.abilities) == target.has(x) for x in TELLING]
-    return (named in machine.cpus, *alike, target.vendor in machine.origin)
+    return (named in machine.cpus, *alike, target.vendor == machine.vendor)

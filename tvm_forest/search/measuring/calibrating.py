@@ -24,7 +24,7 @@ from ...forest import LEAF, Array, Forest
 from ...forest.rewrites.canonical_form import canonicalize
 from ...layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
 from ...schedule_prims.walks import LANE_COUNTS
-from ...target import Target, cpu_name
+from ...target import Target, cpu_name, cpu_vendor
 from ..cost import count_operations
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..machines import TELLING, Machine, nearest, shipped_machines
@@ -85,6 +85,7 @@ RELATED = {
     "wait plane third{}": ("wait plane second", 2.0, ("",)),
     "wait plane memory{}": ("wait plane second", 6.0, ("",)),
     "code float64 {}": ("code float32 {}", 1.8, ("1", "2", "3", "1 alone", "2 alone", "3 alone")),
+    "start gather{}": ("start rows", 1.0, ("",)),
     "code membership{}": ("code float32 1", 0.03, ("",)),
 }
 """Operations that no forest here needs: what they are like, and how many times as long they take,
@@ -157,7 +158,8 @@ def list_cells(target: Target) -> Iterator[Cell]:
         yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
     if target.has(PERMUTE_ABILITY):
         for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
-            yield Cell(shape, _vector_point(PERMUTED, 64, "permute"))
+            for block in sorted(LANE_COUNTS["permute"]):
+                yield Cell(shape, _vector_point(PERMUTED, block, "permute"))
 
 
 def _list_walks(target: Target) -> Iterator[Cell]:
@@ -186,6 +188,9 @@ def _list_walks(target: Target) -> Iterator[Cell]:
 
 def _list_far_walks() -> Iterator[Cell]:
     """Walks whose nodes or rows lie in farther caches, rows of other kinds, and one row."""
+    for layout, tile in ((WORD_NODES, 1), (CODED, 1), (ANY_FOREST, 8)):
+        point = _walk_point(layout, tile, "rows", 8)
+        yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
     for shape, order in itertools.product((SECOND, THIRD, TALL), WAYS):
         yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
     for shape in (SECOND, THIRD, TALL):
@@ -255,14 +260,9 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     matrix = np.array([[count.get(name, 0.0) for name in names] for count in counts])
     found = dict(zip(names, solve(matrix, np.array(times)).tolist(), strict=True))
     found |= _relate(found)
-    ratios = [x / near.nanoseconds[k] for k, x in found.items() if near.nanoseconds.get(k) and x]
-    ratio = float(np.median(ratios)) if ratios else 1.0
-    every = {key: x * ratio for key, x in near.nanoseconds.items()} | found
-    rest = ", ".join(sorted(set(every) - set(found)))
     origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
-    origin += f"; taken from {near.name}: {rest}" if rest else ""
     abilities = frozenset(x for x in TELLING if target.has(x))
-    return Machine(cpu_name(), (), abilities, here.cache_bytes, every, origin)
+    return Machine(cpu_name(), cpu_vendor(), (), abilities, here.cache_bytes, found, origin)
 
 
 def _relate(found: dict[str, float]) -> dict[str, float]:
