@@ -149,6 +149,14 @@ def test_without_a_folder_models_are_compiled(place: str, monkeypatch: pytest.Mo
     assert np.array_equal(margins(), EXPECTED)
 
 
+def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    for _ in range(2):
+        assert np.array_equal(margins(), EXPECTED)
+        (code,) = codes(folder)
+        assert "code.ll" in archive.unpack(code.read_bytes(), "test").parts
+
+
 def test_the_environment_says_where_the_cache_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
