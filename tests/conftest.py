@@ -1,9 +1,12 @@
+import os
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from shared_models import MODELS
+
+os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
 
 
 @pytest.fixture

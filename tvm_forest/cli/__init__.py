@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info | predict | export | verify | tune | serve | demo.
+"""The command line: tvm-forest info | predict | export | verify | tune | serve | cache | demo.
 
 takes: arguments; gives: text on the terminal, files, an exit status.
 
@@ -74,6 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_target(verify)
 
     _add_tuning(commands)
+    cache = commands.add_parser("cache", help="say what compiled code is kept, and where")
+    cache.add_argument("--clear", action="store_true", help="remove it")
     commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     return parser
 
