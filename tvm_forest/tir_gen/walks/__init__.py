@@ -12,6 +12,7 @@ from ...schedule_prims.walks import LANE_COUNTS
 from .bits import BitWalker
 from .hops import HopWalker
 from .lanes import LaneWalker
+from .octets import OctetWalker
 from .permutes import PermuteWalker
 from .walker import Walker
 
@@ -20,10 +21,12 @@ WALKERS: dict[str | None, type[Walker]] = {
     "gather": LaneWalker,
     "bits": BitWalker,
     "permute": PermuteWalker,
+    "octets": OctetWalker,
 }
 """By what `simdize` says of a leaf loop, None where there is no such directive."""
 
 BY_LAYOUT = {"hops": (None, "gather"), "bits": ("bits",), "permute": ("permute",)}
+BY_LAYOUT["octets"] = ("octets",)
 """What `simdize` may say, by the `walks` of the layout."""
 
 
