@@ -8,10 +8,15 @@ A tile is a complete tree of 3 levels. Its 7 tests are bytes in level order, col
     columns          0    ranks       0
 
 So the tiles that one row has reached in 8 trees fill a register of columns and one of ranks: one
-instruction picks the codes of the row, one compares, and the 8 bits that a tree gets are the number
-of its next tile. The first tiles of 8 trees lie so side by side in `roots`, the others tree by tree
-and level by level in `tiles`. A code goes to the right if it is not below the rank, whatever the
-model compares with.
+instruction picks the codes of the row, one compares, and the 8 bits that a tree gets lead to its
+next tile. The first tiles of 8 trees lie so side by side in `roots`. Behind a tile of the last tier
+are the 8 leaves below it, in one cache line:
+
+    words of a leaf     0 ... 3 (1)    8 ... 15
+    `ends`              tile           leaves
+
+A tree of up to 3 levels has leaves only there. Tiles of a tier between are in `tiles`, tree by
+tree. A code goes to the right if it is not below the rank, whatever the model compares with.
 
 Trees are completed as deep as the deepest one: tests below a leaf have rank 0, which leads to the
 right, and lead to copies of the leaf. So have the levels above the root, where the number of levels
@@ -30,6 +35,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import tir
 from .complete_trees import MAX_SLOTS
+from .linked_nodes import INTEGER_OF
 from .ranked import RankedLayout
 from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
@@ -40,11 +46,18 @@ TREES = 8
 TILE_LEVELS, TILE_BYTES = 3, 16
 """Levels of a tile, and bytes of its columns and ranks."""
 
+END_WORDS = 16
+"""Words of a leaf's size in an end: the lower half holds a tile, the upper one leaves."""
+
 REGISTER = 64
 """Bytes of a register of AVX-512."""
 
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
-"""A byte counts the leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
+"""A byte counts leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
+
+WAITING = 2
+"""Octets that wait at each tier. So walks look at some octets behind the last one of a loop, whose
+tiles, or zeros behind those of all trees, must be there."""
 
 
 def first_levels(depth: int) -> int:
@@ -107,36 +120,43 @@ class OctetsLayout(Layout):
         inner = np.flatnonzero(~forest.is_leaf)
         fields[:, inner] = ranked.column[inner], ranked.rank[inner] + (forest.comparison == "<=")
         first = first_levels(depth)
-        roots = fields[:, _join_tiles(levels[:first])]
-        tiles = [
-            fields[:, _join_tiles(levels[at : at + TILE_LEVELS])]
-            for at in range(first, depth, TILE_LEVELS)
-        ]
-        tiles, ahead = np.concatenate([roots[:, :, :0], *tiles], axis=2), len(tiles) + 1
-        leaf = levels[depth]
-        arrays: dict[str, Array] = {
-            "roots": _pad(roots.reshape(2, -1, REGISTER), ahead),
-            "tiles": _pad(tiles.reshape(2, -1, TREES), max(1, ahead * TREES * tiles.shape[2])),
+        tiers = [levels[:first]]
+        tiers += [levels[at : at + TILE_LEVELS] for at in range(first, depth, TILE_LEVELS)]
+        tiles = [fields[:, _join_tiles(tier)] for tier in tiers]
+        leaf, ahead = levels[depth], WAITING * len(tiles)
+        dtype = str(forest.leaf_value.dtype)
+        values = np.where(leaf < 0, 0, forest.leaf_value[leaf, 0]).astype(dtype)
+        ends = tiles[-1] if len(tiles) > 1 else np.zeros((2, len(leaf), 1, TREES), np.uint8)
+        arrays: dict[str, Array] = {"roots": _pad(tiles[0].reshape(2, -1, REGISTER), ahead)}
+        if len(tiles) > 2:
+            middle = tiles[1].reshape(2, -1, TREES)
+            arrays["tiles"] = _pad(middle, ahead * TREES * tiles[1].shape[2])
+        arrays |= {
+            "ends": _join_ends(ends, values, ahead),
             **ranked.arrays,
-            "leaf_value": np.where(leaf < 0, 0, forest.leaf_value[leaf, 0]).ravel(),
             "leaf_id": np.where(leaf < 0, -1, forest.node_id[leaf]).astype(np.int32).ravel(),
         }
         code = replace(ranked.code, multiple=REGISTER)
-        dtype = str(forest.leaf_value.dtype)
-        arrays["leaf_value"] = arrays["leaf_value"].astype(dtype)
-        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return cls(read_specs(arrays), dtype, code, depth, classes, octets), arrays
 
     @property
     def tiers(self) -> int:
         """Tiles on the way to a leaf."""
-        return len(self.tile_counts) + 1
+        return len(self.tile_counts)
 
     @property
     def tile_counts(self) -> list[int]:
-        """Tiles of a tree behind the first one, tier by tier: 8, 64."""
+        """Tiles of a tree, tier by tier: 1, 8."""
         first = first_levels(self.depth)
-        return [1 << level for level in range(first, self.depth, TILE_LEVELS)]
+        return [1, *(1 << level for level in range(first, self.depth, TILE_LEVELS))]
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether walks give 16 times the end and the leaf below, and not 8 times the end.
+
+        A byte holds the number of a word of up to 8 ends.
+        """
+        return self.tile_counts[-1] * END_WORDS <= 1 << TREES
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Return access to the octet whose first tree is given; an Octet."""
@@ -145,14 +165,18 @@ class OctetsLayout(Layout):
         return Octet(self, buffers, hold("octet", octet))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the columns and ranks of tiles."""
-        roots, tiles = arrays["roots"], arrays["tiles"]
-        kept = slice(0, (1 << TILE_LEVELS) - 1)
+        """Show the columns and ranks of tiles, and leaves."""
+        roots, kept = arrays["roots"], slice(0, (1 << TILE_LEVELS) - 1)
         halves = roots.reshape(-1, 2, TREES, TREES).swapaxes(1, 2).reshape(-1, 2, TREES)
-        return {
-            "roots": {"columns": halves[:, 0, kept], "ranks": halves[:, 1, kept]},
-            "tiles": {"columns": tiles[:, kept], "ranks": tiles[:, TREES:][:, kept]},
+        shown = {"roots": {"columns": halves[:, 0, kept], "ranks": halves[:, 1, kept]}}
+        ends = arrays["ends"]
+        tiles = {"ends": ends.view(np.uint8)[:, :TILE_BYTES]} | {
+            name: arrays[name] for name in ("tiles",) if name in arrays
         }
+        for name, tile in tiles.items():
+            shown[name] = {"columns": tile[:, kept], "ranks": tile[:, TREES:][:, kept]}
+        shown["ends"]["leaves"] = ends.view(self.dtype)[:, TREES:]
+        return shown
 
 
 def _fill_levels(forest: Forest, trees: Array, depth: int) -> list[Array]:
@@ -191,6 +215,18 @@ def _pad(fields: Array, ahead: int) -> Array:
     return np.pad(rows, ((0, ahead), (0, 0)))
 
 
+def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
+    """Return last tiles (2, T, tiles, 8) and the leaves below each, 16 words."""
+    count = tiles.shape[2]
+    words = np.zeros((tiles.shape[1] * count + ahead * TREES * count, END_WORDS), values.dtype)
+    words.view(np.uint8)[: tiles[0, ..., 0].size, :TILE_BYTES] = _pad(
+        tiles.reshape(2, -1, TREES), 0
+    )
+    leaves = values.reshape(len(values) * count, -1)
+    words[: len(leaves), TREES : TREES + leaves.shape[1]] = leaves
+    return words.view(INTEGER_OF[str(values.dtype)])
+
+
 @dataclass(frozen=True)
 class Octet:
     """Eight trees of a class: `tir_gen/walks/octets.py` asks it for addresses and for leaves.
@@ -205,23 +241,22 @@ class Octet:
     buffers: Buffers
     octet: Expr
 
-    def root(self) -> Expr:
-        """The first byte of the first tiles."""
-        return tir.BufferLoad(self.buffers["roots"], [self.octet, tir.i64(0)])
-
-    def tile(self) -> Expr:
-        """The first byte of the other tiles."""
-        tiles = TREES * sum(self.rep.tile_counts)
-        at = self.octet * tiles if tiles else tir.i64(0)
-        return tir.BufferLoad(self.buffers["tiles"], [at, tir.i64(0)])
+    def tile(self, tier: int) -> Expr:
+        """The first byte of the tiles of a tier."""
+        name = "roots" if not tier else "tiles" if tier < self.rep.tiers - 1 else "ends"
+        tiles = TREES * self.rep.tile_counts[tier] if tier else 1
+        return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
 
     def leaf_value(self, tree: int, number: Expr) -> Expr:
-        """The value of a leaf of one of the trees."""
-        return tir.BufferLoad(self.buffers["leaf_value"], [self._place(tree, number)])
+        """The value of a leaf of one of the trees, by what the walk calls it."""
+        place = number if self.rep.counts_words else number + (number & 0xF8)
+        first = (self.octet * TREES + tree) * self.rep.tile_counts[-1]
+        word = tir.BufferLoad(self.buffers["ends"], [first, place + TREES])
+        return tir.reinterpret(self.rep.dtype, word)
 
     def leaf_id(self, tree: int, number: Expr) -> Expr:
         """Its number in the source model."""
-        return tir.BufferLoad(self.buffers["leaf_id"], [self._place(tree, number)])
-
-    def _place(self, tree: int, number: Expr) -> Expr:
-        return (self.octet * TREES + tree) * (1 << self.rep.depth) + number
+        if self.rep.counts_words:
+            number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
+        place = (self.octet * TREES + tree) * (1 << self.rep.depth) + number
+        return tir.BufferLoad(self.buffers["leaf_id"], [place])

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ..layouts import (
+    ANY_FOREST,
+    BIT_PLANES,
+    CODED,
+    OCTETS,
+    PADDED,
+    PERMUTED,
+    TRANSPOSED,
+    WORD_NODES,
+)
 from ..layouts.representation import find
 from .workload import Workload
 
@@ -42,6 +51,9 @@ MAX_PERMUTED_COLUMNS = 128
 
 PERMUTED_TREES = 4
 """Trees that share vectors with 16 rows."""
+
+OCTET = 8
+"""Trees that one row goes through at once."""
 
 REGISTER_NODES = 64
 """Inner nodes of one level of a tree whose bytes fit a register of AVX-512."""
@@ -161,6 +173,32 @@ def fit_permutes_few_rows(work: Workload) -> Fit:
         counts = f"{widest} inner nodes on a level of a tree"
         return Fit(False, f"{counts}, {REGISTER_NODES} fit a register")
     return fit_permutes(work)
+
+
+def refuse_octets(work: Workload) -> str | None:
+    """Say why tiles of bytes cannot hold a model, or the CPU cannot permute them."""
+    if not work.has(PERMUTE_ABILITY):
+        return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
+    if work.forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    if work.forest.has_vectors:
+        return "leaves hold vectors, which trees one by one are as fast for"
+    return work.unfit(OCTETS)
+
+
+def fit_octets(work: Workload) -> Fit:
+    """Say whether rows go through 8 trees at once: few slots are empty, few columns are coded."""
+    forest, refusal = work.forest, refuse_octets(work)
+    if refusal is not None:
+        return Fit(False, refusal)
+    if forest.n_trees < OCTET * forest.round_size:
+        return Fit(False, f"{forest.n_trees} trees for {forest.round_size} outputs, {OCTET} pay")
+    slots = forest.n_trees << int(forest.depths.max(initial=0)) + 1
+    counts = f"{slots / forest.n_nodes:.3g} slots for each of {forest.n_nodes} nodes"
+    if slots > MAX_SLOTS_PER_NODE * forest.n_nodes:
+        return Fit(False, f"{counts}, {MAX_SLOTS_PER_NODE} pay")
+    counts += f"; {work.columns} columns for {work.hops} hops"
+    return Fit(work.columns <= MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops, counts)
 
 
 def refuse_planes(work: Workload) -> str | None:

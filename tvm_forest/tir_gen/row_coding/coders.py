@@ -140,7 +140,7 @@ class RankCoder(RowCoder):
         return self._pitch * tvm.DataType(self.ranks.dtype).itemsize
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare rows of codes, or groups of `lanes` rows column by column, which fill registers."""
+        """Declare rows of codes, or groups of rows column by column, which may fill registers."""
         lanes, multiple = self.ranks.lanes, self.ranks.multiple
         columns = -(-self._pitch // multiple) * multiple
         shape = [most, i64(columns)]

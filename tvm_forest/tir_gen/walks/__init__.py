@@ -25,8 +25,12 @@ WALKERS: dict[str | None, type[Walker]] = {
 }
 """By what `simdize` says of a leaf loop, None where there is no such directive."""
 
-BY_LAYOUT = {"hops": (None, "gather"), "bits": ("bits",), "permute": ("permute",)}
-BY_LAYOUT["octets"] = ("octets",)
+BY_LAYOUT = {
+    "hops": (None, "gather"),
+    "bits": ("bits",),
+    "permute": ("permute",),
+    "octets": ("octets",),
+}
 """What `simdize` may say, by the `walks` of the layout."""
 
 
@@ -39,11 +43,14 @@ def check_walks(sch: Schedule) -> None:
     leaves, how = sch.leaves(), find(sch.representation).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)
     if other is not None and how != "hops":
-        counts = ", ".join(map(str, LANE_COUNTS[how]))
+        advice = "put the trees innermost"
+        if how in LANE_COUNTS:
+            counts = ", ".join(map(str, LANE_COUNTS[how]))
+            advice = f"tile the rows by one of {counts}, put the trees around that loop"
         raise ScheduleError(
             f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
-            f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "
-            f"loop, and use simdize('{other.name}', '{how}')\n{sch.render(other.name)}"
+            f"as '{other.name}' is; {advice}, and use simdize('{other.name}', '{how}')\n"
+            f"{sch.render(other.name)}"
         )
     if other is not None:
         layout = next(x.name for x in REPRESENTATIONS.values() if x.walks == other.simdize)

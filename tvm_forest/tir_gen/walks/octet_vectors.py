@@ -8,22 +8,30 @@ tile, needs a shift by 2 only, and the leaf number of a tree of 8 levels still f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 
-from ...layouts.octets import REGISTER, TILE_BYTES, TILE_LEVELS, TREES, first_levels
+from ...layouts.octets import (
+    END_WORDS,
+    REGISTER,
+    TILE_BYTES,
+    TILE_LEVELS,
+    TREES,
+    OctetsLayout,
+    first_levels,
+)
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
-WORDS = f"<{TREES} x i64>"
+OCTET, WORDS = f"<{TREES} x i8>", f"<{TREES} x i64>"
 OUTCOMES = 1 << 7
 """What 7 tests of a tile can say."""
 
 
 def find_child(outcome: int) -> int:
-    """Return the child of a tile that its tests lead to, bit i being the truth that i goes right."""
+    """Return the child of a tile that its tests lead to; bit i says that test i goes right."""
     node = 0
     for _ in range(TILE_LEVELS):
         node = 2 * node + 1 + (outcome >> node & 1)
@@ -35,102 +43,87 @@ class Tiers:
     """Writes the walk through all tiers of tiles.
 
     Attributes:
-        vectors: takes the function.
-        depth: levels of a tree.
+        vectors: takes the functions.
+        rep: the layout.
     """
 
     vectors: Vectors
-    depth: int
+    rep: OctetsLayout
 
-    @property
-    def counts(self) -> list[int]:
-        """Tiles of a tree on the tiers behind the first: 8, 64."""
-        first = first_levels(self.depth)
-        return [1 << level for level in range(first, self.depth, TILE_LEVELS)]
-
-    def begin(self, codes: Sequence[Any], root: Any) -> Any:
+    def begin(self, codes: Any, root: Any) -> Any:
         """Return what 8 trees reach by their first tiles, a byte of a uint64 each.
 
         Args:
-            codes: one or two vectors of 64 uint8.
+            codes: load of the first code of the row.
             root: load of the first byte of the tiles.
         """
-        first = first_levels(self.depth)
-        skipped = 4 * ((1 << TILE_LEVELS) - (1 << first)) * (2**64 // 255)
+        skipped = 4 * ((1 << TILE_LEVELS) - (1 << first_levels(self.rep.depth)))
         lines = [
             *load_register("columns", "%tiles", 0),
             *load_register("ranks", "%tiles", REGISTER),
-            *self._decide(len(codes)),
-            f"%reached = sub i64 %child, {skipped}",
+            *self._decide(),
+            f"%reached = sub i64 %child, {skipped * (2**64 // 255)}",
+            "%leaf = lshr i64 %reached, 2",
         ]
-        if self.counts:
-            return self._call("begin", lines, "%reached", codes, tiles=tirx.address_of(root))
-        lines.append("%leaf = lshr i64 %reached, 2")
-        return self._call("begin", lines, "%leaf", codes, tiles=tirx.address_of(root))
+        result = "%reached" if self.rep.tiers > 1 else "%leaf"
+        return self._call("begin", lines, result, codes, tiles=tirx.address_of(root))
 
-    def follow(self, tier: int, codes: Sequence[Any], tile: Any, reached: Any) -> Any:
+    def follow(self, tier: int, codes: Any, tile: Any, reached: Any) -> Any:
         """Return what 8 trees reach by the tiles of a tier, from 1 on; on the last one, leaves.
 
         Args:
             tier: number of the tier.
             codes: as for `begin`.
-            tile: load of the first byte of the tiles of all tiers.
+            tile: load of the first byte of the tiles of the tier.
             reached: what `begin` or the tier before gave.
         """
-        lines = [*self._load_tiles(tier), *self._decide(len(codes))]
-        if tier < len(self.counts):
-            lines += [
-                f"%first = shl i64 %reached, {TILE_LEVELS}",
-                "%result = add i64 %first, %child",
-            ]
-        else:  # 4 times a leaf number might not fit
-            lines += [
-                "%first = shl i64 %reached, 1",
-                "%number = lshr i64 %child, 2",
-                "%result = add i64 %first, %number",
-            ]
+        lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.rep.tiers - 1
+        # 4 times the number of a leaf might not fit
+        shift = (2 if self.rep.counts_words else 1) if is_last else TILE_LEVELS
+        lines += [
+            f"%first = shl i64 %reached, {shift}",
+            f"%number = lshr i64 %child, {2 if is_last else 0}",
+            "%result = add i64 %first, %number",
+        ]
         arguments = {"tiles": tirx.address_of(tile), "reached": reached}
         return self._call(f"tier{tier}", lines, "%result", codes, **arguments)
 
-    def _call(
-        self, name: str, lines: list[str], result: str, codes: Sequence[Any], **arguments: Any
-    ) -> Any:
-        each = {f"codes{k}": x for k, x in enumerate(codes)}
-        name = f"octet_{name}_{self.depth}_{len(codes)}"
-        return self.vectors.call(name, "uint64", lines, result, **each, **arguments)
+    def _call(self, name: str, lines: list[str], result: str, codes: Any, **arguments: Any) -> Any:
+        columns, dtype = int(codes.source.shape[1]), self.rep.dtype
+        name = f"octet_{name}_{self.rep.depth}_{columns}_{dtype}"
+        row = {"codes": tirx.address_of(codes)}
+        return self.vectors.call(name, "uint64", lines, result, **row, **arguments)
 
-    def _decide(self, registers: int) -> list[str]:
+    def _decide(self) -> list[str]:
         """Set %child to 4 times the child of every tile, whose %columns and %ranks are set."""
-        pick = f"{PERMUTE}({BYTES} %codes0, {BYTES} %columns)"
-        if registers == 2:
-            pick = f"{PERMUTE_TWO}({BYTES} %codes0, {BYTES} %columns, {BYTES} %codes1)"
-        halves = [
-            ", ".join(f"i8 {4 * find_child(x)}" for x in range(begin, begin + REGISTER))
-            for begin in (0, REGISTER)
-        ]
-        tables = f"{BYTES} <{halves[0]}>, {BYTES} %wide, {BYTES} <{halves[1]}>"
-        return [
-            f"%seen = {pick}",
+        compared = [
             f"%truth = icmp uge {BYTES} %seen, %ranks",
             f"%bits = bitcast <{REGISTER} x i1> %truth to i64",
-            # LLVM would bring bits to a vector by way of memory, or byte by byte
-            '%outcome = call i64 asm "", "=r,0"(i64 %bits)',
-            f"%word = insertelement {WORDS} poison, i64 %outcome, i32 0",
-            f"%wide = bitcast {WORDS} %word to {BYTES}",
-            f"%children = {PERMUTE_TWO}({tables})",
-            f"%words = bitcast {BYTES} %children to {WORDS}",
-            f"%child = extractelement {WORDS} %words, i32 0",
         ]
+        if self.vectors.permutes_bytes:
+            return [*self._permute_codes(), *compared, *_look_up_children()]
+        return [*_load_codes(), *compared, *_count_children()]
+
+    def _permute_codes(self) -> list[str]:
+        """Set %seen to the codes in %columns, out of one register or two."""
+        lines = load_register("codes0", "%codes", 0)
+        if self.rep.code.columns <= REGISTER:
+            return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
+        lines += load_register("codes1", "%codes", REGISTER)
+        tables = f"{BYTES} %codes0, {BYTES} %columns, {BYTES} %codes1"
+        return [*lines, f"%seen = {PERMUTE_TWO}({tables})"]
 
     def _load_tiles(self, tier: int) -> list[str]:
         """Set %columns and %ranks to those of the tiles that were reached."""
-        of_tree, before, lines = sum(self.counts), sum(self.counts[: tier - 1]), list[str]()
+        size, lines = TILE_BYTES, list[str]()
+        if tier == self.rep.tiers - 1:
+            size = END_WORDS * tvm.DataType(self.rep.dtype).itemsize
         for tree in range(TREES):
-            at = TILE_BYTES * (tree * of_tree + before)
+            at = size * tree * self.rep.tile_counts[tier]
             lines += [
                 f"%shifted{tree} = lshr i64 %reached, {8 * tree}",
                 f"%byte{tree} = and i64 %shifted{tree}, 255",
-                f"%place{tree} = shl i64 %byte{tree}, 2",
+                f"%place{tree} = shl i64 %byte{tree}, {(size // 4).bit_length() - 1}",
                 f"%there{tree} = getelementptr i8, ptr %tiles, i64 %place{tree}",
                 f"%at{tree} = getelementptr i8, ptr %there{tree}, i64 {at}",
                 f"%tile{tree} = load <2 x i64>, ptr %at{tree}, align 1",
@@ -148,7 +141,7 @@ class Tiers:
 
 
 def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
-    """Return the text that puts vectors of two words behind each other, and the name of the whole."""
+    """Return the text that joins vectors of two words, and the name of the whole."""
     lines, width = list[str](), 2
     while len(parts) > 1:
         mask, joined = ", ".join(f"i32 {k}" for k in range(2 * width)), list[str]()
@@ -158,3 +151,61 @@ def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
             lines.append(f"{joined[-1]} = shufflevector {both}, <{2 * width} x i32> <{mask}>")
         parts, width = joined, 2 * width
     return lines, parts[0]
+
+
+def _look_up_children() -> list[str]:
+    """Set %child by %bits, out of a table in two registers."""
+    halves = [
+        ", ".join(f"i8 {4 * find_child(x)}" for x in range(begin, begin + REGISTER))
+        for begin in (0, REGISTER)
+    ]
+    return [
+        # LLVM would bring bits to a vector by way of memory, or byte by byte
+        '%outcome = call i64 asm "", "=r,0"(i64 %bits)',
+        f"%word = insertelement {WORDS} poison, i64 %outcome, i32 0",
+        f"%wide = bitcast {WORDS} %word to {BYTES}",
+        f"%children = {PERMUTE_TWO}({BYTES} <{halves[0]}>, {BYTES} %wide, {BYTES} <{halves[1]}>)",
+        f"%words = bitcast {BYTES} %children to {WORDS}",
+        f"%child = extractelement {WORDS} %words, i32 0",
+    ]
+
+
+def _load_codes() -> list[str]:
+    """Set %seen to the codes in %columns, one by one."""
+    lines = list[str]()
+    for lane in range(REGISTER):
+        before = f"%seen{lane - 1}" if lane else "poison"
+        name = f"%seen{lane}" if lane < REGISTER - 1 else "%seen"
+        lines += [
+            f"%column{lane} = extractelement {BYTES} %columns, i32 {lane}",
+            f"%index{lane} = zext i8 %column{lane} to i64",
+            f"%code_at{lane} = getelementptr i8, ptr %codes, i64 %index{lane}",
+            f"%code{lane} = load i8, ptr %code_at{lane}",
+            f"{name} = insertelement {BYTES} {before}, i8 %code{lane}, i32 {lane}",
+        ]
+    return lines
+
+
+def _count_children() -> list[str]:
+    """Set %child by %bits, level by level in all trees."""
+
+    def one(name: str, operation: str, left: str, right: str) -> str:
+        right = right if right.startswith("%") else f"splat (i8 {right})"
+        return f"%{name} = {operation} {OCTET} %{left}, {right}"
+
+    return [
+        f"%outcomes = bitcast i64 %bits to {OCTET}",
+        one("one", "and", "outcomes", "1"),
+        one("off1", "add", "one", "1"),
+        one("rest1", "lshr", "outcomes", "%off1"),
+        one("two", "and", "rest1", "1"),
+        one("half", "shl", "one", "1"),
+        one("path", "or", "half", "%two"),
+        one("off2", "add", "path", "3"),
+        one("rest2", "lshr", "outcomes", "%off2"),
+        one("three", "and", "rest2", "1"),
+        one("whole", "shl", "path", "1"),
+        one("place", "or", "whole", "%three"),
+        one("four", "shl", "place", "2"),
+        f"%child = bitcast {OCTET} %four to i64",
+    ]

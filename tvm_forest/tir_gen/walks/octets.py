@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
 
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...layouts.octets import REGISTER, TREES
+from ...layouts.octets import TREES, WAITING
 from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import WalkForm
@@ -31,7 +32,7 @@ from .octet_vectors import Tiers
 from .walker import Walker
 
 if TYPE_CHECKING:
-    from ...layouts.octets import Octet
+    from ...layouts.octets import Octet, OctetsLayout
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,12 @@ class OctetWalker(Walker):
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Lower a leaf loop in groups of 8 trees, and one of what is left."""
         code, walk = Builder(), ops.find_walk(loop.body)
-        codes, row = walk.args[0].source, walk.args[0].indices[0]
-        registers = range(int(codes.shape[1]) // REGISTER)
-        held = [
-            code.hold("codes", codes[row, tirx.Ramp(i64(REGISTER * k), i64(1), REGISTER)])
-            for k in registers
-        ]
+        assert walk is not None, "checked by LowerWalks"
         loop, put_back = _keep_sum(code, loop)
         extent = loop.extent.astype("int64")
         groups = tirx.floordiv(extent, i64(TREES))
         left = extent - groups * TREES
-        line = _Line(self, code, loop, held)
+        line = _Line(self, code, loop, walk.args[0])
         with code.repeat("octet", groups) as octet:
             line.emit(octet, i64(TREES))
         if not (isinstance(loop.extent, tirx.IntImm) and int(loop.extent) % TREES == 0):
@@ -76,20 +72,26 @@ class OctetWalker(Walker):
 class _Line:
     """The octets of a loop on their way, each one tier further than the next.
 
-    While the leaves of an octet are added, one after the other, the octets behind it are walked:
-    the processor looks ahead by some hundred instructions only, and an octet waits at each tier.
+    While the leaves of an octet are added, one after the other, the octets behind it are walked. A
+    processor looks ahead by some hundred instructions only, and what a tier gives comes when two
+    more octets have begun, so as many wait at each tier.
     """
 
-    def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: list[Any]) -> None:
+    def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: Any) -> None:
         self._walker, self._code, self._loop, self._codes = walker, code, loop, codes
-        vectors, rep = walker.comparer.vectors, walker.rep
+        vectors, rep = walker.comparer.vectors, cast("OctetsLayout", walker.rep)
         assert vectors is not None, "only LLVM compiles octets"
-        self._tiers = Tiers(vectors, rep.depth)
-        # by tier, what it gave for an octet; the last one has the leaves of the octet in front
-        self._reached = [code.hold("reached", tirx.const(0, "uint64")) for _ in range(rep.tiers)]
-        for ahead in range(rep.tiers):
-            for tier in range(rep.tiers - ahead):
-                self._walk(tier, i64(ahead))
+        self._tiers = Tiers(vectors, rep)
+        # by tier, what it gave for some octets, the first of which goes on next; those of the last
+        # tier have come to their leaves
+        zero = tirx.const(0, "uint64")
+        self._reached = [
+            [code.hold("reached", zero) for _ in range(WAITING)] for _ in range(rep.tiers)
+        ]
+        for octet in range(WAITING * rep.tiers):
+            cell = self._reached[rep.tiers - 1 - octet // WAITING][octet % WAITING]
+            for tier in range(rep.tiers - octet // WAITING):
+                code.put(cell, self._walk(tier, i64(octet), cell))
 
     def emit(self, number: Any, here: Any) -> None:
         """Do what the loop does with the leaves of `here` trees of an octet, and move up.
@@ -98,7 +100,7 @@ class _Line:
             number: of the octet in the loop; calls are about one octet after the other.
             here: trees, 1 to 8.
         """
-        leaves, code = self._reached[-1], self._code
+        leaves, code = self._reached[-1][0], self._code
         each = [self._trees(number, k) for k in range(TREES)]
         is_id, octet = ops.is_call(ops.find_walk(each[0]), ops.WALK_ID), self._open(number)
         for k, body in enumerate(each):
@@ -107,19 +109,20 @@ class _Line:
             found = octet.leaf_id(k, leaf) if is_id else octet.leaf_value(k, leaf)
             with code.block(lambda done, k=k: guard(done, [i64(k) < here])):
                 self._walker.add_end(code, body, found)
-        last = len(self._reached) - 1
-        for tier in range(last, -1, -1):
-            self._walk(tier, number + (1 + last - tier))
+        tiers = len(self._reached)
+        for tier in range(tiers - 1, -1, -1):
+            cells, before = self._reached[tier], self._reached[tier - 1][0]
+            value = self._walk(tier, number + WAITING * (tiers - tier), before)
+            for cell, following in pairwise(cells):
+                code.put(cell, following)
+            code.put(cells[-1], value)
 
-    def _walk(self, tier: int, number: Any) -> None:
-        """Walk through a tier of an octet."""
+    def _walk(self, tier: int, number: Any, reached: Any) -> Any:
+        """Return what an octet reaches by a tier."""
         octet = self._open(number)
         if tier:
-            before = self._reached[tier - 1]
-            value = self._tiers.follow(tier, self._codes, octet.tile(), before)
-        else:
-            value = self._tiers.begin(self._codes, octet.root())
-        self._code.put(self._reached[tier], value)
+            return self._tiers.follow(tier, self._codes, octet.tile(tier), reached)
+        return self._tiers.begin(self._codes, octet.tile(0))
 
     def _trees(self, number: Any, k: int) -> tirx.Stmt:
         """Return the body of the loop for one of the trees of an octet."""
