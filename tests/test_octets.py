@@ -30,6 +30,11 @@ def in_octets(forest: Forest) -> Schedule:
     return sch.simdize("tree", "octets")
 
 
+def coarse(forest: Forest) -> Forest:
+    """Round thresholds, so that few differ."""
+    return replace(forest, threshold=np.round(forest.threshold, 1))
+
+
 def full(depth: int) -> Any:
     """A complete tree whose tests and leaves differ."""
     if depth == 0:
@@ -42,7 +47,7 @@ def full(depth: int) -> Any:
 @pytest.mark.parametrize("depth", [1, 3, 4, 6, 7, 8])
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {"dtype": ("float32", "float64")[depth % 2], "comparison": ("<", "<=")[depth // 2 % 2]}
-    forest = drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds)
+    forest = coarse(drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds))
     check_results(forest, in_octets(forest), SIZES, jobs=(1,))
 
 
@@ -56,7 +61,7 @@ def test_odd_forests_have_the_bits_of_the_model(seed: int) -> None:
 
 
 def test_full_trees_of_many_octets_have_the_bits_of_the_model() -> None:
-    forest = full_forest(60, 6)
+    forest = coarse(full_forest(60, 6))
     check_results(forest, in_octets(forest), (3, 50), jobs=(1,))
 
 
@@ -66,9 +71,9 @@ def test_classes_have_octets_of_their_own() -> None:
     check_results(forest, in_octets(forest), SIZES, jobs=(1,))
 
 
-@pytest.mark.parametrize("features", [1, 60, 100])
+@pytest.mark.parametrize("features", [1, 30, 60])
 def test_columns_of_two_registers_are_told_apart(features: int) -> None:
-    forest = drawn_forest(60, 8, n_features=features, seed=features)
+    forest = coarse(drawn_forest(60, 8, n_features=features, seed=features))
     check_results(forest, in_octets(forest), (5,), jobs=(1,))
 
 
@@ -83,7 +88,7 @@ def test_255_thresholds_and_missing_values_are_exact(comparison: Literal["<", "<
 
 @pytest.mark.skipif("avx2" not in cpu_abilities(), reason="names a CPU with AVX2")
 def test_without_permutes_bytes_are_fetched_one_by_one() -> None:
-    forest = full_forest(11, 8)
+    forest = coarse(full_forest(11, 8))
     target = {"kind": "llvm", "mcpu": "x86-64-v3"}
     predictor = tvm_forest.build(forest, target, in_octets(forest))
     rows = hard_rows(forest, 50)
