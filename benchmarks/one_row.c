@@ -1,9 +1,11 @@
 /* Time single rows: a library of `export_library`, and a few lines of C on the same model.
  *
- *   one_row LIBRARY NODES ROWS COUNT FEATURES TREES DEPTH
+ *   one_row LIBRARY NODES ROWS COUNT FEATURES TREES
  *
- * NODES holds complete trees for the C, level by level: int32 features, float32 thresholds of the
- * inner nodes of all trees, and float32 leaves. ROWS holds float32 rows, which come in rotation.
+ * The depth of the trees is the macro DEPTH.
+ * NODES holds complete trees for the C, level by level, a multiple of 8: float32 thresholds and int32
+ * features of the inner nodes of all trees, then float32 leaves. ROWS holds float32 rows, which come
+ * in rotation.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,9 +19,12 @@ enum { TOGETHER = 8, TURNS = 40000, BATCH = 16 };
 
 typedef int Predict(const float *, int64_t, float *, float *);
 
-static const int32_t *features;
-static const float *thresholds, *leaves;
-static long trees, depth, width;
+struct node { float threshold; int32_t feature; };
+
+static const struct node *nodes;
+static const float *leaves;
+static long trees, width;
+enum { depth = DEPTH };
 
 static void *read_file(const char *path) {
   FILE *file = fopen(path, "rb");
@@ -35,16 +40,17 @@ static void *read_file(const char *path) {
 
 /* Eight trees together, hop by hop; missing values go to the right. */
 __attribute__((noinline)) static float walk(const float *row) {
-  long inner = (1L << depth) - 1, tree = 0;
+  long inner = (1L << depth) - 1;
   float sum = 0;
-  for (; tree < trees; tree += TOGETHER) {
-    long node[TOGETHER] = {0}, here = trees - tree < TOGETHER ? trees - tree : TOGETHER;
+  for (long tree = 0; tree < trees; tree += TOGETHER) {
+    long at[TOGETHER] = {0};
     for (long hop = 0; hop < depth; ++hop)
+#pragma GCC unroll 8
       for (long k = 0; k < TOGETHER; ++k) {
-        long at = (tree + (k < here ? k : 0)) * inner + node[k];
-        node[k] = 2 * node[k] + 1 + !(row[features[at]] < thresholds[at]);
+        const struct node *node = nodes + (tree + k) * inner + at[k];
+        at[k] = 2 * at[k] + 1 + !(row[node->feature] < node->threshold);
       }
-    for (long k = 0; k < here; ++k) sum += leaves[(tree + k) * (inner + 1) + node[k] - inner];
+    for (long k = 0; k < TOGETHER; ++k) sum += leaves[(tree + k) * (inner + 1) + at[k] - inner];
   }
   return sum;
 }
@@ -95,17 +101,15 @@ static void report(const char *name, Predict *predict, const float *rows, long c
 }
 
 int main(int argc, char **argv) {
-  if (argc != 8) return 2;
+  if (argc != 7) return 2;
   void *library = dlopen(argv[1], RTLD_NOW);
   if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
   Predict *predict = (Predict *)dlsym(library, "tvm_forest_predict");
   long count = atol(argv[4]);
-  width = atol(argv[5]), trees = atol(argv[6]), depth = atol(argv[7]);
-  const char *nodes = read_file(argv[2]);
+  width = atol(argv[5]), trees = atol(argv[6]);
+  nodes = read_file(argv[2]);
   const float *rows = read_file(argv[3]);
-  features = (const int32_t *)nodes;
-  thresholds = (const float *)(nodes + 4 * trees * ((1L << depth) - 1));
-  leaves = thresholds + trees * ((1L << depth) - 1);
+  leaves = (const float *)(nodes + trees * ((1L << depth) - 1));
   report("clock", nothing, rows, 1);
   for (int turn = 0; turn < 3; ++turn) {
     report("library", predict, rows, count);

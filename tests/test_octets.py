@@ -46,7 +46,10 @@ def full(depth: int) -> Any:
 
 @pytest.mark.parametrize("depth", [1, 3, 4, 6, 7, 8])
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
-    kinds: Any = {"dtype": ("float32", "float64")[depth % 2], "comparison": ("<", "<=")[depth // 2 % 2]}
+    kinds: Any = {
+        "dtype": ("float32", "float64")[depth % 2],
+        "comparison": ("<", "<=")[depth // 2 % 2],
+    }
     forest = coarse(drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds))
     check_results(forest, in_octets(forest), SIZES, jobs=(1,))
 
