@@ -223,6 +223,7 @@ def fitting_layouts(work: Workload) -> frozenset[str]:
         TRANSPOSED: padded,
         WORD_NODES: fit_word_nodes(work).fits,
         PERMUTED: refuse_permutes(work) is None,
+        OCTETS: refuse_octets(work) is None,
         ANY_FOREST: True,
     }
     fits = coded if work.forest.derived else coded | others  # memberships are known to codes
