@@ -313,6 +313,7 @@ def _write_planes(from_rows: int, work: Workload) -> Schedule:
 
 TILED_TREES = Rule("trees in tiles", _fit_tiled_trees, _write_tiled_trees)
 OF_OCTETS = Rule("trees in octets", layout_fit.fit_octets, _write_octets)
+OF_NEAR_OCTETS = Rule("trees in octets", layout_fit.fit_octets_some_rows, _write_octets)
 OF_TREES = [
     OF_OCTETS,
     TILED_TREES,
@@ -366,8 +367,8 @@ CPU_RULES: dict[int, list[Rule]] = {
         Rule("few rows permuted", layout_fit.fit_permutes_few_rows, _write_permutes),
         *map(_unless_in_tiles, OF_FEW_ROWS),
     ],
-    ROWS_PERMUTED: [OF_OCTETS, BY_PERMUTES],
-    ROWS_TOGETHER_BESIDE_TILES: [OF_OCTETS, BY_PERMUTES, *OF_ROWS],
+    ROWS_PERMUTED: [OF_NEAR_OCTETS, BY_PERMUTES],
+    ROWS_TOGETHER_BESIDE_TILES: [OF_NEAR_OCTETS, BY_PERMUTES, *OF_ROWS],
     ROWS_BEYOND_OCTETS: [BY_PERMUTES, *OF_ROWS],
     **{from_rows: _rules_of_blocks(from_rows, LARGE_TREE_BLOCK) for from_rows in BLOCK_BATCHES},
     LARGEST_BLOCK: _rules_of_blocks(LARGEST_BLOCK, LARGEST_BLOCK),

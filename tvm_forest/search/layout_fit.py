@@ -55,6 +55,10 @@ PERMUTED_TREES = 4
 OCTET = 8
 """Trees that one row goes through at once."""
 
+MAX_OCTET_LEAVES = 1 << 19
+"""Leaves of complete trees, 8 bytes each with what tests lead there, up to which several rows go
+through all trees one after the other."""
+
 REGISTER_NODES = 64
 """Inner nodes of one level of a tree whose bytes fit a register of AVX-512."""
 
@@ -199,6 +203,14 @@ def fit_octets(work: Workload) -> Fit:
         return Fit(False, f"{counts}, {MAX_SLOTS_PER_NODE} pay")
     counts += f"; {work.columns} columns for {work.hops} hops"
     return Fit(work.columns <= MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops, counts)
+
+
+def fit_octets_some_rows(work: Workload) -> Fit:
+    """Say the same for 12 rows and more: each fetches the trees anew, which have to be near."""
+    fit, leaves = fit_octets(work), work.forest.n_trees << int(work.forest.depths.max(initial=0))
+    if fit.fits and leaves > MAX_OCTET_LEAVES:
+        return Fit(False, f"{fit.reason}; {leaves} leaves, {MAX_OCTET_LEAVES} stay in near caches")
+    return fit
 
 
 def refuse_planes(work: Workload) -> str | None:
