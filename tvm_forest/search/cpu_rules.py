@@ -13,7 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ..layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, SIMDIZED, WORD_NODES
+from ..layouts import (
+    ANY_FOREST,
+    BIT_PLANES,
+    CODED,
+    OCTETS,
+    PADDED,
+    PERMUTED,
+    SIMDIZED,
+    SIMDIZED_TREES,
+    WORD_NODES,
+)
 from ..schedule import Schedule
 from . import layout_fit, walk_costs
 from .layout_fit import Fit
@@ -38,6 +48,9 @@ MAX_BLOCK_BYTES = 256 * 1024
 
 MAX_LOPSIDED_DEPTH = 0.7
 """Mean depth of a leaf over that of its tree, up to which walks end when all are at leaves."""
+
+ROWS_BEYOND_OCTETS = 24
+"""Rows of a batch from which rows walk together and no longer 8 trees at once."""
 
 ROWS_TOGETHER, ROWS_TOGETHER_BESIDE_TILES, ROWS_PERMUTED = 8, 16, 12
 """Rows of a batch from which rows walk together and no longer trees; the same where smaller batches
@@ -136,6 +149,10 @@ def _write_tiled_trees(work: Workload) -> Schedule:
     if complete and work.has_small_trees and layout_fit.fit_padded(work).fits:
         layout, trees = PADDED, complete
     return work.start.tile_nodes(TILE_NODES).represent_as(layout).interleave("tree", trees)
+
+
+def _write_octets(work: Workload) -> Schedule:
+    return work.start.represent_as(OCTETS).simdize("tree", SIMDIZED_TREES[OCTETS])
 
 
 # -- blocks of rows: rows walk together -----------------------------------------------------------
@@ -295,7 +312,10 @@ def _write_planes(from_rows: int, work: Workload) -> Schedule:
 # -- the rules, in order --------------------------------------------------------------------------
 
 TILED_TREES = Rule("trees in tiles", _fit_tiled_trees, _write_tiled_trees)
+OF_OCTETS = Rule("trees in octets", layout_fit.fit_octets, _write_octets)
+OF_NEAR_OCTETS = Rule("trees in octets", layout_fit.fit_octets_some_rows, _write_octets)
 OF_TREES = [
+    OF_OCTETS,
     TILED_TREES,
     Rule(f"trees {CODED}", layout_fit.fit_codes_one_row, partial(_write_trees, CODED)),
     Rule(f"trees {WORD_NODES}", layout_fit.fit_word_nodes, partial(_write_trees, WORD_NODES)),
@@ -343,11 +363,13 @@ def _rules_of_blocks(from_rows: int, most: int) -> list[Rule]:
 CPU_RULES: dict[int, list[Rule]] = {
     1: OF_TREES,
     ROWS_TOGETHER: [
+        OF_OCTETS,
         Rule("few rows permuted", layout_fit.fit_permutes_few_rows, _write_permutes),
         *map(_unless_in_tiles, OF_FEW_ROWS),
     ],
-    ROWS_PERMUTED: [BY_PERMUTES],
-    ROWS_TOGETHER_BESIDE_TILES: [BY_PERMUTES, *OF_ROWS],
+    ROWS_PERMUTED: [OF_NEAR_OCTETS, BY_PERMUTES],
+    ROWS_TOGETHER_BESIDE_TILES: [OF_NEAR_OCTETS, BY_PERMUTES, *OF_ROWS],
+    ROWS_BEYOND_OCTETS: [BY_PERMUTES, *OF_ROWS],
     **{from_rows: _rules_of_blocks(from_rows, LARGE_TREE_BLOCK) for from_rows in BLOCK_BATCHES},
     LARGEST_BLOCK: _rules_of_blocks(LARGEST_BLOCK, LARGEST_BLOCK),
 }

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ..layouts import (
+    ANY_FOREST,
+    BIT_PLANES,
+    CODED,
+    OCTETS,
+    PADDED,
+    PERMUTED,
+    TRANSPOSED,
+    WORD_NODES,
+)
 from ..layouts.representation import find
 from .workload import Workload
 
@@ -42,6 +51,13 @@ MAX_PERMUTED_COLUMNS = 128
 
 PERMUTED_TREES = 4
 """Trees that share vectors with 16 rows."""
+
+OCTET = 8
+"""Trees that one row goes through at once."""
+
+MAX_OCTET_LEAVES = 1 << 19
+"""Leaves of complete trees, 8 bytes each with what tests lead there, up to which several rows go
+through all trees one after the other."""
 
 REGISTER_NODES = 64
 """Inner nodes of one level of a tree whose bytes fit a register of AVX-512."""
@@ -163,6 +179,40 @@ def fit_permutes_few_rows(work: Workload) -> Fit:
     return fit_permutes(work)
 
 
+def refuse_octets(work: Workload) -> str | None:
+    """Say why tiles of bytes cannot hold a model, or the CPU cannot permute them."""
+    if not work.has(PERMUTE_ABILITY):
+        return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
+    if work.forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    if work.forest.has_vectors:
+        return "leaves hold vectors, which trees one by one are as fast for"
+    return work.unfit(OCTETS)
+
+
+def fit_octets(work: Workload) -> Fit:
+    """Say whether rows go through 8 trees at once: few slots are empty, few columns are coded."""
+    forest, refusal = work.forest, refuse_octets(work)
+    if refusal is not None:
+        return Fit(False, refusal)
+    if forest.n_trees < OCTET * forest.round_size:
+        return Fit(False, f"{forest.n_trees} trees for {forest.round_size} outputs, {OCTET} pay")
+    slots = forest.n_trees << int(forest.depths.max(initial=0)) + 1
+    counts = f"{slots / forest.n_nodes:.3g} slots for each of {forest.n_nodes} nodes"
+    if slots > MAX_SLOTS_PER_NODE * forest.n_nodes:
+        return Fit(False, f"{counts}, {MAX_SLOTS_PER_NODE} pay")
+    counts += f"; {work.columns} columns for {work.hops} hops"
+    return Fit(work.columns <= MAX_COLUMNS_PER_HOP_FEW_ROWS * work.hops, counts)
+
+
+def fit_octets_some_rows(work: Workload) -> Fit:
+    """Say the same for 12 rows and more: each fetches the trees anew, which have to be near."""
+    fit, leaves = fit_octets(work), work.forest.n_trees << int(work.forest.depths.max(initial=0))
+    if fit.fits and leaves > MAX_OCTET_LEAVES:
+        return Fit(False, f"{fit.reason}; {leaves} leaves, {MAX_OCTET_LEAVES} stay in near caches")
+    return fit
+
+
 def refuse_planes(work: Workload) -> str | None:
     """Say why bit planes cannot hold a model, or hold it badly."""
     if work.forest.leaf_const is not None:
@@ -185,6 +235,7 @@ def fitting_layouts(work: Workload) -> frozenset[str]:
         TRANSPOSED: padded,
         WORD_NODES: fit_word_nodes(work).fits,
         PERMUTED: refuse_permutes(work) is None,
+        OCTETS: refuse_octets(work) is None,
         ANY_FOREST: True,
     }
     fits = coded if work.forest.derived else coded | others  # memberships are known to codes

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..layouts import SIMDIZED, TILED, TRANSPOSED, WORD_NODES
+from ..layouts import OCTETS, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_NODES
 from ..schedule import DIRECTIVES, Schedule
 from ..schedule_prims.batches import select_schedule
 from ..schedule_prims.walks import LANE_COUNTS
@@ -58,7 +58,7 @@ class Point(NamedTuple):
         layout: argument of `represent_as`.
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
-        walks: walks that advance together, or "gather", "permute" or "bits" for vectors.
+        walks: walks that advance together, or "gather", "permute", "bits" or "octets" for vectors.
         hops: "loop", "depth" for straight lines, or "peel".
         cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.
@@ -192,12 +192,16 @@ def _decide_layout(space: Space, sch: Schedule) -> Options:
     if sch.rewrites:
         return {name: new for name, new in known.items() if name in fit and name in TILED}
     known |= {name: sch.represent_as(name) for name in SIMDIZED if space.vector_blocks(name)}
+    if space.batch < cpu_rules.BLOCK_BATCHES[0]:
+        known |= {OCTETS: sch.represent_as(OCTETS)}
     fit |= {space.default.representation}
     return {name: new for name, new in known.items() if name in fit and space.tries("layout", name)}
 
 
 def _decide_block(space: Space, sch: Schedule) -> Options:
     layout = sch.representation
+    if layout in SIMDIZED_TREES:
+        return {0: sch}
     if layout in SIMDIZED:
         sizes, options = space.vector_blocks(layout), Options()
     else:
@@ -212,13 +216,13 @@ def _decide_order(space: Space, sch: Schedule) -> Options:
     inner = cpu_rules.inner_loops(sch)
     if "b0" in sch.names():
         return {"rows": sch.reorder("b0", *inner, "b1")}
-    too_few = 1 < space.batch < BLOCKS[0]
+    too_few = 1 < space.batch < BLOCKS[0] and sch.representation not in SIMDIZED_TREES
     return {"trees": sch} | ({"rows": sch.reorder(*inner, "batch")} if too_few else {})
 
 
 def _decide_walks(space: Space, sch: Schedule) -> Options:
     leaf = sch.leaves()[0]
-    if sch.representation in SIMDIZED:
+    if sch.representation in SIMDIZED | SIMDIZED_TREES:
         return {x["how"]: new for x, new in apply_choices(sch, "simdize", index=leaf.name)}
     order = "trees" if leaf.kind == "tree" else "rows"
     declared = [x["factor"] for x, _ in apply_choices(sch, "interleave", index=leaf.name)]
@@ -231,7 +235,7 @@ def _decide_walks(space: Space, sch: Schedule) -> Options:
 
 def _decide_hops(space: Space, sch: Schedule) -> Options:
     options: Options = {"loop": sch}
-    if sch.representation in SIMDIZED:
+    if sch.representation in SIMDIZED | SIMDIZED_TREES:
         return options
     leaf, work = sch.leaves()[0].name, space.facts
     if sch.rewrites or work.deepest <= MAX_STRAIGHT_HOPS:
@@ -242,7 +246,7 @@ def _decide_hops(space: Space, sch: Schedule) -> Options:
 def _decide_cache(space: Space, sch: Schedule) -> Options:
     """Trees that the first-level cache does not hold may be fetched ahead."""
     options: Options = {"": sch}
-    fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED)
+    fetched = {WORD_NODES, space.default.representation} - set(SIMDIZED | SIMDIZED_TREES)
     large = not space.facts.has_small_trees
     if large and sch.representation in fetched and "b0" in sch.names():
         choices = apply_choices(sch, "cache", index="tree", how="stream")

@@ -140,9 +140,9 @@ class RankCoder(RowCoder):
         return self._pitch * tvm.DataType(self.ranks.dtype).itemsize
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare rows of codes, or groups of `lanes` rows whose columns fill two registers."""
-        lanes = self.ranks.lanes
-        columns = self._pitch if lanes == 1 else -(-self.ranks.columns // 8) * 8
+        """Declare rows of codes, or groups of rows column by column, which may fill registers."""
+        lanes, multiple = self.ranks.lanes, self.ranks.multiple
+        columns = -(-self._pitch // multiple) * multiple
         shape = [most, i64(columns)]
         if lanes > 1:
             shape = [tirx.ceildiv(most, i64(lanes)), i64(columns), i64(lanes)]
