@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
 from ..builder import Builder
 from ..ir import guard, i64
@@ -239,11 +239,12 @@ class PlaneCoder(RowCoder):
 
     def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store codes, or the two parts of each if these are found directly."""
-        places = [[search.column, r] for r in rows]
         if search.columns.steps > 2:
-            search.store("codes", places, search.encode(xs))
+            words = int(search.results["codes"].shape[1]) // ROWS_IN_WORD
+            bits = [[search.column, bit_of_row(r, words)] for r in rows]
+            search.store("codes", bits, search.encode(xs))
         else:
-            search.store_parts(xs, places)
+            search.store_parts(xs, [[search.column, r] for r in rows])
 
     def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
         """Store the number, from which planes are made."""
