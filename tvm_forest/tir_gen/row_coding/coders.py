@@ -306,8 +306,8 @@ class _ColumnSearch:
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
         some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
-        bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
-        return self.code.hold("count", tirx.popcount(bits).astype("int64"))
+        count = vectors.count(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
+        return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
         """Return the codes of some values."""

@@ -102,6 +102,14 @@ class Vectors:
         name = f"{how}_{SHORT[base]}x{lanes}"
         return self.call(name, "int32", lines, "%number", left=left, right=right)
 
+    def count(self, how: str, left: Any, right: Any) -> Any:
+        """Count the lanes, of 16, whose comparison is true; see `bits`. Returns an int32."""
+        base, lanes = _base_and_lanes(left)
+        lines = [f"%truth = fcmp {how} {_llvm_type_of(left)} %left, %right"]
+        name = f"count_{how}_{SHORT[base]}x{lanes}"
+        lines += _count_lanes(tvm.DataType(base).bits, self.abilities)
+        return self.call(name, "int32", lines, "%count", left=left, right=right)
+
     def not_above(self, codes: Any, limit: Any) -> Any:
         """Return the truth of codes[i] <= limit as bit i of a uint64.
 
@@ -218,6 +226,60 @@ def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[s
     return [
         f"%{name}p = getelementptr i8, ptr {first}, i64 {at}",
         f"%{name} = load {vector}, ptr %{name}p, align 1",
+    ]
+
+
+def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
+    """Set %count to the number of the 16 lanes in which %truth holds; `bits` is their size.
+
+    With AVX2 a lane is two of the bits that are counted, for registers of 16 bytes, of which those
+    of AVX2 are made, are packed each by itself. Without `popcnt`, and beyond x86, ones are added.
+    """
+    if "sse2" not in abilities:
+        return [
+            "%ones = zext <16 x i1> %truth to <16 x i32>",
+            "%count = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %ones)",
+        ]
+    if "popcnt" not in abilities:
+        return [
+            "%ones = zext <16 x i1> %truth to <16 x i8>",
+            "%sums = call <2 x i64> @llvm.x86.sse2.psad.bw(<16 x i8> %ones, <16 x i8> splat (i8 0))",
+            "%sum = call i64 @llvm.vector.reduce.add.v2i64(<2 x i64> %sums)",
+            "%count = trunc i64 %sum to i32",
+        ]
+    if "avx2" in abilities and "avx512f" not in abilities:
+        return _count_pairs(bits)
+    return [
+        "%bits = bitcast <16 x i1> %truth to i16",
+        "%all = zext i16 %bits to i32",
+        "%count = call i32 @llvm.ctpop.i32(i32 %all)",
+    ]
+
+
+def _count_pairs(bits: int) -> list[str]:
+    """Set %count by AVX2."""
+    words = bits // 2
+    lines = [
+        f"%wide = sext <16 x i1> %truth to <16 x i{bits}>",
+        f"%all = bitcast <16 x i{bits}> %wide to <{words} x i32>",
+    ]
+    for k in range(words // 8):
+        places = ", ".join(f"i32 {8 * k + lane}" for lane in range(8))
+        both = f"<{words} x i32> %all, <{words} x i32> poison"
+        lines.append(f"%r{k} = shufflevector {both}, <8 x i32> <{places}>")
+    for k in range(0, words // 8, 2):
+        both = f"<8 x i32> %r{k}, <8 x i32> %r{k + 1}"
+        lines.append(f"%p{k} = call <16 x i16> @llvm.x86.avx2.packssdw({both})")
+    if bits == 32:
+        lines.append("%bytes = bitcast <16 x i16> %p0 to <32 x i8>")
+    else:
+        both = "<16 x i16> %p0, <16 x i16> %p2"
+        lines.append(f"%bytes = call <32 x i8> @llvm.x86.avx2.packsswb({both})")
+    return [
+        *lines,
+        "%signs = call i32 @llvm.x86.avx2.pmovmskb(<32 x i8> %bytes)",
+        "%twice = call i32 @llvm.ctpop.i32(i32 %signs)",
+        "%count = lshr i32 %twice, 1",
     ]
 
 
