@@ -4,8 +4,8 @@ takes: words of numbers, a tree's table of leaves; gives: calls of functions in 
 
     AVX-512 with VBMI   64 rows: four tables of bytes, each out of two or four registers (vpermi2b)
     AVX-512             64 rows: float32 out of pairs of registers (vpermi2ps)
-    AVX2                32 rows: four tables of 64 bytes at most, 16 at a time (vpshufb)
-    NEON                16 rows: four tables of 128 bytes at most (tbl, tbx)
+    AVX2                64 rows: four tables of 64 bytes at most, 16 at a time (vpshufb)
+    NEON                64 rows: four tables of 128 bytes at most (tbl, tbx)
     else                a word of numbers, whose leaves are loaded one by one
 
 Loads one by one are volatile: LLVM would make a gather of them where it takes the CPU's for fast,
@@ -16,19 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
+from ..ir import lanes
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, llvm_type, load_register
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
 
+NUMBERS_IN_WORD = 8
+"""Numbers of eight bits in a word."""
+
 WORD_BITS, PAIR_BITS = 64, 16
 """Bits of a word, and of what is loaded of it at once where leaves are loaded one by one."""
 
 FLOAT_TWO = "@llvm.x86.avx512.vpermi2var.ps.512"
+TABLE_ROWS = NUMBERS_IN_WORD * NUMBERS_IN_WORD
+"""Rows that are looked up together in a table that registers hold."""
+
+Picker = Callable[[int, int], list[str]]
+
 LANE_BYTES = 16
 """Bytes of the parts of a register that are unpacked each by itself."""
 
@@ -52,10 +62,15 @@ class LeafTable:
     @property
     def rows(self) -> int:
         """Rows that are looked up at once."""
-        has, size = self.vectors.abilities.__contains__, 0 if self.is_id else self.tree.rep.table
-        known = (("avx512vbmi", 256, 64), ("avx512f", 256, 64), ("avx2", 64, 32), ("neon", 128, 16))
-        fits = (rows for ability, most, rows in known if has(ability) and 0 < size <= most)
-        return next(fits, WORD_BITS // self.bits)
+        return WORD_BITS // self.bits if self._how is None else TABLE_ROWS
+
+    @property
+    def _how(self) -> Callable[[int], list[str]] | None:
+        """What writes the look-up in registers, if these hold the table."""
+        size = 0 if self.is_id else self.tree.rep.table
+        abilities = self.vectors.abilities
+        fits = (write for name, most, write in WAYS if name in abilities and 0 < size <= most)
+        return next(fits, None)
 
     def look_up(self, numbers: Any, group: Any) -> Any:
         """Return the leaves of a group of rows, a vector of values or of int32.
@@ -64,12 +79,16 @@ class LeafTable:
             numbers: buffer of words.
             group: number of the group.
         """
-        rows, vectors = self.rows, self.vectors
-        count = rows * self.bits // WORD_BITS
-        if count == 1:
+        write = self._how
+        if write is None:
             return self._load_one_by_one(numbers[group])
-        words = numbers[tirx.Ramp(group * count, tirx.const(1, "int64"), count)]
-        return self._look_up_floats(vectors.cast(words, f"uint8x{rows}"))
+        words = numbers[lanes(group * NUMBERS_IN_WORD, NUMBERS_IN_WORD)]
+        size, zero = self.tree.rep.table, tirx.const(0, "int64")
+        table = self.tree.leaf_value(zero) if write is _pick_floats else self.tree.leaf_bytes()
+        number = self.vectors.cast(words, f"uint8x{TABLE_ROWS}")
+        arguments = {"number": number, "table": tirx.address_of(table)}
+        name, dtype = f"leaves{size}", f"float32x{TABLE_ROWS}"
+        return self.vectors.call(name, dtype, write(size), "%value", **arguments)
 
     def _load_one_by_one(self, word: Any) -> Any:
         """Load leaves by one number after the other; two of eight bits are loaded together."""
@@ -94,22 +113,12 @@ class LeafTable:
         name = f"leaves{bits}_{dtype}"
         return self.vectors.call(name, f"{dtype}x{count}", lines, now, **arguments)
 
-    def _look_up_floats(self, numbers: Any) -> Any:
-        rows, size = self.rows, self.tree.rep.table
-        if rows == 64 and "avx512vbmi" not in self.vectors.abilities:
-            table, lines, result = self.tree.leaf_value(tirx.const(0, "int64")), *_pick_floats(size)
-        else:
-            table, lines, result = self.tree.leaf_bytes(), _pick_bytes(rows, size), "%value"
-        arguments = {"number": numbers, "table": tirx.address_of(table)}
-        name = f"leaves{size}x{rows}"
-        return self.vectors.call(name, f"float32x{rows}", lines, result, **arguments)
-
 
 # -- floats out of registers ----------------------------------------------------------------------
 
 
-def _pick_floats(size: int) -> tuple[list[str], str]:
-    """Pick the leaves of 64 rows out of pairs of registers of 16; returns text and result."""
+def _pick_floats(size: int) -> list[str]:
+    """Set %value to the leaves of 64 rows, out of pairs of registers of 16."""
     vector, index, lines, found = "<16 x float>", "<16 x i32>", list[str](), list[str]()
     for first in range(0, size, 16):
         lines += load_register(f"t{first}", "%table", 4 * first, vector)
@@ -126,7 +135,7 @@ def _pick_floats(size: int) -> tuple[list[str], str]:
         found.append(result.removeprefix("%"))
     lines.append(_shuffle("f0", vector, *found[:2], range(32)))
     lines.append(_shuffle("f1", vector, *found[2:], range(32)))
-    return [*lines, _shuffle("value", "<32 x float>", "f0", "f1", range(64))], "%value"
+    return [*lines, _shuffle("value", "<32 x float>", "f0", "f1", range(64))]
 
 
 def choose_by_bits(
@@ -157,127 +166,147 @@ def choose_by_bits(
 # -- bytes out of registers -----------------------------------------------------------------------
 
 
-def _pick_bytes(rows: int, size: int) -> list[str]:
-    """Pick the bytes of leaves out of four tables of `size`, and set %value to their floats."""
-    vector, quads = f"<{rows} x i8>", f"<{rows // 4} x i32>"
-    lanes = rows // LANE_BYTES
-    order = [lanes * k + lane for lane in range(lanes) for k in range(4)]
-    lines = [
-        f"%four = bitcast {vector} %number to {quads}",
-        _shuffle("placed", quads, "four", "four", order),
-        f"%n = bitcast {quads} %placed to {vector}",
-    ]
-    pick = {64: _permute_bytes, 32: _shuffle_bytes, 16: _table_bytes}[rows]
-    before: Callable[[int], list[str]] | None = {32: _shift_groups}.get(rows)
-    lines += before(size) if before else []
+def _pick_bytes(pick: Picker, width: int, size: int) -> list[str]:
+    """Set %value to the leaves of 64 rows, out of four tables of `size` bytes.
+
+    Args:
+        pick: sets %b<byte>_<piece> to the bytes of the rows of each register, given a byte.
+        width: bytes of a register.
+        size: entries of the table.
+    """
+    vector, quads = f"<{width} x i8>", f"<{width // 4} x i32>"
+    parts, pieces, lines = width // LANE_BYTES, TABLE_ROWS // width, list[str]()
+    order = [parts * k + part for part in range(parts) for k in range(4)]
+    for piece in range(pieces):
+        rows = range(width * piece, width * (piece + 1))
+        lines += [
+            _shuffle(f"rows{piece}", BYTES, "number", "number", rows),
+            f"%four{piece} = bitcast {vector} %rows{piece} to {quads}",
+            _shuffle(f"placed{piece}", quads, f"four{piece}", f"four{piece}", order),
+            f"%n{piece} = bitcast {quads} %placed{piece} to {vector}",
+        ]
     for byte in range(4):
-        lines += pick(f"b{byte}", byte * size, size)
-    return [*lines, *_join_bytes(rows)]
+        lines += pick(byte, size)
+    for piece in range(pieces):
+        lines += _join_bytes(width, piece)
+    found, floats = [f"value{piece}" for piece in range(pieces)], width
+    while len(found) > 1:
+        vector, half = f"<{floats} x float>", found[::2]
+        floats *= 2
+        lines += [
+            _shuffle(f"{a}_{floats}", vector, a, b, range(floats))
+            for a, b in zip(half, found[1::2], strict=True)
+        ]
+        found = [f"{name}_{floats}" for name in half]
+    return [*lines, f"%value = bitcast <64 x float> %{found[0]} to <64 x float>"]
 
 
-def _permute_bytes(name: str, offset: int, size: int) -> list[str]:
-    """Set %<name> to the bytes at %n of a table, by AVX-512 VBMI."""
-    vector, parts, lines = "<64 x i8>", [f"t{name}_{k}" for k in range(size // 64)], list[str]()
+def _permute_bytes(byte: int, size: int) -> list[str]:
+    """Set %b<byte>_0 to the bytes at %n0 of a table, by AVX-512 VBMI."""
+    name, parts, lines = f"b{byte}_0", [f"t{byte}_{k}" for k in range(size // 64)], list[str]()
     for k, part in enumerate(parts):
-        lines += load_register(part, "%table", offset + 64 * k)
+        lines += load_register(part, "%table", byte * size + 64 * k)
     if size == 64:
-        return [*lines, f"%{name} = {PERMUTE}({vector} %{parts[0]}, {vector} %n)"]
+        return [*lines, f"%{name} = {PERMUTE}({BYTES} %{parts[0]}, {BYTES} %n0)"]
     halves = (name,) if size == 128 else (f"l{name}", f"h{name}")
     for half, low, high in zip(halves, parts[::2], parts[1::2], strict=True):
-        lines.append(f"%{half} = {PERMUTE_TWO}({vector} %{low}, {vector} %n, {vector} %{high})")
+        lines.append(f"%{half} = {PERMUTE_TWO}({BYTES} %{low}, {BYTES} %n0, {BYTES} %{high})")
     if size == 256:
         lines += [
-            f"%s{name} = icmp slt {vector} %n, zeroinitializer",
-            f"%{name} = select <64 x i1> %s{name}, {vector} %h{name}, {vector} %l{name}",
+            f"%s{name} = icmp slt {BYTES} %n0, zeroinitializer",
+            f"%{name} = select <64 x i1> %s{name}, {BYTES} %h{name}, {BYTES} %l{name}",
         ]
     return lines
 
 
-def _shift_groups(size: int) -> list[str]:
-    """Set %g<k> to numbers from 16 k on, less 16 k, with the highest bit for all others."""
-    vector, lines = "<32 x i8>", list[str]()
-    for group in range(size // 16):
-        lines += [
-            f"%d{group} = xor {vector} %n, splat (i8 {16 * group})",
-            f"%g{group} = call {vector} @llvm.uadd.sat.v32i8({vector} %d{group}, "
-            f"{vector} splat (i8 112))",
-        ]
-    return lines
+def _shuffle_bytes(byte: int, size: int) -> list[str]:
+    """Set %b<byte>_<piece> to the bytes at %n<piece> of a table, by AVX2.
 
-
-def _shuffle_bytes(name: str, offset: int, size: int) -> list[str]:
-    """Set %<name> to the bytes at %n of a table, by AVX2: what is of other groups gives 0."""
-    lines, total, half = list[str](), "", "<16 x i8>"
-    twice = ", ".join(f"i32 {k % 16}" for k in range(32))
-    for group in range(size // 16):
-        part = f"{name}_{group}"
-        lines += load_register(f"t{part}", "%table", offset + 16 * group, half)
-        lines += [
-            f"%w{part} = shufflevector {half} %t{part}, {half} poison, <32 x i32> <{twice}>",
-            f"%{part} = call <32 x i8> @llvm.x86.avx2.pshuf.b(<32 x i8> %w{part}, "
-            f"<32 x i8> %g{group})",
-        ]
-        if total:
-            lines.append(f"%s{part} = or <32 x i8> %{total}, %{part}")
-        total = f"s{part}" if total else part
-    return [*lines, f"%{name} = bitcast <32 x i8> %{total} to <32 x i8>"]
-
-
-def _table_bytes(name: str, offset: int, size: int) -> list[str]:
-    """Set %<name> to the bytes at %n of a table, by NEON."""
-    vector, lines, found = "<16 x i8>", list[str](), ""
-    for first in range(0, size, 64):
-        parts = [f"t{name}_{first + 16 * k}" for k in range(4)]
-        for k, part in enumerate(parts):
-            lines += load_register(part, "%table", offset + first + 16 * k, vector)
-        tables = ", ".join(f"{vector} %{part}" for part in parts)
-        at = f"n{name}_{first}"
-        lines.append(f"%{at} = sub {vector} %n, splat (i8 {first})")
-        into = f"{vector} %{found}, " if found else ""
-        found, kind = f"x{name}_{first}", "tbx4" if found else "tbl4"
-        call = f"@llvm.aarch64.neon.{kind}.v16i8({into}{tables}, {vector} %{at})"
-        lines.append(f"%{found} = call {vector} {call}")
-    return [*lines, f"%{name} = bitcast {vector} %{found} to {vector}"]
-
-
-def _join_bytes(rows: int) -> list[str]:
-    """Set %value to floats, given their bytes in %b0 to %b3, which lie in the order of `order`."""
-    vector, floats = f"<{rows} x i8>", f"<{rows // 4} x float>"
-    lines = [
-        _shuffle(f"p{pair}{side}", vector, f"b{2 * pair}", f"b{2 * pair + 1}", places)
-        for pair in (0, 1)
-        for side, places in enumerate(_interleave(rows, 1, upper) for upper in (0, 1))
-    ]
-    for k in range(4):
-        side, upper = divmod(k, 2)
-        places = _interleave(rows, 2, upper)
-        lines.append(_shuffle(f"q{k}", vector, f"p0{side}", f"p1{side}", places))
-        lines.append(f"%f{k} = bitcast {vector} %q{k} to {floats}")
-    pair = f"<{rows // 2} x float>"
-    return [
-        *lines,
-        _shuffle("x0", floats, "f0", "f1", range(rows // 2)),
-        _shuffle("x1", floats, "f2", "f3", range(rows // 2)),
-        _shuffle("value", pair, "x0", "x1", range(rows)),
-    ]
-
-
-def _interleave(rows: int, size: int, upper: int) -> list[int]:
-    """Places that interleave things of `size` bytes of the lower or upper halves of 16 bytes.
-
-    They are of two registers of `rows` bytes, whose bytes are counted on.
+    16 bytes at a time are looked up by numbers whose highest bit is set where they are of other
+    bytes, which gives 0.
     """
-    starts = (
-        lane + 8 * upper + k for lane in range(0, rows, LANE_BYTES) for k in range(0, 8, size)
-    )
-    return [
-        at
-        for start in starts
-        for at in (*range(start, start + size), *range(rows + start, rows + start + size))
-    ]
+    vector, half, lines = "<32 x i8>", "<16 x i8>", list[str]()
+    twice = [*range(16), *range(16)]
+    totals = [""] * (TABLE_ROWS // 32)
+    for group in range(size // 16):
+        part = f"t{byte}_{group}"
+        lines += load_register(f"h{part}", "%table", byte * size + 16 * group, half)
+        lines.append(_shuffle(part, half, f"h{part}", f"h{part}", twice))
+        for piece, total in enumerate(totals):
+            at = f"b{byte}_{piece}_{group}"
+            lines += [
+                f"%d{at} = xor {vector} %n{piece}, splat (i8 {16 * group})",
+                f"%g{at} = call {vector} @llvm.uadd.sat.v32i8({vector} %d{at}, "
+                f"{vector} splat (i8 112))",
+                f"%x{at} = call {vector} @llvm.x86.avx2.pshuf.b({vector} %{part}, {vector} %g{at})",
+                f"%s{at} = or {vector} %x{at}, {f'%{total}' if total else 'zeroinitializer'}",
+            ]
+            totals[piece] = f"s{at}"
+    ends = enumerate(totals)
+    return lines + [f"%b{byte}_{k} = bitcast {vector} %{x} to {vector}" for k, x in ends]
+
+
+def _table_bytes(byte: int, size: int) -> list[str]:
+    """Set %b<byte>_<piece> to the bytes at %n<piece> of a table, by NEON."""
+    vector, lines, totals = "<16 x i8>", list[str](), [""] * (TABLE_ROWS // 16)
+    for first in range(0, size, 64):
+        parts = [f"t{byte}_{first + 16 * k}" for k in range(4)]
+        for k, part in enumerate(parts):
+            lines += load_register(part, "%table", byte * size + first + 16 * k, vector)
+        tables = ", ".join(f"{vector} %{part}" for part in parts)
+        for piece, total in enumerate(totals):
+            at = f"b{byte}_{piece}_{first}"
+            into, kind = (f"{vector} %{total}, ", "tbx4") if total else ("", "tbl4")
+            lines += [
+                f"%n{at} = sub {vector} %n{piece}, splat (i8 {first})",
+                f"%{at} = call {vector} @llvm.aarch64.neon.{kind}.v16i8({into}{tables}, "
+                f"{vector} %n{at})",
+            ]
+            totals[piece] = at
+    ends = enumerate(totals)
+    return lines + [f"%b{byte}_{k} = bitcast {vector} %{x} to {vector}" for k, x in ends]
+
+
+def _join_bytes(width: int, piece: int) -> list[str]:
+    """Set %value<piece> to floats, given their bytes in %b0_<piece> to %b3_<piece>."""
+    parts, lines = width // LANE_BYTES, list[str]()
+    bytes_, pairs, floats = f"<{width} x i8>", f"<{width // 2} x i16>", f"<{width // 4} x float>"
+
+    def interleave(count: int, upper: int) -> list[int]:
+        """Places that interleave the lower or upper halves of the parts of two registers."""
+        half = count // parts // 2
+        starts = (half * (2 * part + upper) for part in range(parts))
+        firsts = (start + k for start in starts for k in range(half))
+        return [at for first in firsts for at in (first, first + count)]
+
+    for side, upper in ((side, upper) for side in (0, 1) for upper in (0, 1)):
+        name = f"p{side}{upper}_{piece}"
+        ends = (f"b{2 * side + k}_{piece}" for k in (0, 1))
+        lines.append(_shuffle(f"y{name}", bytes_, *ends, interleave(width, upper)))
+        lines.append(f"%{name} = bitcast {bytes_} %y{name} to {pairs}")
+    for k in range(4):
+        ends, name = (f"p{side}{k // 2}_{piece}" for side in (0, 1)), f"f{k}_{piece}"
+        lines.append(_shuffle(f"y{name}", pairs, *ends, interleave(width // 2, k % 2)))
+        lines.append(f"%{name} = bitcast {pairs} %y{name} to {floats}")
+    for half in (0, 1):
+        ends = (f"f{2 * half + k}_{piece}" for k in (0, 1))
+        lines.append(_shuffle(f"x{half}_{piece}", floats, *ends, range(width // 2)))
+    both = (f"x{half}_{piece}" for half in (0, 1))
+    pair = f"<{width // 2} x float>"
+    return [*lines, _shuffle(f"value{piece}", pair, *both, range(width))]
 
 
 def _shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
     mask = [f"i32 {place}" for place in places]
     count = f"<{len(mask)} x i32>"
     return f"%{into} = shufflevector {vector} %{a}, {vector} %{b}, {count} <{', '.join(mask)}>"
+
+
+WAYS: tuple[tuple[str, int, Callable[[int], list[str]]], ...] = (
+    ("avx512vbmi", 256, partial(_pick_bytes, _permute_bytes, 64)),
+    ("avx512f", 256, _pick_floats),
+    ("avx2", 64, partial(_pick_bytes, _shuffle_bytes, 32)),
+    ("neon", 128, partial(_pick_bytes, _table_bytes, 16)),
+)
+"""What a CPU must be able to do, the most entries of a table that pay, and what writes the look-up;
+the best comes first."""

@@ -19,7 +19,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-
 ELEMENTS = {"float32": "float", "float64": "double"}
 """LLVM's names of element types that are no integers."""
 SHORT = {"float32": "f32", "float64": "f64"}
@@ -55,7 +54,7 @@ class Vectors:
     @property
     def selects_bits(self) -> bool:
         """Whether one instruction takes each bit from one of two registers, by those of a third."""
-        return "avx512f" in self.abilities or "sse2" not in self.abilities
+        return "avx512f" in self.abilities
 
     def call(
         self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
@@ -243,7 +242,8 @@ def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
     if "popcnt" not in abilities:
         return [
             "%ones = zext <16 x i1> %truth to <16 x i8>",
-            "%sums = call <2 x i64> @llvm.x86.sse2.psad.bw(<16 x i8> %ones, <16 x i8> splat (i8 0))",
+            "%sums = call <2 x i64> @llvm.x86.sse2.psad.bw("
+            "<16 x i8> %ones, <16 x i8> zeroinitializer)",
             "%sum = call i64 @llvm.vector.reduce.add.v2i64(<2 x i64> %sums)",
             "%count = trunc i64 %sum to i32",
         ]
