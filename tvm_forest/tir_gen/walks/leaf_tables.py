@@ -133,8 +133,8 @@ def _pick_floats(size: int) -> list[str]:
         chosen, result = choose_by_bits(parts, by, 32, vector, "i32")
         lines += chosen
         found.append(result.removeprefix("%"))
-    lines.append(_shuffle("f0", vector, *found[:2], range(32)))
-    lines.append(_shuffle("f1", vector, *found[2:], range(32)))
+    lines.append(_shuffle("f0", vector, found[0], found[1], range(32)))
+    lines.append(_shuffle("f1", vector, found[2], found[3], range(32)))
     return [*lines, _shuffle("value", "<32 x float>", "f0", "f1", range(64))]
 
 
@@ -281,19 +281,20 @@ def _join_bytes(width: int, piece: int) -> list[str]:
 
     for side, upper in ((side, upper) for side in (0, 1) for upper in (0, 1)):
         name = f"p{side}{upper}_{piece}"
-        ends = (f"b{2 * side + k}_{piece}" for k in (0, 1))
-        lines.append(_shuffle(f"y{name}", bytes_, *ends, interleave(width, upper)))
+        a, b = (f"b{2 * side + k}_{piece}" for k in (0, 1))
+        lines.append(_shuffle(f"y{name}", bytes_, a, b, interleave(width, upper)))
         lines.append(f"%{name} = bitcast {bytes_} %y{name} to {pairs}")
     for k in range(4):
-        ends, name = (f"p{side}{k // 2}_{piece}" for side in (0, 1)), f"f{k}_{piece}"
-        lines.append(_shuffle(f"y{name}", pairs, *ends, interleave(width // 2, k % 2)))
+        a, b = (f"p{side}{k // 2}_{piece}" for side in (0, 1))
+        name = f"f{k}_{piece}"
+        lines.append(_shuffle(f"y{name}", pairs, a, b, interleave(width // 2, k % 2)))
         lines.append(f"%{name} = bitcast {pairs} %y{name} to {floats}")
     for half in (0, 1):
-        ends = (f"f{2 * half + k}_{piece}" for k in (0, 1))
-        lines.append(_shuffle(f"x{half}_{piece}", floats, *ends, range(width // 2)))
-    both = (f"x{half}_{piece}" for half in (0, 1))
+        a, b = (f"f{2 * half + k}_{piece}" for k in (0, 1))
+        lines.append(_shuffle(f"x{half}_{piece}", floats, a, b, range(width // 2)))
+    a, b = (f"x{half}_{piece}" for half in (0, 1))
     pair = f"<{width // 2} x float>"
-    return [*lines, _shuffle(f"value{piece}", pair, *both, range(width))]
+    return [*lines, _shuffle(f"value{piece}", pair, a, b, range(width))]
 
 
 def _shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
