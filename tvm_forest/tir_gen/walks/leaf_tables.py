@@ -8,8 +8,8 @@ takes: words of numbers, a tree's table of leaves; gives: calls of functions in 
     NEON                64 rows: four tables of 128 bytes at most (tbl, tbx)
     else                a word of numbers, whose leaves are loaded one by one
 
-Loads one by one are volatile: LLVM would make a gather of them where it takes the CPU's for fast,
-which those of Intel are not since the microcode of 2023, nor those of AMD.
+Loads one by one are written one by one: LLVM makes gathers of a loop where it takes those of a CPU
+for fast, which Intel's are not since the microcode of 2023, nor are AMD's.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class LeafTable:
                 f"%rest{k} = lshr i64 %both{k - k % pair}, {k % pair * bits}",
                 f"%at{k} = and i64 %rest{k}, {(1 << bits) - 1}",
                 f"%place{k} = getelementptr {element}, ptr %table, i64 %at{k}",
-                f"%leaf{k} = load volatile {element}, ptr %place{k}",
+                f"%leaf{k} = load {element}, ptr %place{k}",
                 f"%leaves{k} = insertelement {vector} {now}, {element} %leaf{k}, i32 {k}",
             ]
             now = f"%leaves{k}"
