@@ -101,6 +101,13 @@ def test_one_thread_and_many_run_the_same_code_of_a_block(mcpu: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_block_gives_back_the_memory_that_it_has_taken() -> None:
+    text = block_of("x86-64-v3", 6)
+    assert "TVMBackendAllocWorkspace" in text
+    assert "TVMBackendFreeWorkspace" in text
+
+
+@pytest.mark.slow
 def test_leaves_are_loaded_one_by_one_where_llvm_may_gather(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
