@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
 from ..builder import Builder
 from ..ir import guard, i64
@@ -239,11 +239,12 @@ class PlaneCoder(RowCoder):
 
     def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store codes, or the two parts of each if these are found directly."""
-        places = [[search.column, r] for r in rows]
         if search.columns.steps > 2:
-            search.store("codes", places, search.encode(xs))
+            words = int(search.results["codes"].shape[1]) // ROWS_IN_WORD
+            bits = [[search.column, bit_of_row(r, words)] for r in rows]
+            search.store("codes", bits, search.encode(xs))
         else:
-            search.store_parts(xs, places)
+            search.store_parts(xs, [[search.column, r] for r in rows])
 
     def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
         """Store the number, from which planes are made."""
@@ -305,8 +306,8 @@ class _ColumnSearch:
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
         some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
-        bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
-        return self.code.hold("count", tirx.popcount(bits).astype("int64"))
+        count = vectors.count(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
+        return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
         """Return the codes of some values."""
