@@ -42,7 +42,9 @@ def instructions(command: list[str]) -> int:
     """Count the instructions of a program under qemu."""
     emulator, *rest = command
     count, sizes, first = 0, dict[int, int](), 0
-    with subprocess.Popen([emulator, *LOG, *rest], stderr=subprocess.PIPE, text=True) as running:
+    command = [emulator, *LOG, *rest]
+    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, stdout=quiet, stderr=pipe, text=True) as running:
         assert running.stderr is not None
         for line in running.stderr:
             if line.startswith("IN:"):
