@@ -83,7 +83,7 @@ def built(forest: Forest) -> tvm_forest.Predictor:
 
 
 PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "walk": (BitWalk, "numbers", first_planes),
+    "walk": (BitWalk, "_walk", first_planes),
     "predicates": (PlaneWriter, "write", left_out),
     "ranking": (_ColumnSearch, "emit", read_only),
     "transposing": (_ColumnSearch, "emit", left_out),

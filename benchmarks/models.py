@@ -189,6 +189,12 @@ def _xgb_nan() -> Trained:
     return Trained(model, "xgboost", with_holes(1, ROWS)[0])
 
 
+def _depth_6(features: int, rounds: int) -> Trained:
+    """Boost as many shallow trees as public records of single rows do."""
+    model = _boost(*_numbers(0, 20_000, features), rounds, max_depth=6, eta=0.1)
+    return Trained(model, "xgboost", _numbers(1, ROWS, features)[0].astype(np.float32))
+
+
 def _lightgbm(rows: Any, answer: Any, rounds: int, categories: Any = "auto", **params: Any) -> Any:
     import lightgbm
 
@@ -251,6 +257,8 @@ TRAINED: dict[str, Callable[[], Trained]] = {
     ),
     "letters": lambda: _on_published_rows("letters", 1000, 26, max_depth=6, eta=0.1),
     "xgb_nan": _xgb_nan,
+    "xgb_500": lambda: _depth_6(28, 500),
+    "xgb_1000": lambda: _depth_6(50, 1000),
     "lgb_reg": _lgb_reg,
     "lgb_cat": _lgb_cat,
     "skl_rf_reg": _skl_rf_reg,

@@ -7,6 +7,7 @@ import pytest
 from shared_models import MODELS
 
 os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
+os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
 
 
 @pytest.fixture

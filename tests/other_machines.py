@@ -130,7 +130,7 @@ def check_margins_there(
         hard_rows(forest, n, seed=n).tofile(folder / f"rows{n}")
         files += [str(n), str(folder / f"rows{n}"), str(folder / f"margin{n}")]
     done = subprocess.run(
-        [*_make_program(predictor, machine, folder), *files],
+        [*make_program(predictor, machine, folder), *files],
         capture_output=True,
         text=True,
         check=False,
@@ -150,7 +150,7 @@ def _margins_of(forest: Forest, n: int) -> Any:
     return forest.predict_reference(hard_rows(forest, n, seed=n), "margin")
 
 
-def _make_program(predictor: Any, machine: Machine, folder: Path) -> list[str]:
+def make_program(predictor: Any, machine: Machine, folder: Path) -> list[str]:
     margin = _margins_of(predictor.forest, 1).dtype
     if machine.is_wasm:
         (folder / "run.mjs").write_text(MODULE)

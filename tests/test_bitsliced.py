@@ -20,8 +20,6 @@ from tvm_forest.layouts.row_codes import planes
 from tvm_forest.layouts.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.target import parse_target
-from tvm_forest.targets import cpu
 
 BLOCKS = (64, 128, 256, 512)
 COMPARISONS: tuple[Literal["<", "<="], ...] = ("<", "<=")
@@ -57,11 +55,14 @@ def test_nodes_that_ask_the_same_share_a_plane() -> None:
     assert tests.plane[inner].tolist() == [1, 2, 1, 3, 0]
 
 
-def test_the_order_of_bits_is_its_own_inverse() -> None:
-    rows = np.arange(512)
-    order = np.array([planes.place_of_row(int(row)) for row in rows])
-    assert np.array_equal(order[order], rows)
-    assert np.array_equal(np.sort(order), rows)
+@pytest.mark.parametrize("words", [1, 4, 8])
+def test_eight_planes_are_the_bits_of_numbers_in_order(words: int) -> None:
+    """The bytes of row i of the exchanged planes belong to the rows from 8 words * i on."""
+    bits = [planes.bit_of_row(row, words) for row in range(64 * words)]
+    assert sorted(bits) == list(range(64 * words))
+    for row, bit in enumerate(bits):
+        byte, place = divmod(bit, 8)
+        assert row == 8 * words * place + byte
 
 
 def test_a_complete_tree_is_a_table_of_tests_and_one_of_leaves() -> None:
@@ -163,19 +164,6 @@ def test_older_cpus_get_code_of_their_own(mcpu: str) -> None:
         return
     rows = hard_rows(forest, 150)
     assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mcpu", ["skylake", "cascadelake", "icelake-server"])
-def test_leaves_are_not_looked_up_by_gathers(mcpu: str, monkeypatch: Any) -> None:
-    """LLVM takes the gathers of these CPUs for fast."""
-    monkeypatch.setattr(cpu, "_check_cpu", lambda *_: None)  # the code is read, and not run
-    target = parse_target({"kind": "llvm", "mcpu": mcpu})
-    forest = drawn_forest(20, 6)
-    mod = tvm_forest.lower(forest, sliced(forest, 256).parallel("b0"), target).after
-    assembly = cpu.compile_module(mod, cpu.tvm_target(target)).mod.inspect_source("asm")
-    assert "predict_parallel" in assembly and "ymm" in assembly
-    assert "gather" not in assembly
 
 
 @pytest.mark.slow

@@ -614,7 +614,8 @@ REFUSALS = [
     Refusal(
         LANES,
         lambda s: s.simdize("b1", "scatter"),
-        "simdize: argument 'how': 'scatter' is unknown; use one of 'gather', 'bits', 'permute'",
+        "simdize: argument 'how': 'scatter' is unknown; use one of 'gather', 'bits', 'permute', "
+        "'octets'",
         "for b1 in",
     ),
     # parallel

@@ -18,6 +18,7 @@ LEVELS = {
     "archive": 1,
     "nest": 1,
     "target": 1,
+    "code_cache": 2,
     "forest": 2,
     "gpu_runtime": 3,
     "frontends": 3,

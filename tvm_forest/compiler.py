@@ -59,20 +59,6 @@ class Lowered(NamedTuple):
     after: tvm.IRModule
 
 
-class Functions(NamedTuple):
-    """Functions that are lowered but not compiled.
-
-    Attributes:
-        lowered: the functions.
-        arguments: for each, the arrays that it takes between the rows and its outputs.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
-    """
-
-    lowered: Lowered
-    arguments: dict[str, list[Array]]
-    columns: Array
-
-
 class Compiled(NamedTuple):
     """Functions that can be called.
 
@@ -105,6 +91,34 @@ class Packed(NamedTuple):
         specs = canonical.model_buffers(self.forest, self.layout, output)
         return {spec.name: self.arrays[spec.name] for spec in specs}
 
+    def arguments_of(self, output: canonical.Output) -> list[Array]:
+        """Return the arrays that a function takes between the rows and its outputs."""
+        forest = self.forest
+        base = [forest.base_score.astype(forest.base_dtype)] if output == canonical.SUMS else []
+        return [*self.read_by(output).values(), *base]
+
+
+class Wanted(NamedTuple):
+    """A function that is to be compiled: its name, what it gives, and how."""
+
+    name: str
+    output: canonical.Output
+    schedule: Schedule
+
+
+class LaidOut(NamedTuple):
+    """A model in memory for each of the functions that are to be compiled.
+
+    Attributes:
+        packed: the model in the layout of each.
+        arguments: for each by name, the arrays that it takes between the rows and its outputs.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+    """
+
+    packed: dict[Wanted, Packed]
+    arguments: dict[str, list[Array]]
+    columns: Array
+
 
 def compile_forest(
     forest: Forest,
@@ -130,15 +144,24 @@ def compile_forest(
     """
     for sch in schedules.values():
         check_device(sch, target)
-    functions = lower_functions(forest, schedules, target, outputs, exact)
+    laid_out = lay_out(forest, schedules, outputs, exact)
+    library = compile_lowered(lower_each(laid_out, target), schedules, target)
+    return Compiled(library, laid_out.arguments, laid_out.columns)
+
+
+def compile_lowered(lowered: Lowered, schedules: dict[int, Schedule], target: Target) -> Library:
+    """Compile functions that are lowered by some schedules.
+
+    Raises:
+        BuildError, InputError: see `compile_forest`.
+    """
     try:
-        library = compile_module(functions.lowered.after, target)
+        return compile_module(lowered.after, target)
     except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
-    return Compiled(library, functions.arguments, functions.columns)
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
@@ -148,35 +171,41 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    return lower_functions(forest, schedules, target, canonical.OUTPUTS).lowered
+    return lower_each(lay_out(forest, schedules, canonical.OUTPUTS), target)
 
 
-def lower_functions(
+def lay_out(
     forest: Forest,
     schedules: dict[int, Schedule],
-    target: Target,
     outputs: tuple[canonical.Output, ...],
     exact: bool = False,
-) -> Functions:
-    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop.
+) -> LaidOut:
+    """Lay the model out for the functions of some outputs.
 
     Args:
-        forest, schedules, target, outputs, exact: see `compile_forest`.
+        forest, schedules, outputs, exact: see `compile_forest`.
     """
     packed = _pack_each(forest, schedules, exact)
     names = name_functions(schedules)
-    sums = [(name, canonical.SUMS, schedules[smallest]) for smallest, name in names.items()]
+    sums = [Wanted(name, canonical.SUMS, schedules[k]) for k, name in names.items()]
     of_leaves = select_hop_schedule(schedules)
-    leaves = [(name, name, of_leaves) for name in canonical.OF_LEAVES]
+    leaves = [Wanted(name, name, of_leaves) for name in canonical.OF_LEAVES]
+    wanted = [each for each in dict.fromkeys([*sums, *leaves]) if each.output in outputs]
+    return LaidOut(
+        {each: packed[each.schedule] for each in wanted},
+        {each.name: packed[each.schedule].arguments_of(each.output) for each in wanted},
+        canonical.columns_of_trees(packed[of_leaves].forest),
+    )
+
+
+def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
+    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
-    arguments = dict[str, list[Array]]()
-    wanted = (entry for entry in dict.fromkeys([*sums, *leaves]) if entry[1] in outputs)
-    for name, output, sch in wanted:
-        function = _lower_function(name, output, packed[sch], sch, target)
-        before[name], variants, arguments[name] = function
+    for wanted, packed in laid_out.packed.items():
+        arguments = laid_out.arguments[wanted.name]
+        before[wanted.name], variants = _lower_function(wanted, packed, len(arguments), target)
         after |= variants
-    lowered = Lowered(tvm.IRModule(before), tvm.IRModule(after))
-    return Functions(lowered, arguments, canonical.columns_of_trees(packed[of_leaves].forest))
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after))
 
 
 def _pack_each(
@@ -218,17 +247,16 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
 
 
 def _lower_function(
-    name: str, output: canonical.Output, packed: Packed, sch: Schedule, target: Target
-) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc], list[Array]]:
-    """Return a function before and after lowering, with its twin for threads, and its arrays."""
+    wanted: Wanted, packed: Packed, n_arguments: int, target: Target
+) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
+    """Return a function before and after lowering, with its twin for threads."""
     # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
+    name, output, sch = wanted
     forest, rep, _ = packed
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     forms = find_walk_forms(sch, forest)
-    # 2. what is to be computed, and from what
-    base = [forest.base_score.astype(forest.base_dtype)] if output == canonical.SUMS else []
-    model = [*packed.read_by(output).values(), *base]
+    # 2. what is to be computed
     unscheduled = canonical.emit_canonical(forest, rep, output)
     functions = {}
     for suffix, variant in _variants(sch).items():
@@ -241,11 +269,11 @@ def _lower_function(
         if target.on_gpu:
             function = make_kernels(function, facts, packed.arrays)
         function = function.with_attr("global_symbol", name + suffix)
-        functions[name + suffix] = function.with_attr(MODEL, len(model))
+        functions[name + suffix] = function.with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:
         twin = functions[name + PARALLEL].with_attr(TWIN, name)
         functions = {name: make_twin(twin), name + PARALLEL: twin}
-    return unscheduled["main"], functions, model
+    return unscheduled["main"], functions
 
 
 def _variants(sch: Schedule) -> dict[str, Schedule]:

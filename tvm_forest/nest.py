@@ -68,8 +68,8 @@ class Loop:
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how one vector walk does all iterations, "gather", "bits" or "permute"; None if
-            each iteration has a walk of its own.
+        simdize: how one vector walk does all iterations, "gather", "bits", "permute" or
+            "octets"; None if each iteration has a walk of its own.
         hops: hops of the straight lines that replace the walks at or below, a number or "depth";
             None for walks in a loop.
         peel: hops before the loop of the walks at or below, a number or "likely", and whether a

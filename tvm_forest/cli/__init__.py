@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info, predict, export, verify, tune, calibrate, serve, demo.
+"""The command line: tvm-forest info, predict, export, verify, tune, calibrate, serve, cache, demo.
 
 takes: arguments; gives: text on the terminal, files, an exit status.
 
@@ -78,6 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
         "calibrate", help="measure this CPU, so that default schedules and searches suit it"
     )
     calibrate.add_argument("--out", type=Path, help="file to write (default: where it is read)")
+    cache = commands.add_parser("cache", help="say what compiled code is kept, and where")
+    cache.add_argument("--clear", action="store_true", help="remove it")
     commands.add_parser("demo", help="train, compile, predict and compare with XGBoost")
     return parser
 

@@ -8,6 +8,7 @@ Shapes use R rows, F features, T trees, N nodes of all trees together, C outputs
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -62,8 +63,12 @@ class Forest(Trees, InputMeaning, OutputMeaning):
     @cached_property
     def signature(self) -> str:
         """Hex digest of everything that decides a prediction; equal for equal models."""
+        return self.digest(SIGNED)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Return the hex digest of some fields."""
         digest = hashlib.sha256()
-        for name in SIGNED:
+        for name in names:
             value = getattr(self, name)
             if ROLES[name].signed_if_set and (value is None or value is False):
                 continue

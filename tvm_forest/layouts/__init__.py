@@ -9,6 +9,7 @@ or by a property, and `find(name).unfit(forest)` says whether it holds a model.
 from .array import ArrayLayout
 from .bitsliced import BitslicedLayout
 from .levels import LevelsLayout
+from .octets import OctetsLayout
 from .packed import PackedLayout
 from .ranked import RankedLayout
 from .reorg import ReorgLayout
@@ -33,6 +34,9 @@ CODED = RankedLayout.name
 PERMUTED = LevelsLayout.name
 """Rows walk through several trees at once, out of registers."""
 
+OCTETS = OctetsLayout.name
+"""A row walks through 8 trees at once, in tiles of bytes."""
+
 BIT_PLANES = BitslicedLayout.name
 """Rows are planes of bits."""
 
@@ -46,4 +50,7 @@ COPIED = tuple(name for name in BY_HOPS if find(name).numbers_nodes)
 """Those whose trees a GPU can copy into shared memory, without tiles."""
 
 SIMDIZED = {name: find(name).walks for name in (BIT_PLANES, PERMUTED)}
-"""Layouts whose trees are walked in one way only, and how `simdize` calls it."""
+"""Layouts whose trees are walked by blocks of rows only, and how `simdize` calls it."""
+
+SIMDIZED_TREES = {OCTETS: find(OCTETS).walks}
+"""The same where several trees are walked at once."""

@@ -46,6 +46,9 @@ MAX_BYTE = 256
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
+COLUMNS = 8
+"""Columns of 16 rows that fill two registers."""
+
 NODE_FIELDS = ("rank", "column", "left", "right")
 TABLE_SIZES = (32, 64, 128, 256)
 """Leaves of a tree that are looked up among floats in registers: two of them hold 32."""
@@ -123,7 +126,10 @@ class LevelsLayout(Layout):
             "leaf_value": np.pad(forest.leaf_value[leaf, 0], (0, table)),
             "leaf_id": forest.node_id[leaf],
         }
-        code, dtype = replace(ranked.code, lanes=ROWS), str(forest.leaf_value.dtype)
+        code, dtype = (
+            replace(ranked.code, lanes=ROWS, multiple=COLUMNS),
+            str(forest.leaf_value.dtype),
+        )
         return cls(
             read_specs(arrays), dtype, code, bool(np.any(words >> np.uint64(48))), table
         ), arrays

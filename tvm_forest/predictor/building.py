@@ -5,13 +5,13 @@ takes: Forest, Schedule, Target; gives: Predictor.
 
 from __future__ import annotations
 
-from ..compiler import compile_forest
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..gpu_runtime.library import KernelLibrary
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
 from ..targets import Library
+from .compiling import compile_or_load
 from .device import DevicePredictor
 from .distant import DistantPredictor
 from .predictor import Predictor
@@ -39,7 +39,7 @@ def build(
         InputError: the target is unknown.
     """
     schedules = arrange_by_batch(schedule)
-    compiled = compile_forest(forest, schedules, target, exact=exact)
+    compiled = compile_or_load(forest, schedules, target, exact=exact)
     predictor_class = class_for(compiled.library, target)
     return predictor_class(
         compiled, canonicalize(forest), schedules, target, signature or forest.signature

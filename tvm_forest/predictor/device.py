@@ -66,11 +66,11 @@ class DevicePredictor(Predictor):
         made_for = self.library.architectures
         return f"{self.target.kind} ({', '.join(made_for)})" if made_for else self.target.kind
 
-    def source(self, kind: str) -> str:
+    def source(self, kind: str = "asm") -> str:
         """Return the text of the kernels.
 
         Args:
-            kind: that of the target, such as "cuda".
+            kind: that of the target, such as "cuda", which not all give as assembly.
 
         Raises:
             BuildError: there is no such text.

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import BuildError, DeviceError
+from ..errors import DeviceError
 from ..forest import Array
 from ..schedule import Schedule
 from ..targets import Library
 from ..tir_gen.canonical import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor
-
-TEXTS = ("asm", "ll")
 
 
 class DistantFunctions(Functions):
@@ -41,19 +39,6 @@ class DistantPredictor(Predictor):
 
     def _describe_target(self) -> str:
         return str(dict(self.target.options)["mtriple"])
-
-    def source(self, kind: str = "asm") -> str:
-        """Return the text of the functions.
-
-        Args:
-            kind: "asm" for the assembly of the machine, "ll" for LLVM's language.
-
-        Raises:
-            BuildError: there is no such text.
-        """
-        if kind not in TEXTS:
-            raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
-        return str(self.library.mod.inspect_source(kind))
 
 
 def _refuse(target: dict[str, Any]) -> DeviceError:

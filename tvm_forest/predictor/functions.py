@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm
 
-from ..compiler import Compiled, compile_forest
+from ..compiler import Compiled
 from ..forest import Array, Forest
 from ..inputs import to_rows, writable_view
 from ..layouts.representation import takes_memberships
@@ -29,6 +29,7 @@ from ..targets import Library
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
 from ..tir_gen.canonical import Output, result_dtype, result_names
+from .compiling import compile_or_load
 
 MAX_ROWS_WITH_MEMBERSHIPS = 512
 """Rows that get their membership columns together: for thousands of rows the memory of these
@@ -159,7 +160,7 @@ class Functions:
             with _compile_lock:
                 if name not in self._by_name:
                     model = (self.forest, self._schedules, self._target)
-                    compiled = compile_forest(*model, outputs=(name,))
+                    compiled = compile_or_load(*model, outputs=(name,))
                     self.bind(compiled.library, compiled.arguments)
         return self._by_name[name]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
-from ..errors import InputError, UnsupportedModel
+from ..compiler import Compiled, compile_forest
+from ..errors import BuildError, InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_labels, split_by_target
 from ..schedule import Schedule
 from ..schedule_prims.batches import name_functions, select_schedule
@@ -27,6 +27,9 @@ from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 
 PROBABILITY_LINKS = ("sigmoid", "unbounded_sigmoid", "logistic", "softmax", "rounded_softmax")
 """Links that make probabilities."""
+
+TEXTS = ("asm", "ll")
+"""Texts of compiled functions."""
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
@@ -40,8 +43,8 @@ class Predictor:
         schedule: how large batches are evaluated.
         schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`.
         target: what it is compiled for.
-        library: TVM's executable, e.g. for `library.mod.inspect_source("asm")`; a loaded one may
-            hold machine code only. On a GPU, a KernelLibrary.
+        library: TVM's executable, which holds machine code only if it comes from a file or the
+            cache; `source` gives its text. On a GPU, a KernelLibrary.
         signature: `Forest.signature` of the model that was compiled.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
         arguments: for each function, the tensors between the rows and its outputs.
@@ -104,6 +107,22 @@ class Predictor:
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
         export_library(self, path, prefix, cc)
+
+    def source(self, kind: str = "asm") -> str:
+        """Return the text of the functions that `predict` calls.
+
+        Args:
+            kind: "asm" for the assembly of the machine, "ll" for LLVM's language.
+
+        Raises:
+            BuildError: there is no such text.
+        """
+        if kind not in TEXTS:
+            raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
+        library = self.library
+        if library.mod.kind != "llvm":  # what is loaded is machine code alone
+            library = compile_forest(self.forest, self.schedules, self.target).library
+        return str(library.mod.inspect_source(kind))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the predictor to a file, which appears under its name once it is complete.

@@ -78,17 +78,16 @@ def lower_for_batches(
     for sch in schedules.values():
         check_device(sch, target)
     schedules = leave_out_memberships(forest, schedules)
-    lowered, arguments, columns = compiler.lower_functions(
-        forest, schedules, target, (output,), exact
-    )
+    laid_out = compiler.lay_out(forest, schedules, (output,), exact)
+    lowered = compiler.lower_each(laid_out, target)
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}
     prepare = PREPARE.get(target.kind, lambda func: func)
     parts = [
-        (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), arguments[name])
+        (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), laid_out.arguments[name])
         for smallest, name in names.items()
     ]
-    return BatchFunction(*choose_by_rows(parts), columns)
+    return BatchFunction(*choose_by_rows(parts), laid_out.columns)
 
 
 def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dict[int, Schedule]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..layouts import SIMDIZED
+from ..layouts import SIMDIZED, SIMDIZED_TREES
 from ..target import Target
 from .directive import DIRECTIVES
 from .schedule import Schedule
@@ -69,7 +69,8 @@ def check_device(sch: Schedule, target: Target) -> None:
         raise _refuse(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
     if not any(loop.gpu for loop in loops):
         raise _refuse(sch, f"no loop is mapped to the threads of a GPU, {but}")
-    if any(loop.simdize in SIMDIZED.values() for loop in sch.leaves()):
+    for_cpus = {*SIMDIZED.values(), *SIMDIZED_TREES.values()}
+    if any(loop.simdize in for_cpus for loop in sch.leaves()):
         what = f"layout {sch.representation!r} is for CPUs only"
         raise _refuse(sch, f"{what}; choose another with represent_as")
 

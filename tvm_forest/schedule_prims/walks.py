@@ -16,7 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
-from ..layouts import SIMDIZED
+from ..layouts import SIMDIZED, SIMDIZED_TREES
 from ..nest import Loop
 from .directive import (
     Refusal,
@@ -37,6 +37,8 @@ MAX_HOPS = 64
 """Hops of a straight line, or peeled off a loop."""
 LANE_COUNTS = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
 """Rows of one vector walk."""
+OCTET = 8
+"""Trees of one vector walk of a single row."""
 
 
 def _interleave_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -168,17 +170,33 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    how = SIMDIZED.get(sch.representation, "gather")
+    how = (SIMDIZED | SIMDIZED_TREES).get(sch.representation, "gather")
     further = {} if how == "gather" else {"how": how}
     for loop in sch.leaves():
-        fits = loop.kind == "batch" and loop.count in LANE_COUNTS[how] and loop.step == 1
-        if fits and not loop.describe():
+        if _find_no_lanes(loop, how) is None and not loop.describe():
             yield {"index": loop.name, **further}
+
+
+def _find_no_lanes(loop: Loop, how: str) -> str | None:
+    """Return why the iterations of a loop are no lanes of a vector walk, None if they are."""
+    if how in SIMDIZED_TREES.values():
+        if loop.kind != "tree":
+            return "is not a tree index; choose a loop over trees"
+        begin = f"begins at tree {loop.start}, trees go by {OCTET}; split at a multiple of these"
+        return begin if loop.start % OCTET or loop.step != 1 else None
+    if loop.kind != "batch":
+        return "is not a batch index; choose a loop over rows"
+    if loop.count in LANE_COUNTS[how] and loop.step == 1:
+        return None
+    what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
+    what = what if loop.step == 1 else f"step {loop.step}"
+    counts = ", ".join(map(str, LANE_COUNTS[how]))
+    return f"{what} is not a lane count ({counts}); tile the loop by one of these"
 
 
 @directive(_simdize_choices)
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
-    """Make the iterations of a leaf loop over rows the lanes of one vector walk.
+    """Make the iterations of a leaf loop over rows, or trees, the lanes of one vector walk.
 
     A tile that is not full is walked in groups of 8 rows and fewer.
 
@@ -189,27 +207,25 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
             permutes 16 to 64.
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
             them, and go through a tree by selections: for the layout of bit planes only; "permute",
-            16 rows go through 4 trees at once, out of registers: for the layout of levels only. For
-            the last two `unroll_walk` and `peel_walk` change nothing.
+            16 rows go through 4 trees at once, out of registers: for the layout of levels only;
+            "octets", a row goes through 8 trees at once: for the layout of octets only, on a leaf
+            loop over trees, as many as there are. For the last three `unroll_walk` and `peel_walk`
+            change nothing.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, not over rows, or no lane count.
+        ScheduleError: no such loop, not a leaf, not over rows, or over trees for octets, or no lane
+            count.
 
     Rewrite:
         for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather
           S                            S
     """
-    loop = find_unassigned_leaf(sch, index)
-    if loop.kind != "batch":
-        raise Refusal(loop, "is not a batch index; choose a loop over rows")
-    if how not in LANE_COUNTS:
-        raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, LANE_COUNTS))}")
-    if loop.count not in LANE_COUNTS[how] or loop.step != 1:
-        what = "a symbolic extent" if loop.count is None else f"extent {loop.count}"
-        what = what if loop.step == 1 else f"step {loop.step}"
-        counts = ", ".join(map(str, LANE_COUNTS[how]))
-        what = f"{what} is not a lane count ({counts}); tile the loop by one of these"
-        raise Refusal("index", what)
+    loop, known = find_unassigned_leaf(sch, index), (*LANE_COUNTS, *SIMDIZED_TREES.values())
+    if how not in known:
+        raise Refusal("how", f"{how!r} is unknown; use one of {', '.join(map(repr, known))}")
+    problem = _find_no_lanes(loop, how)
+    if problem is not None:
+        raise Refusal(loop if problem.startswith("is not") else "index", problem)
     return sch.with_loop(index, replace(loop, simdize=how))
 
 

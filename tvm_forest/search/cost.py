@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..forest import Array
-from ..layouts import BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ..layouts import BIT_PLANES, CODED, OCTETS, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
 from .machines import Machine
 from .space import Point
 from .workload import Workload
@@ -41,6 +41,9 @@ PEELED_HOPS = 2
 
 PERMUTED_ROWS = 16
 """Rows that walk together by permutes, present or not."""
+
+OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
+"""Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
 
 VECTOR_LANES = 64
 """Walks in the lanes of vectors."""
@@ -70,6 +73,8 @@ def count_operations(point: Point, work: Workload, batch: int) -> dict[str, floa
         return counts | dict(_count_planes(point, work, batch)) | dict(_count_coding(point, work))
     if point.layout == PERMUTED:
         return counts | dict(_count_permutes(point, work, batch)) | dict(_count_coding(point, work))
+    if point.layout == OCTETS:
+        return counts | dict(_count_octets(work)) | dict(_count_coding(point, work))
     coding = dict(_count_coding(point, work)) if point.layout == CODED else {}
     return counts | coding | dict(_count_hops(point, work, batch))
 
@@ -124,6 +129,19 @@ def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[
     yield f"start {PERMUTED}", work.forest.n_trees / min(point.block, batch)
 
 
+def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:
+    """Trees are completed as deep as the deepest; two octets of each class wait at each tier."""
+    tiers = -(-max(1, work.deepest) // OCTET_LEVELS)
+    classes = work.forest.round_size
+    octets = classes * -(-work.forest.n_trees // (OCTET * classes))
+    yield "walk octets", octets * tiers + 2.0 * classes * (tiers + 1)
+    yield f"leaf {OCTETS}", float(work.forest.n_trees)
+    slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        far = work.count_far_nodes(capacity, 1, OCTET_BYTES * slots, work.code_bytes)
+        yield f"wait {level}, octets", far / OCTET_LEVELS
+
+
 def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
     """Blocks cost the same whether they are full or not, but for the leaves of the last words."""
     rows = min(batch, point.block)
@@ -137,7 +155,7 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = max(0.0, 1 - capacity / max(1.0, work.tests * plane))
         yield f"wait plane {level}", far * (work.slots + 3 * work.selections) * plane / 64 / rows
-    kind = f"{BIT_PLANES} byte" if work.has_byte_leaves else BIT_PLANES
+    kind = f"{BIT_PLANES} {work.leaf_table or 'far'}"
     for name, count in _count_leaves(kind, work):
         yield name, count * (-(-rows // 64) * 64 / rows)
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ..layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ..layouts import (
+    ANY_FOREST,
+    BIT_PLANES,
+    CODED,
+    OCTETS,
+    PADDED,
+    PERMUTED,
+    TRANSPOSED,
+    WORD_NODES,
+)
 from ..layouts.representation import find
 from .workload import Workload
 
@@ -80,6 +89,17 @@ def refuse_permutes(work: Workload) -> str | None:
     return work.unfit(PERMUTED)
 
 
+def refuse_octets(work: Workload) -> str | None:
+    """Say why tiles of bytes cannot hold a model, or the CPU cannot permute them."""
+    if not work.target.has(PERMUTE_ABILITY):
+        return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
+    if work.forest.leaf_const is not None:
+        return "linear leaves read the rows themselves"
+    if work.forest.has_vectors:
+        return "leaves hold vectors, which trees one by one are as fast for"
+    return work.unfit(OCTETS)
+
+
 def refuse_planes(work: Workload) -> str | None:
     """Say why bit planes cannot hold a model."""
     if work.forest.leaf_const is not None:
@@ -96,6 +116,7 @@ def refuse_planes(work: Workload) -> str | None:
 REFUSALS: dict[str, Callable[[Workload], str | None]] = {
     BIT_PLANES: refuse_planes,
     PERMUTED: refuse_permutes,
+    OCTETS: refuse_octets,
     CODED: refuse_codes,
     WORD_NODES: refuse_words,
     PADDED: refuse_complete,

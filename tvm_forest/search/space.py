@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import ScheduleError
-from ..layouts import CODED, SIMDIZED, TILED, TRANSPOSED, WORD_NODES
+from ..layouts import CODED, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
@@ -35,6 +35,9 @@ ONE_ROW_TILE, ONE_ROW_LAYOUT = 2, TRANSPOSED
 
 MAX_STRAIGHT_HOPS = 16
 """Hops of a straight line: deeper trees are lopsided, and most of the line would be in vain."""
+
+VECTORS = SIMDIZED | SIMDIZED_TREES
+"""Layouts whose trees are walked by vectors only, and how `simdize` calls it."""
 
 BLOCKS = (16, 64, 256, 2048)
 """Rows of a block of walks. The largest ones serve trees that lie in the third-level cache."""
@@ -63,7 +66,7 @@ class Point(NamedTuple):
         layout: argument of `represent_as`.
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
-        walks: walks that advance together, or "gather", "permute" or "bits" for vectors.
+        walks: walks that advance together, or "gather", "permute", "bits" or "octets" for vectors.
         hops: "loop", "depth" for straight lines, or "peel".
         cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.
@@ -116,7 +119,7 @@ class Space:
         """Yield all points, and those that directives refuse, in a fixed order."""
         for tile, layout in self._kinds():
             for block, order in self._blocks(layout):
-                for walks in [SIMDIZED[layout]] if layout in SIMDIZED else WALKS[order]:
+                for walks in [VECTORS[layout]] if layout in VECTORS else WALKS[order]:
                     if walks == "gather" and (tile > 1 or not block):
                         continue  # lanes walk node by node through blocks
                     for hops, cache in self._modes(tile, layout, block):
@@ -142,6 +145,8 @@ class Space:
             yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
             return
         yield 0, "trees"
+        if layout in SIMDIZED_TREES:
+            return
         least = 1 if self.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
         yield from ((x, "rows") for x in BLOCKS if least <= x <= self.batch)
         if 1 < self.batch < BLOCKS[0]:
@@ -150,7 +155,7 @@ class Space:
     def _modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
         """Yield how hops are counted, and whether trees are fetched ahead."""
         hops = ["loop"]
-        if layout not in SIMDIZED:
+        if layout not in VECTORS:
             straight = tile > 1 or self.facts.deepest <= MAX_STRAIGHT_HOPS
             hops += ["depth", "peel"] if straight else ["peel"]
         fetched = block and layout in FETCHED and not self.facts.has_small_trees
@@ -179,7 +184,7 @@ class Space:
         leaf = sch.leaves()[0].name
         if type(point.walks) is int:
             sch = sch.interleave(leaf, point.walks)
-        elif point.layout in SIMDIZED:
+        elif point.layout in VECTORS:
             sch = sch.simdize(leaf, str(point.walks))
         else:
             sch = make_lanes(sch)

@@ -32,6 +32,9 @@ _permuted: Any = find(PERMUTED)
 MAX_SMALL_TREE_NODES = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
 
+LEAF_TABLES = (64, 128, 256)
+"""Entries of tables of leaves."""
+
 SELECTIONS_PER_LEAF = 3.2
 """Selections of a listed tree for each of its leaves, on trees of 255 leaves."""
 
@@ -263,7 +266,8 @@ class Workload:
         return int(SELECTIONS_PER_LEAF * self._leaves[self._is_listed].sum())
 
     @cached_property
-    def has_byte_leaves(self) -> bool:
-        """Whether bit planes look leaves up by bytes in registers."""
-        wide = bool(np.any(self._leaves[self._is_listed] > 256))
-        return self.forest.leaf_value.dtype == np.float32 and not wide
+    def leaf_table(self) -> int:
+        """Entries of the tables that bit planes look leaves up in; 0 if registers hold none."""
+        leaves = int(self._leaves.max(initial=1))
+        floats = self.forest.leaf_value.dtype == np.float32
+        return next((x for x in LEAF_TABLES if floats and leaves <= x), 0)

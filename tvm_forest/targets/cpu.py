@@ -34,6 +34,9 @@ TUNING = (
 )
 """How features of LLVM begin that say what is fast on a CPU, and not what it can do."""
 
+OPT_LEVEL = 2
+"""What LLVM does beyond takes it a tenth longer, and makes no code of ours faster."""
+
 NO_SLP = "-vectorize-slp:bool=0"
 """Interleaved walks look alike, and LLVM's SLP vectoriser packs them into vectors whose lanes it
 then takes apart again for every address, which is slower (`benchmarks/cpu.py`)."""
@@ -61,6 +64,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
     if target.is_elsewhere:
         spec = complete_options(spec)
     spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
+    spec.setdefault("opt-level", OPT_LEVEL)
     try:
         gathers = "fast-gather" in abilities(tvm.target.Target(spec))
         full = tvm.target.Target({**spec, "cl-opt": [NO_SLP, NO_LOOPS] if gathers else [NO_SLP]})
@@ -134,8 +138,8 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
 
     Left out are those for blocks, of which there are none any more, and for other devices, and
-    what LLVM does as well: hoisting and common expressions. CompactBufferAllocation alone took 95 %
-    of the time to compile bit-sliced walks.
+    what LLVM does as well: hoisting, common expressions and the removal of what has no effect.
+    CompactBufferAllocation alone took 95 % of the time to compile bit-sliced walks.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
@@ -147,7 +151,6 @@ def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
         plain.StorageRewrite(),
         plain.UnrollLoop(),
         plain.StmtSimplify(),
-        plain.RemoveNoOp(),
         block.RewriteUnsafeSelect(),
         plain.VerifyMemory(),
         plain.AnnotateEntryFunc(),

@@ -28,6 +28,9 @@ INTERFACE = 2
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 
+LINKED = "so"
+"""The form of code that is a shared library."""
+
 KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
 """The modules that compile kernels, by kind of target."""
 
@@ -36,7 +39,7 @@ class MachineCode(NamedTuple):
     """Code that can be stored.
 
     Attributes:
-        form: "so", a shared library, "ll", LLVM bitcode, or "kernels", see KernelLibrary.
+        form: LINKED, a shared library, "ll", LLVM bitcode, or "kernels", see KernelLibrary.
         data: the code.
         made_for: the TVM, system and instructions that it needs.
     """
@@ -84,6 +87,13 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
         return _stored_code[library]
 
 
+def describe(target: Target) -> str:
+    """Return all that decides what becomes of lowered functions for a CPU, beside this package."""
+    options = cpu.tvm_target(target)
+    llvm = tvm.target.codegen.llvm_version_major()
+    return f"{_machine()} LLVM {llvm} {options} {sorted(cpu.abilities(options))}"
+
+
 def runs_here(made_for: dict[str, Any]) -> bool:
     """Return whether this machine and this TVM can run some code; kernels ask for none."""
     if not made_for:
@@ -119,7 +129,7 @@ def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | 
         library.export_library(str(file), workspace_dir=str(folder), options=options)
     except (OSError, RuntimeError, ValueError):  # a compiler that cannot link is none
         return None
-    return "so", file.read_bytes()
+    return LINKED, file.read_bytes()
 
 
 def _write_bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:

@@ -18,8 +18,7 @@ last high part is 2, whose 16 places hold 5 cuts, so 11 too many are counted in 
 
 Planes of memberships in sets of categories come last, see `unions`.
 
-The bits of 64 rows stand in the order in which bytes become numbers of 4 bytes when registers of 16
-bytes are unpacked, see `place_of_row`.
+The bits of rows stand in the order in which eight planes are exchanged for bytes, see `bit_of_row`.
 """
 
 from __future__ import annotations
@@ -106,9 +105,9 @@ def number_tests(forest: Forest) -> NumberedTests:
     return NumberedTests(code, ranked.arrays | arrays | lists, plane)
 
 
-def place_of_row(row: Expr) -> Expr:
-    """Return the place of a row among the bits of its block: 64 q + 16 k + 4 l + e -> 16 l + 4 k.
+def bit_of_row(row: Expr, words: int) -> Expr:
+    """Return the bit of a row in a plane of so many words: 8 words * i + b -> 8 b + i.
 
-    The same map leads back. Takes and gives an int or an int64 expression.
+    Takes and gives an int or an int64 expression.
     """
-    return (row & ~60) + ((row & 12) << 2) + ((row >> 2) & 12)
+    return (row % (8 * words)) * 8 + row // (8 * words)

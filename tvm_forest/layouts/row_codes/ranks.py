@@ -72,12 +72,14 @@ class RankCode:
         groups: the searches in order.
         sets: membership columns.
         lanes: rows whose codes lie side by side, column by column.
+        multiple: what the number of codes of a row is filled up to a multiple of.
     """
 
     dtype: str
     groups: tuple[SearchGroup, ...]
     sets: int = 0
     lanes: int = 1
+    multiple: int = 1
 
     @property
     def n_categorical(self) -> int:

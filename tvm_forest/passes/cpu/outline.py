@@ -26,6 +26,10 @@ from ...tir_gen.ir import find_all, join_statements
 PART = "tvm_forest.part"
 """Attribute of a statement that `OutlineParts` moves."""
 
+INSIDE = "tvm_forest.inside"
+"""Attribute of what a function does before it returns: TVM frees memory where its statement ends,
+and what follows a `Return` never runs."""
+
 SYMBOL = "global_symbol"
 
 INT = PrimType("int32")
@@ -112,6 +116,7 @@ def outline(
         else:
             params.append(var)
             arguments.append(var)
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), INSIDE, tirx.IntImm("int32", 1), body)
     code = join_statements([*declared, body, tirx.Return(tirx.const(0, "int32"))])
     func = tirx.PrimFunc(params, code, INT).with_attr("target", target)
     failed = StringImm("RuntimeError"), [StringImm("out of memory")]

@@ -22,7 +22,16 @@ import numpy as np
 
 from ...forest import LEAF, Array, Forest
 from ...forest.rewrites.canonical_form import canonicalize
-from ...layouts import ANY_FOREST, BIT_PLANES, CODED, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from ...layouts import (
+    ANY_FOREST,
+    BIT_PLANES,
+    CODED,
+    OCTETS,
+    PADDED,
+    PERMUTED,
+    TRANSPOSED,
+    WORD_NODES,
+)
 from ...schedule_prims.walks import LANE_COUNTS
 from ...target import Target, cpu_name, cpu_vendor
 from ..cost import count_operations
@@ -64,6 +73,7 @@ FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
+DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
 LEVELS_WITHOUT_LEAVES = 2
@@ -79,7 +89,11 @@ WAYS = ("trees", "rows")
 RELATED = {
     "walk category {}": ("walk slot {}", 0.7, ("64", "128", "256", "512")),
     "walk vector test {}": ("walk vector test 512", 0.8, ("64", "128", "256")),
-    "wait memory, {}": ("wait third, {}", 3.0, ("trees", "rows", "gather", "rows stream")),
+    "wait memory, {}": (
+        "wait third, {}",
+        3.0,
+        ("trees", "rows", "gather", "rows stream", "octets"),
+    ),
     "wait row third, {}": ("wait row second, {}", 2.0, ("rows", "gather")),
     "wait row memory, {}": ("wait row second, {}", 6.0, ("rows", "gather")),
     "wait plane third{}": ("wait plane second", 2.0, ("",)),
@@ -156,7 +170,11 @@ def list_cells(target: Target) -> Iterator[Cell]:
         yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
     for shape in (WIDE, WIDE_FINE, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
         yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
+    for shape in (NARROW._replace(depth=7), DEEP):
+        yield from (Cell(shape, _vector_point(BIT_PLANES, x, "bits"), batch) for x in blocks[::3])
     if target.has(PERMUTE_ABILITY):
+        for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, NARROW._replace(features=64)):
+            yield Cell(shape, Point(1, OCTETS, 0, "trees", "octets"))
         for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
             for block in sorted(LANE_COUNTS["permute"]):
                 yield Cell(shape, _vector_point(PERMUTED, block, "permute"))

@@ -29,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from ...code_cache import OFF, VARIABLE
 from ...errors import BuildError, ForestError
 
 START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
@@ -132,7 +133,9 @@ class Child:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         command = [sys.executable, "-c", START, *self._modules]
         self._is_ready = False
-        self._process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, **pipes)
+        # What is built once to be timed would only drive other code out of the cache.
+        environment = {**os.environ, "PYTHONPATH": paths, VARIABLE: OFF}
+        self._process = subprocess.Popen(command, env=environment, **pipes)
 
     def _ask(self, function: Any, arguments: tuple[Any, ...], seconds: float) -> Any:
         process, answered = self._process, threading.Event()

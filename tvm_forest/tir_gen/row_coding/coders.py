@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
 from ..builder import Builder
 from ..ir import guard, i64
@@ -140,9 +140,9 @@ class RankCoder(RowCoder):
         return self._pitch * tvm.DataType(self.ranks.dtype).itemsize
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare rows of codes, or groups of `lanes` rows whose columns fill two registers."""
-        lanes = self.ranks.lanes
-        columns = self._pitch if lanes == 1 else -(-self.ranks.columns // 8) * 8
+        """Declare rows of codes, or groups of rows column by column, which may fill registers."""
+        lanes, multiple = self.ranks.lanes, self.ranks.multiple
+        columns = -(-self._pitch // multiple) * multiple
         shape = [most, i64(columns)]
         if lanes > 1:
             shape = [tirx.ceildiv(most, i64(lanes)), i64(columns), i64(lanes)]
@@ -239,11 +239,12 @@ class PlaneCoder(RowCoder):
 
     def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store codes, or the two parts of each if these are found directly."""
-        places = [[search.column, r] for r in rows]
         if search.columns.steps > 2:
-            search.store("codes", places, search.encode(xs))
+            words = int(search.results["codes"].shape[1]) // ROWS_IN_WORD
+            bits = [[search.column, bit_of_row(r, words)] for r in rows]
+            search.store("codes", bits, search.encode(xs))
         else:
-            search.store_parts(xs, places)
+            search.store_parts(xs, [[search.column, r] for r in rows])
 
     def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
         """Store the number, from which planes are made."""
@@ -305,8 +306,8 @@ class _ColumnSearch:
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
         some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
-        bits = vectors.bits(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
-        return self.code.hold("count", tirx.popcount(bits).astype("int64"))
+        count = vectors.count(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
+        return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
         """Return the codes of some values."""

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, place_of_row
+from ...layouts.row_codes.planes import ROWS_IN_WORD, bit_of_row
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 
@@ -100,9 +100,10 @@ class SetWriter:
             self.code.store(self.hot, self._empty, [number, self._plane])
         with self.code.repeat("row", here) as row:
             number = self.numbers[feature, row].astype("int64")
-            at = [self.code.hold("number", number), tirx.floordiv(row, i64(ROWS_IN_WORD))]
-            place = place_of_row(tirx.floormod(row, i64(ROWS_IN_WORD)))
-            bit = tirx.shift_left(tirx.const(1, "uint64"), place.astype("uint64"))
+            place = self.code.hold("bit", bit_of_row(row, self.words))
+            at = [self.code.hold("number", number), tirx.floordiv(place, i64(ROWS_IN_WORD))]
+            place = tirx.floormod(place, i64(ROWS_IN_WORD)).astype("uint64")
+            bit = tirx.shift_left(tirx.const(1, "uint64"), place)
             self.code.store(self.hot, self.hot[at] | bit, at)
 
     def _unite(self, total: Any, numbers: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from tvm import tirx
 
 from ...layouts.row_codes.planes import OVERCOUNTS, ROWS_IN_WORD
+from ..bit_matrices import transpose_bits
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 from ..walks.vectors import Vectors
@@ -86,8 +87,7 @@ class PlaneWriter:
         """Compare codes of 64 rows with each place of a cut."""
         held = []
         for word in range(self.words):
-            load = self._rows("codes", column, word)
-            held.append(self.code.hold("code", self.vectors.arrange(load)))
+            held.append(self.code.hold("code", self._rows("codes", column, word)))
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
@@ -99,28 +99,36 @@ class PlaneWriter:
         too_high, last, too_low = (
             self.code.hold(name, parts[column, i64(k)]) for k, name in enumerate(OVERCOUNTS)
         )
-        count = 8 if is_long else 4
-        shape = (i64(count), i64(VECTOR_WORDS))
-        bits = self.code.buffer("bits", shape, "uint64")
+        numbers = self.code.buffer("numbers", (i64(PART_VALUES // 2 * self.words),), "uint64")
         for word in range(self.words):
-            low, high = self._rows("low", column, word), None
+            low = self._rows("low", column, word)
             if is_long:
-                high = self.code.hold(
-                    "high", self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
-                )
-                low = self.vectors.less_where(low, high, last, too_low)
+                high = self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
+                high = self.code.hold("high", high)
+                low = self._as_words(self.vectors.less_where(low, high, last, too_low))
+                four = spread(tirx.const(4, "uint64"), VECTOR_WORDS)
+                low = low | tirx.shift_left(self._as_words(high), four)
             else:
-                low = low - spread(too_low, ROWS_IN_WORD)
-            for part, codes in enumerate([low, high][: count // 4]):
-                codes = self.code.hold("code", self.vectors.arrange(codes))
-                for bit in range(4):
-                    value = self.code.hold("bit", self.vectors.bit(codes, bit))
-                    for lane in range(word, VECTOR_WORDS, self.words):
-                        at = [i64(4 * part + bit), i64(lane)]
-                        self.code.store(bits, value, at)
+                low = self._as_words(low - spread(too_low, ROWS_IN_WORD))
+            self.code.store(numbers, low, [lanes(i64(word * VECTOR_WORDS), VECTOR_WORDS)])
+
+        def row(k: int, word: int, width: int) -> Any:
+            return numbers[lanes(i64(k * self.words + word), width)]
+
+        planes = transpose_bits(self.code, self.vectors, self.words, row)
+        count = 8 if is_long else 4
+        bits = self.code.buffer("bits", (i64(count), i64(VECTOR_WORDS)), "uint64")
+        for bit in range(count):
+            plane = planes[lanes(i64(bit * self.words), self.words)]
+            for lane in range(0, VECTOR_WORDS, self.words):
+                self.code.store(bits, plane, [i64(bit), lanes(i64(lane), self.words)])
         loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(count))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
+
+    def _as_words(self, codes: Any) -> Any:
+        """Return 64 codes as words."""
+        return self.vectors.cast(codes, f"uint64x{VECTOR_WORDS}")
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
         return self.found[name][column, lanes(i64(word * ROWS_IN_WORD), ROWS_IN_WORD)]

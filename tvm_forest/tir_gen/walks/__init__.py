@@ -12,6 +12,7 @@ from ...schedule_prims.walks import LANE_COUNTS
 from .bits import BitWalker
 from .hops import HopWalker
 from .lanes import LaneWalker
+from .octets import OctetWalker
 from .permutes import PermuteWalker
 from .walker import Walker
 
@@ -20,10 +21,16 @@ WALKERS: dict[str | None, type[Walker]] = {
     "gather": LaneWalker,
     "bits": BitWalker,
     "permute": PermuteWalker,
+    "octets": OctetWalker,
 }
 """By what `simdize` says of a leaf loop, None where there is no such directive."""
 
-BY_LAYOUT = {"hops": (None, "gather"), "bits": ("bits",), "permute": ("permute",)}
+BY_LAYOUT = {
+    "hops": (None, "gather"),
+    "bits": ("bits",),
+    "permute": ("permute",),
+    "octets": ("octets",),
+}
 """What `simdize` may say, by the `walks` of the layout."""
 
 
@@ -36,11 +43,14 @@ def check_walks(sch: Schedule) -> None:
     leaves, how = sch.leaves(), find(sch.representation).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)
     if other is not None and how != "hops":
-        counts = ", ".join(map(str, LANE_COUNTS[how]))
+        advice = "put the trees innermost"
+        if how in LANE_COUNTS:
+            counts = ", ".join(map(str, LANE_COUNTS[how]))
+            advice = f"tile the rows by one of {counts}, put the trees around that loop"
         raise ScheduleError(
             f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
-            f"as '{other.name}' is; tile the rows by one of {counts}, put the trees around that "
-            f"loop, and use simdize('{other.name}', '{how}')\n{sch.render(other.name)}"
+            f"as '{other.name}' is; {advice}, and use simdize('{other.name}', '{how}')\n"
+            f"{sch.render(other.name)}"
         )
     if other is not None:
         layout = next(x.name for x in REPRESENTATIONS.values() if x.walks == other.simdize)

@@ -19,17 +19,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, place_of_row
+from ...layouts.row_codes.planes import ROWS_IN_WORD
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
+from ..bit_matrices import transpose_bits
 from ..builder import Builder
 from ..ir import at_iteration, i64, lanes, spread
+from .leaf_tables import LeafTable
 from .vectors import Vectors
-from .walker import BlockWalker, look_up_leaves
+from .walker import BlockWalker
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
+
+
+NUMBER_BITS = 8
+"""Bits of a leaf's number that are joined at once."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,13 @@ class BitWalker(BlockWalker):
         (tree,) = self.open_trees(code, [call])
         assert self.comparer.vectors is not None, "checked by CodeRows"
         walk = BitWalk.begin(code, tree, call.args[0], count // ROWS_IN_WORD, self.comparer.vectors)
-        bits = walk.numbers()
+        numbers, bits = walk.numbers()
+        table = LeafTable(walk.vectors, tree, ops.is_call(call, ops.WALK_ID), bits)
         full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
         full = full and isinstance(loop.body, tirx.BufferStore)
-        with code.repeat("word", tirx.ceildiv(loop.extent, i64(ROWS_IN_WORD))) as word:
-            leaves = walk.leaves(bits, word, ops.is_call(call, ops.WALK_ID))
-            self.store_rows(code, loop, word * ROWS_IN_WORD, ROWS_IN_WORD, full, leaves)
+        with code.repeat("group", tirx.ceildiv(loop.extent, i64(table.rows))) as group:
+            leaves = code.hold("leaf", table.look_up(numbers, group)).source
+            self.store_rows(code, loop, group * table.rows, table.rows, full, leaves)
         return code.finish()
 
 
@@ -83,11 +90,42 @@ class BitWalk:
         word = code.hold("word", row.indices[1])
         return cls(code, tree, row.source[i64(0), word], words, vectors)
 
-    def numbers(self) -> Any:
+    def numbers(self) -> tuple[Any, int]:
+        """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
+        bits = self._walk()
+        low = self._join_bits(bits, 0)
+        if self.tree.rep.bits <= NUMBER_BITS:
+            return low, NUMBER_BITS
+        high = self._join_bits(bits, NUMBER_BITS)
+        pairs = self.code.buffer("numbers", (i64(2 * NUMBER_BITS * self.words),), "uint64")
+        for word in range(self.words):
+            at = lanes(i64(NUMBER_BITS * word), NUMBER_BITS)
+            parts = (self.vectors.cast(x[at], f"uint8x{ROWS_IN_WORD}") for x in (low, high))
+            both = lanes(i64(2 * NUMBER_BITS * word), 2 * NUMBER_BITS)
+            self.code.store(pairs, self.vectors.interleave(*parts), [both])
+        return pairs, 2 * NUMBER_BITS
+
+    def _join_bits(self, bits: Any, first: int) -> Any:
+        """Emit numbers of eight bits, from the `first` on."""
+        count = int(bits.shape[0])
+        if self.words == 1 and self.vectors.permutes_bytes:
+            words = [bits[i64(k), i64(0)] for k in range(first, min(count, first + NUMBER_BITS))]
+            joined = self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64")
+            all_of_them = [lanes(i64(0), NUMBER_BITS)]
+            self.code.store(joined, self.vectors.join_bits(words), all_of_them)
+            return joined
+
+        def row(k: int, word: int, width: int) -> Any:
+            if first + k < count:
+                return bits[i64(first + k), lanes(i64(word), width)]
+            return spread(tirx.const(0, "uint64"), width)
+
+        return transpose_bits(self.code, self.vectors, self.words, row)
+
+    def _walk(self) -> Any:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
         rep, depths = self.tree.rep, self.tree.rep.depths
-        shape = (i64(rep.bits), i64(self.words))
-        bits = self.code.buffer("bits", shape, "uint64")
+        bits = self.code.buffer("bits", (i64(rep.bits), i64(self.words)), "uint64")
         forms = [-1] if rep.lists or not depths else []
         for form in (*depths, *forms):
             emit = self._walk_list if form < 0 else self._tournament
@@ -135,21 +173,3 @@ class BitWalk:
     def _plane(self, plane: Any) -> Any:
         first, word = self.near.indices
         return self.near.source[first + plane, lanes(word, self.words)]
-
-    def leaves(self, bits: Any, word: Any, is_id: bool) -> Any:
-        """Emit the look-up of the leaves of 64 rows; returns a buffer of them."""
-        count = int(bits.shape[0])
-        words = [bits[i64(bit), word] for bit in range(count)]
-        numbers = self.vectors.numbers(words)
-        size = self.tree.rep.table
-        if size and not is_id and self.vectors.permutes_bytes:
-            found = self.vectors.look_up(numbers, self.tree.leaf_bytes(), size)
-            return self.code.hold("leaf", found).source
-        held = self.code.hold("number", numbers).source
-        return look_up_leaves(
-            self.code,
-            self.tree,
-            is_id,
-            ROWS_IN_WORD,
-            lambda row: held[place_of_row(row)],
-        )

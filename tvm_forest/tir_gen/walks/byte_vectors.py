@@ -14,6 +14,7 @@ from typing import Any
 
 from tvm import tirx
 
+from .leaf_tables import choose_by_bits
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 ROWS, TREES = 16, 4
@@ -99,7 +100,7 @@ class Permutes:
             tables = f"{BYTES} %a{part}, {BYTES} %place, {BYTES} %b{part}"
             lines.append(f"%x{part} = {PERMUTE_TWO}({tables})")
             parts.append(f"%x{part}")
-        chosen, result = _choose(parts, "column", 8, BYTES, "i8")
+        chosen, result = choose_by_bits(parts, "column", 8, BYTES, "i8")
         arguments = {"first": tirx.address_of(first), "column": column}
         return self.vectors.call(f"codes{columns}", DTYPE, lines + chosen, result, **arguments)
 
@@ -140,32 +141,7 @@ class Permutes:
             tables = f"{FLOATS} %a{part}, <{ROWS} x i32> %number, {FLOATS} %b{part}"
             lines.append(f"%x{part} = {FLOAT_TWO}({tables})")
             parts.append(f"%x{part}")
-        chosen, result = _choose(parts, "number", 32, FLOATS, "i32")
+        chosen, result = choose_by_bits(parts, "number", 32, FLOATS, "i32")
         arguments = {"first": tirx.address_of(first), "all": number}
         name, dtype = f"leaves{size}_{tree}", f"float32x{ROWS}"
         return self.vectors.call(name, dtype, lines + chosen, result, **arguments)
-
-
-def _choose(
-    parts: list[str], by: str, bit: int, vector: str, element: str
-) -> tuple[list[str], str]:
-    """Choose among vectors, lane by lane, by the bits of a number from one bit on.
-
-    Returns:
-        the text, and what it calls the result.
-    """
-    count = vector[1 : vector.index(" ")]
-    numbers, lines = f"<{count} x {element}>", []
-    while len(parts) > 1:
-        lines += [
-            f"%bit{bit} = and {numbers} %{by}, splat ({element} {bit})",
-            f"%is{bit} = icmp ne {numbers} %bit{bit}, zeroinitializer",
-        ]
-        chosen = []
-        for low, high in zip(parts[::2], parts[1::2], strict=False):
-            name = f"{low}_{bit}"
-            both = f"{vector} {high}, {vector} {low}"
-            lines.append(f"{name} = select <{count} x i1> %is{bit}, {both}")
-            chosen.append(name)
-        parts, bit = chosen + parts[len(parts) & ~1 :], 2 * bit
-    return lines, parts[0]

@@ -19,8 +19,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import place_of_row
-
 ELEMENTS = {"float32": "float", "float64": "double"}
 """LLVM's names of element types that are no integers."""
 SHORT = {"float32": "f32", "float64": "f64"}
@@ -48,6 +46,16 @@ class Vectors:
         """Whether one instruction picks bytes out of two registers."""
         return "avx512vbmi" in self.abilities
 
+    @property
+    def words(self) -> int:
+        """Words of a register of bits."""
+        return 8 if "avx512f" in self.abilities else 4 if "avx2" in self.abilities else 2
+
+    @property
+    def selects_bits(self) -> bool:
+        """Whether one instruction takes each bit from one of two registers, by those of a third."""
+        return "avx512f" in self.abilities
+
     def call(
         self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
     ) -> tirx.Expr:
@@ -60,7 +68,7 @@ class Vectors:
             result: what the text calls what it returns.
             arguments: expressions.
         """
-        name, returned = f"tvm_forest_{name}", _llvm_type(dtype)
+        name, returned = f"tvm_forest_{name}", llvm_type(dtype)
         parameters = ", ".join(f"{_llvm_type_of(x)} %{key}" for key, x in arguments.items())
         head = f"define linkonce_odr {returned} @{name}({parameters}) alwaysinline nounwind"
         body = "".join(f"\n  {line}" for line in (*lines, f"ret {returned} {result}"))
@@ -93,6 +101,14 @@ class Vectors:
         name = f"{how}_{SHORT[base]}x{lanes}"
         return self.call(name, "int32", lines, "%number", left=left, right=right)
 
+    def count(self, how: str, left: Any, right: Any) -> Any:
+        """Count the lanes, of 16, whose comparison is true; see `bits`. Returns an int32."""
+        base, lanes = _base_and_lanes(left)
+        lines = [f"%truth = fcmp {how} {_llvm_type_of(left)} %left, %right"]
+        name = f"count_{how}_{SHORT[base]}x{lanes}"
+        lines += _count_lanes(tvm.DataType(base).bits, self.abilities)
+        return self.call(name, "int32", lines, "%count", left=left, right=right)
+
     def not_above(self, codes: Any, limit: Any) -> Any:
         """Return the truth of codes[i] <= limit as bit i of a uint64.
 
@@ -108,12 +124,15 @@ class Vectors:
         )
         return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
 
-    def arrange(self, codes: Any) -> Any:
-        """Put 64 codes, uint8 or uint16, into the order of `planes.place_of_row`."""
-        vector, dtype = _llvm_type_of(codes), str(codes.ty.dtype)
-        mask = ", ".join(f"i32 {place_of_row(place)}" for place in range(64))
-        line = f"%x = shufflevector {vector} %codes, {vector} poison, <64 x i32> <{mask}>"
-        return self.call(f"arranged_{dtype}", dtype, [line], "%x", codes=codes)
+    def interleave(self, low: Any, high: Any) -> Any:
+        """Return 64 numbers of 16 bits in words, given their bytes, vectors of 64 uint8."""
+        places = ", ".join(f"i32 {k // 2 + 64 * (k % 2)}" for k in range(128))
+        both = f"{BYTES} %low, {BYTES} %high"
+        lines = (
+            f"%pairs = shufflevector {both}, <128 x i32> <{places}>",
+            "%x = bitcast <128 x i8> %pairs to <16 x i64>",
+        )
+        return self.call("interleave", "uint64x16", lines, "%x", low=low, high=high)
 
     def less_where(self, low: Any, high: Any, last: Any, less: Any) -> Any:
         """Return low[i] - (less if high[i] = last else 0), for vectors of 64 uint8."""
@@ -127,45 +146,54 @@ class Vectors:
         arguments = {"low": low, "high": high, "last": last, "less": less}
         return self.call("less_where", "uint8x64", lines, "%x", **arguments)
 
-    def bit(self, codes: Any, bit: int) -> Any:
-        """Return one bit of 64 codes, uint8 or uint16, as the bits of a uint64."""
-        vector, element = _llvm_type_of(codes), _llvm_type(_base_and_lanes(codes)[0])
-        lines = (
-            f"%one = and {vector} %codes, splat ({element} {1 << bit})",
-            f"%truth = icmp ne {vector} %one, zeroinitializer",
-            "%bits = bitcast <64 x i1> %truth to i64",
-        )
-        return self.call(f"bit{bit}_{element}x64", "uint64", lines, "%bits", codes=codes)
+    def cast(self, value: Any, dtype: str) -> Any:
+        """Return the same bits as values of another type."""
+        name = f"{str(value.ty.dtype)}_as_{dtype}"
+        line = f"%x = bitcast {_llvm_type_of(value)} %value to {llvm_type(dtype)}"
+        return self.call(name, dtype, [line], "%x", value=value)
 
-    def numbers(self, words: Sequence[Any]) -> Any:
-        """Return 64 numbers whose bits stand in words, the lowest first: uint8, or uint16."""
-        bits = 8 if len(words) <= 8 else 16
-        vector, lines, total = f"<64 x i{bits}>", list[str](), "zeroinitializer"
+    def transpose_bits(self, rows: Any) -> Any:
+        """Make bit i of byte b of lane k of a uint64x8 bit k of byte b of lane i."""
+        vector, rest, lines, now = "<8 x i64>", "splat (i64 -1)", list[str](), "%rows"
+        for by, lower in ((1, 0x55), (2, 0x33), (4, 0x0F)):
+            upper = [bool(k & by) for k in range(8)]
+            masks = [0x0101010101010101 * (lower ^ 255 if up else lower) for up in upper]
+            kept = f"<{', '.join(f'i64 {mask}' for mask in masks)}>"
+            others = f"<8 x i32> <{', '.join(f'i32 {k ^ by}' for k in range(8))}>"
+            where = f"<8 x i1> <{', '.join(f'i1 {up}'.lower() for up in upper)}>"
+            lines += [
+                f"%other{by} = shufflevector {vector} {now}, {vector} poison, {others}",
+                f"%left{by} = shl {vector} %other{by}, splat (i64 {by})",
+                f"%right{by} = lshr {vector} %other{by}, splat (i64 {by})",
+                f"%moved{by} = select {where}, {vector} %right{by}, {vector} %left{by}",
+                f"%old{by} = and {vector} {now}, {kept}",
+                f"%lost{by} = xor {vector} {kept}, {rest}",
+                f"%new{by} = and {vector} %moved{by}, %lost{by}",
+                f"%row{by} = or {vector} %old{by}, %new{by}",
+            ]
+            now = f"%row{by}"
+        return self.call("transpose_bits", "uint64x8", lines, now, rows=rows)
+
+    def join_bits(self, words: Sequence[Any]) -> Any:
+        """Return 64 numbers as uint64x8, given up to 8 words of their bits, the lowest first.
+
+        Bit 8 b + i of the words belongs to the number 8 i + b.
+        """
+        lines, total = list[str](), "zeroinitializer"
         for k in range(len(words)):
             lines += [
                 f"%m{k} = bitcast i64 %w{k} to <64 x i1>",
-                f"%a{k} = add {vector} {total}, splat (i{bits} {1 << k})",
-                f"%t{k} = select <64 x i1> %m{k}, {vector} %a{k}, {vector} {total}",
+                f"%a{k} = or {BYTES} {total}, splat (i8 {1 << k})",
+                f"%t{k} = select <64 x i1> %m{k}, {BYTES} %a{k}, {BYTES} {total}",
             ]
             total = f"%t{k}"
+        places = ", ".join(f"i32 {k % 8 * 8 + k // 8}" for k in range(64))
+        lines += [
+            f"%rows = shufflevector {BYTES} {total}, {BYTES} poison, <64 x i32> <{places}>",
+            f"%x = bitcast {BYTES} %rows to <8 x i64>",
+        ]
         arguments = {f"w{k}": word for k, word in enumerate(words)}
-        return self.call(f"numbers{len(words)}", f"uint{bits}x64", lines, total, **arguments)
-
-    def look_up(self, numbers: Any, first: Any, size: int) -> Any:
-        """Look 64 values up in a table of float32 whose bytes lie in four planes.
-
-        Args:
-            numbers: vector of 64 uint8, in the order of `planes.place_of_row`.
-            first: load of the first byte of the table.
-            size: entries of the table: 64, 128 or 256.
-
-        Returns:
-            vector of 64 float32, in the order of rows.
-        """
-        lines = [line for k in range(4) for line in _look_up_bytes(str(k), k * size, size)]
-        lines += _write_transpose("b")
-        arguments = {"number": numbers, "table": tirx.address_of(first)}
-        return self.call(f"look_up{size}", "float32x64", lines, "%value", **arguments)
+        return self.call(f"join_bits{len(words)}", "uint64x8", lines, "%x", **arguments)
 
     def pick(self, row: Any, feature: Any) -> Any:
         """Load features of a row.
@@ -194,7 +222,7 @@ def _base_and_lanes(vector: Any) -> tuple[str, int]:
     return base, int(lanes)
 
 
-def _llvm_type(dtype: str) -> str:
+def llvm_type(dtype: str) -> str:
     """Return LLVM's name of a type: "float", "i8", "<64 x i8>"."""
     base, _, lanes = dtype.partition("x")
     element = ELEMENTS.get(base) or f"i{tvm.DataType(base).bits}"
@@ -202,7 +230,7 @@ def _llvm_type(dtype: str) -> str:
 
 
 def _llvm_type_of(value: Any) -> str:
-    return "ptr" if isinstance(value.ty, tvm.ir.PointerType) else _llvm_type(str(value.ty.dtype))
+    return "ptr" if isinstance(value.ty, tvm.ir.PointerType) else llvm_type(str(value.ty.dtype))
 
 
 def _spread(name: str, one: str, vector: str, value: str) -> list[str]:
@@ -221,61 +249,58 @@ def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[s
     ]
 
 
-def _look_up_bytes(name: str, offset: int, size: int) -> list[str]:
-    """Set %b<name> to the bytes at %number of a plane of a table."""
-    parts = [f"t{name}_{k}" for k in range(size // 64)]
-    lines = list[str]()
-    for k, part in enumerate(parts):
-        lines += load_register(part, "%table", offset + 64 * k)
-    if size == 64:
-        return [*lines, f"%b{name} = {PERMUTE}({BYTES} %{parts[0]}, {BYTES} %number)"]
-    halves = ("b",) if size == 128 else ("l", "h")
-    for half, low, high in zip(halves, parts[::2], parts[1::2], strict=True):
-        both = f"{BYTES} %{low}, {BYTES} %number, {BYTES} %{high}"
-        lines.append(f"%{half}{name} = {PERMUTE_TWO}({both})")
-    if size == 256:
-        lines += [
-            f"%s{name} = icmp slt {BYTES} %number, zeroinitializer",
-            f"%b{name} = select <64 x i1> %s{name}, {BYTES} %h{name}, {BYTES} %l{name}",
+def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
+    """Set %count to the number of the 16 lanes in which %truth holds; `bits` is their size.
+
+    With AVX2 a lane is two of the bits that are counted, for registers of 16 bytes, of which those
+    of AVX2 are made, are packed each by itself. Without `popcnt`, and beyond x86, ones are added.
+    """
+    if "sse2" not in abilities:
+        return [
+            "%ones = zext <16 x i1> %truth to <16 x i32>",
+            "%count = call i32 @llvm.vector.reduce.add.v16i32(<16 x i32> %ones)",
         ]
-    return lines
-
-
-def _write_transpose(name: str) -> list[str]:
-    """Set %value to 64 floats, given their bytes 0 to 3 in four vectors."""
-
-    def shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
-        mask = [f"i32 {place}" for place in places]
-        count = f"<{len(mask)} x i32>"
-        return f"%{into} = shufflevector {vector} %{a}, {vector} %{b}, {count} <{', '.join(mask)}>"
-
-    lines = [
-        shuffle(f"p{pair}{side}", BYTES, f"{name}{2 * pair}", f"{name}{2 * pair + 1}", places)
-        for pair in (0, 1)
-        for side, places in enumerate((_list_interleaved(1, 0), _list_interleaved(1, 1)))
+    if "popcnt" not in abilities:
+        return [
+            "%ones = zext <16 x i1> %truth to <16 x i8>",
+            "%sums = call <2 x i64> @llvm.x86.sse2.psad.bw("
+            "<16 x i8> %ones, <16 x i8> zeroinitializer)",
+            "%sum = call i64 @llvm.vector.reduce.add.v2i64(<2 x i64> %sums)",
+            "%count = trunc i64 %sum to i32",
+        ]
+    if "avx2" in abilities and "avx512f" not in abilities:
+        return _count_pairs(bits)
+    return [
+        "%bits = bitcast <16 x i1> %truth to i16",
+        "%all = zext i16 %bits to i32",
+        "%count = call i32 @llvm.ctpop.i32(i32 %all)",
     ]
-    for k in range(4):
-        side, upper = divmod(k, 2)
-        lines.append(shuffle(f"q{k}", BYTES, f"p0{side}", f"p1{side}", _list_interleaved(2, upper)))
-        lines.append(f"%f{k} = bitcast {BYTES} %q{k} to <16 x float>")
+
+
+def _count_pairs(bits: int) -> list[str]:
+    """Set %count by AVX2."""
+    words = bits // 2
+    lines = [
+        f"%wide = sext <16 x i1> %truth to <16 x i{bits}>",
+        f"%all = bitcast <16 x i{bits}> %wide to <{words} x i32>",
+    ]
+    for k in range(words // 8):
+        places = ", ".join(f"i32 {8 * k + lane}" for lane in range(8))
+        both = f"<{words} x i32> %all, <{words} x i32> poison"
+        lines.append(f"%r{k} = shufflevector {both}, <8 x i32> <{places}>")
+    for k in range(0, words // 8, 2):
+        both = f"<8 x i32> %r{k}, <8 x i32> %r{k + 1}"
+        lines.append(f"%p{k} = call <16 x i16> @llvm.x86.avx2.packssdw({both})")
+    if bits == 32:
+        lines.append("%bytes = bitcast <16 x i16> %p0 to <32 x i8>")
+    else:
+        both = "<16 x i16> %p0, <16 x i16> %p2"
+        lines.append(f"%bytes = call <32 x i8> @llvm.x86.avx2.packsswb({both})")
     return [
         *lines,
-        shuffle("x0", "<16 x float>", "f0", "f1", range(32)),
-        shuffle("x1", "<16 x float>", "f2", "f3", range(32)),
-        shuffle("value", "<32 x float>", "x0", "x1", range(64)),
-    ]
-
-
-def _list_interleaved(size: int, upper: int) -> list[int]:
-    """Places that interleave things of `size` bytes of the lower or upper halves of 16 bytes.
-
-    They are of two registers of 64 bytes, whose bytes are counted on.
-    """
-    starts = [lane + 8 * upper + k for lane in range(0, 64, 16) for k in range(0, 8, size)]
-    return [
-        at
-        for start in starts
-        for at in (*range(start, start + size), *range(64 + start, 64 + start + size))
+        "%signs = call i32 @llvm.x86.avx2.pmovmskb(<32 x i8> %bytes)",
+        "%twice = call i32 @llvm.ctpop.i32(i32 %signs)",
+        "%count = lshr i32 %twice, 1",
     ]
 
 

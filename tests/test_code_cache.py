@@ -1,0 +1,277 @@
+"""Compiled code that processes share: what is an entry, and what is as good as none."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest, full_forest
+from tvm_forest import archive, cli, code_cache
+from tvm_forest.code_cache import CodeCache
+from tvm_forest.layouts import ANY_FOREST
+from tvm_forest.layouts.representation import REPRESENTATIONS, find, register
+from tvm_forest.probe_rows import hard_rows
+
+FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
+ROWS = hard_rows(FOREST, 33, seed=1)
+EXPECTED = FOREST.predict_reference(ROWS)[:, 0]
+START = tvm_forest.new_schedule(FOREST)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an empty cache, which is on."""
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def margins(forest: Any = FOREST, schedule: Any = START) -> Any:
+    return tvm_forest.build(forest, schedule=schedule).predict_margin(ROWS)
+
+
+def entries(folder: Path) -> dict[str, archive.Archive]:
+    """What is in a cache, by file; a damaged file is an error."""
+    found = sorted(folder.glob(f"*{code_cache.SUFFIX}"))
+    return {file.name: archive.unpack(file.read_bytes(), "test") for file in found}
+
+
+def codes(folder: Path) -> list[Path]:
+    """The files with machine code; the others say which code is that of a model."""
+    return [folder / name for name, entry in entries(folder).items() if entry.parts]
+
+
+def numbers_of_files(folder: Path) -> dict[str, int]:
+    """A file that is written anew gets another number."""
+    return {file.name: file.stat().st_ino for file in folder.iterdir()}
+
+
+def test_a_model_that_is_built_again_is_not_compiled_again(folder: Path) -> None:
+    first = margins()
+    written = numbers_of_files(folder)
+    assert len(written) == 2 and len(codes(folder)) == 1
+    assert np.array_equal(margins(), first)
+    assert numbers_of_files(folder) == written
+    assert np.array_equal(first, EXPECTED)
+
+
+def test_code_that_is_in_the_cache_is_what_runs(folder: Path) -> None:
+    other = replace(FOREST, comparison="<=")
+    margins()
+    (code,) = codes(folder)
+    assert not np.array_equal(margins(other), EXPECTED)  # rows lie on thresholds
+    (code_of_other,) = {*codes(folder)} - {code}
+    parts = archive.unpack(code.read_bytes(), "test").parts
+    kept = archive.unpack(code_of_other.read_bytes(), "test")
+    code_of_other.write_bytes(archive.pack(kept._replace(parts=parts)))
+    assert np.array_equal(margins(other), EXPECTED)
+
+
+def test_models_of_one_shape_share_code(folder: Path) -> None:
+    rows = ROWS[:, :3]
+    for seed in (5, 6):
+        forest = full_forest(4, 3, seed=seed)
+        predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
+        assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
+    assert len(entries(folder)) == 3 and len(codes(folder)) == 1
+
+
+def test_another_schedule_target_or_output_is_another_entry(folder: Path) -> None:
+    predictor = tvm_forest.build(FOREST, schedule=START)
+    tvm_forest.build(FOREST, schedule=START.represent_as("packed"))
+    tvm_forest.build(FOREST, {"kind": "llvm", "opt-level": 1}, START)
+    assert np.array_equal(predictor.apply(ROWS), FOREST.predict_reference(ROWS, "apply"))
+    assert len(codes(folder)) == 4
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-100]
+
+
+def with_another_byte(data: bytes) -> bytes:
+    return data[:5000] + bytes([data[5000] ^ 1]) + data[5001:]
+
+
+def of_another_key(data: bytes) -> bytes:
+    whole = archive.unpack(data, "test")
+    return archive.pack(whole._replace(manifest={**whole.manifest, "key": "0" * 64}))
+
+
+def empty(data: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("change", [cut, with_another_byte, of_another_key, empty])
+def test_an_entry_that_was_changed_is_made_anew(change: Any, folder: Path) -> None:
+    expected = margins()
+    (code,) = codes(folder)
+    whole, number = code.read_bytes(), code.stat().st_ino
+    code.write_bytes(change(whole))
+    assert np.array_equal(margins(), expected)
+    assert archive.unpack(code.read_bytes(), "test").manifest["key"] == code.stem
+    assert code.stat().st_ino != number
+
+
+def test_an_entry_that_others_may_write_is_made_anew(folder: Path) -> None:
+    margins()
+    (code,) = codes(folder)
+    number = code.stat().st_ino
+    code.chmod(0o666)
+    margins()
+    assert code.stat().st_ino != number and not code.stat().st_mode & 0o022
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    margins()
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user")
+def test_a_folder_of_another_user_is_not_used(folder: Path) -> None:
+    margins()
+    os.chown(folder, 12345, -1)
+    assert not CodeCache(folder).is_safe()
+    assert all(CodeCache(folder).read(file.stem) is None for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("place", ["/dev/null/cache", "off", ""])
+def test_without_a_folder_models_are_compiled(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, place)
+    assert np.array_equal(margins(), EXPECTED)
+
+
+def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    for _ in range(2):
+        assert np.array_equal(margins(), EXPECTED)
+        (code,) = codes(folder)
+        assert "code.ll" in archive.unpack(code.read_bytes(), "test").parts
+
+
+def test_the_environment_says_where_the_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(code_cache.VARIABLE)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    places = [code_cache.find_cache()]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    places.append(code_cache.find_cache())
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "own"))
+    places.append(code_cache.find_cache())
+    expected = [tmp_path / ".cache" / "tvm_forest", tmp_path / "xdg" / "tvm_forest"]
+    assert [cache and cache.folder for cache in places] == [*expected, tmp_path / "own"]
+    for text in ("off", "OFF", ""):
+        monkeypatch.setenv(code_cache.VARIABLE, text)
+        assert code_cache.find_cache() is None
+
+
+def test_what_was_used_least_recently_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, entry = CodeCache(tmp_path), archive.Archive({}, {"code": bytes(1000)})
+    for time, key in enumerate("abc"):
+        cache.write(key, entry)
+        os.utime(tmp_path / f"{key}{code_cache.SUFFIX}", (time, time))
+    (tmp_path / ".left.draft").write_bytes(b"")
+    os.utime(tmp_path / ".left.draft", (0, 0))
+    assert cache.read("a") is not None
+    monkeypatch.setattr(code_cache, "MAX_BYTES", cache.contents().size)
+    cache.write("d", entry)
+    assert {file.stem for file in tmp_path.iterdir()} == {"a", "c", "d"}
+
+
+def build_and_compare(barrier: Any, found: Any) -> None:
+    barrier.wait()
+    found.put(np.array_equal(margins(), EXPECTED))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the process has threads, of OpenBLAS
+def test_eight_processes_that_build_at_once_share_the_cache(folder: Path) -> None:
+    tvm_forest.build(FOREST, schedule=START)  # what all of them import
+    CodeCache(folder).clear()
+    fork = get_context("fork")
+    barrier, found = fork.Barrier(8), fork.Queue()
+    children = [fork.Process(target=build_and_compare, args=(barrier, found)) for _ in range(8)]
+    for child in children:
+        child.start()
+    assert [found.get(timeout=120) for _ in children] == [True] * 8
+    for child in children:
+        child.join()
+    assert len(entries(folder)) == 2 == len(list(folder.iterdir()))
+    written = numbers_of_files(folder)
+    margins()
+    assert numbers_of_files(folder) == written
+
+
+SECOND = """
+import sys, numpy, tvm_forest
+from tvm_forest.forest.fields import from_fields
+predictor = tvm_forest.build(sys.argv[1])
+numpy.save(sys.argv[3], predictor.predict_margin(numpy.load(sys.argv[2])))
+"""
+
+
+@pytest.mark.slow
+def test_another_process_finds_the_code(folder: Path, tmp_path: Path) -> None:
+    import xgboost
+
+    rows = np.random.default_rng(0).normal(size=(33, 4)).astype(np.float32)
+    model = tmp_path / "model.json"
+    xgboost.train({"max_depth": 3}, xgboost.DMatrix(rows, np.arange(33.0)), 5).save_model(model)
+    predictor = tvm_forest.build(model)
+    written = numbers_of_files(folder)
+    np.save(tmp_path / "rows.npy", rows)
+    command = [sys.executable, "-c", SECOND, model, tmp_path / "rows.npy", tmp_path / "found.npy"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(tmp_path / "found.npy"), predictor.predict_margin(rows))
+    assert numbers_of_files(folder) == written
+
+
+@pytest.fixture
+def foreign_layout() -> Iterator[str]:
+    """A layout whose code is not in the package."""
+    register(type("Foreign", (find(ANY_FOREST),), {"name": "foreign", "__module__": "elsewhere"}))
+    yield "foreign"
+    del REPRESENTATIONS["foreign"]
+
+
+def test_models_in_layouts_of_others_are_known_by_their_code_alone(
+    folder: Path, foreign_layout: str
+) -> None:
+    for _ in range(2):
+        assert np.array_equal(margins(schedule=START.represent_as(foreign_layout)), EXPECTED)
+        assert len(entries(folder)) == len(codes(folder)) == 1
+
+
+def test_loaded_code_is_compiled_for_its_text(folder: Path) -> None:
+    predictor = tvm_forest.build(FOREST, schedule=START)
+    assert predictor.library.mod.kind != "llvm"
+    assert "__tvm_ffi_predict:" in predictor.source()
+    assert "define" in predictor.source("ll")
+    with pytest.raises(tvm_forest.BuildError, match="'hex' is not there"):
+        predictor.source("hex")
+
+
+def test_the_command_line_shows_and_clears_the_cache(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    margins()
+    assert cli.main(["cache"]) == 0
+    assert f"folder: {folder}\nentries: 2, 0." in capsys.readouterr().out
+    assert cli.main(["cache", "--clear"]) == 0
+    assert "removed: 2, 0." in capsys.readouterr().out and not list(folder.iterdir())
+    folder.chmod(0o777)
+    assert cli.main(["cache"]) == 0
+    assert "not used" in capsys.readouterr().out
+    monkeypatch.setenv(code_cache.VARIABLE, "off")
+    assert cli.main(["cache"]) == 0
+    assert "the cache is off" in capsys.readouterr().out

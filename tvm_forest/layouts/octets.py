@@ -1,0 +1,262 @@
+"""The layout of octets: complete trees in tiles of bytes, for one row in 8 trees at once.
+
+takes: Forest; gives: OctetsLayout and its arrays.
+
+A tile is a complete tree of 3 levels. Its 7 tests are bytes in level order, columns and ranks:
+
+    bytes 0 ... 6    7    8 ... 14    15
+    columns          0    ranks       0
+
+So the tiles that one row has reached in 8 trees fill a register of columns and one of ranks: one
+instruction picks the codes of the row, one compares, and the 8 bits that a tree gets lead to its
+next tile. The first tiles of 8 trees lie so side by side in `roots`. Behind a tile of the last tier
+are the 8 leaves below it, in one cache line:
+
+    words of a leaf     0 ... 3 (1)    8 ... 15
+    `ends`              tile           leaves
+
+A tree of up to 3 levels has leaves only there. Tiles of a tier between are in `tiles`, tree by
+tree. A code goes to the right if it is not below the rank, whatever the model compares with.
+
+Trees are completed as deep as the deepest one: tests below a leaf have rank 0, which leads to the
+right, and lead to copies of the leaf. So have the levels above the root, where the number of levels
+is no multiple of 3. Groups are those of a class; the last one of each is filled up with such tests.
+Walks are in `tir_gen/walks/octets.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..forest import Array, Forest
+from . import tir
+from .complete_trees import MAX_SLOTS
+from .linked_nodes import INTEGER_OF
+from .ranked import RankedLayout
+from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
+from .row_codes.ranks import RankCode, rank_tests
+
+TREES = 8
+"""Trees of an octet."""
+
+TILE_LEVELS, TILE_BYTES = 3, 16
+"""Levels of a tile, and bytes of its columns and ranks."""
+
+END_WORDS = 16
+"""Words of a leaf's size in an end: the lower half holds a tile, the upper one leaves."""
+
+REGISTER = 64
+"""Bytes of a register of AVX-512."""
+
+MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
+"""A byte counts leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
+
+WAITING = 2
+"""Octets that wait at each tier. So walks look at some octets behind the last one of a loop, whose
+tiles, or zeros behind those of all trees, must be there."""
+
+
+def first_levels(depth: int) -> int:
+    """Return the levels of the first tile of trees of some depth: 1, 2 or 3."""
+    return (depth - 1) % TILE_LEVELS + 1
+
+
+@register
+@dataclass(frozen=True)
+class OctetsLayout(Layout):
+    """Tiles of bytes, and leaves of complete trees.
+
+    Attributes:
+        dtype: of leaf values.
+        code: how rows are coded.
+        depth: of all trees once they are complete, 1 to 8.
+        classes: C, trees of a round.
+        octets: groups of 8 trees of each class.
+    """
+
+    name: ClassVar[str] = "octets"
+    instead: ClassVar[str] = RankedLayout.name
+    walks: ClassVar[str] = "octets"
+    dtype: str
+    code: RankCode
+    depth: int
+    classes: int
+    octets: int
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: what bytes cannot count, or memberships, which are not looked up."""
+        if forest.derived:
+            return "memberships in sets of categories"
+        cuts, depth = forest.cuts_per_column, int(forest.depths.max(initial=0))
+        counts = (
+            (int(cuts.max(initial=0)), "thresholds of a feature", MAX_CUTS),
+            (len(cuts), "columns", MAX_COLUMNS),
+            (depth, "levels of the deepest tree", MAX_DEPTH),
+            (forest.n_trees << min(depth, MAX_DEPTH) + 1, "slots of complete trees", MAX_SLOTS),
+        )
+        over = next((x for x in counts if x[0] > x[2]), None)
+        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: see `unfit`.
+        """
+        cls.check(forest)
+        ranked, depth = rank_tests(forest), max(1, int(forest.depths.max(initial=0)))
+        classes = forest.round_size
+        octets = -(-forest.n_trees // (classes * TREES))
+        trees = np.full((octets * TREES, classes), -1)
+        trees.ravel()[: forest.n_trees] = np.arange(forest.n_trees)
+        levels = _fill_levels(forest, trees.T.ravel(), depth)
+        fields = np.zeros((2, forest.n_nodes + 1), np.uint8)
+        inner = np.flatnonzero(~forest.is_leaf)
+        fields[:, inner] = ranked.column[inner], ranked.rank[inner] + (forest.comparison == "<=")
+        first = first_levels(depth)
+        tiers = [levels[:first]]
+        tiers += [levels[at : at + TILE_LEVELS] for at in range(first, depth, TILE_LEVELS)]
+        tiles = [fields[:, _join_tiles(tier)] for tier in tiers]
+        leaf, ahead = levels[depth], WAITING * len(tiles)
+        dtype = str(forest.leaf_value.dtype)
+        values = np.where(leaf < 0, 0, forest.leaf_value[leaf, 0]).astype(dtype)
+        ends = tiles[-1] if len(tiles) > 1 else np.zeros((2, len(leaf), 1, TREES), np.uint8)
+        arrays: dict[str, Array] = {"roots": _pad(tiles[0].reshape(2, -1, REGISTER), ahead)}
+        if len(tiles) > 2:
+            middle = tiles[1].reshape(2, -1, TREES)
+            arrays["tiles"] = _pad(middle, ahead * TREES * tiles[1].shape[2])
+        arrays |= {
+            "ends": _join_ends(ends, values, ahead),
+            **ranked.arrays,
+            "leaf_id": np.where(leaf < 0, -1, forest.node_id[leaf]).astype(np.int32).ravel(),
+        }
+        code = replace(ranked.code, multiple=REGISTER)
+        return cls(read_specs(arrays), dtype, code, depth, classes, octets), arrays
+
+    @property
+    def tiers(self) -> int:
+        """Tiles on the way to a leaf."""
+        return len(self.tile_counts)
+
+    @property
+    def tile_counts(self) -> list[int]:
+        """Tiles of a tree, tier by tier: 1, 8."""
+        first = first_levels(self.depth)
+        return [1, *(1 << level for level in range(first, self.depth, TILE_LEVELS))]
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether walks give 16 times the end and the leaf below, and not 8 times the end.
+
+        A byte holds the number of a word of up to 8 ends.
+        """
+        return self.tile_counts[-1] * END_WORDS <= 1 << TREES
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
+        """Return access to the octet whose first tree is given; an Octet."""
+        rounds, classes = TREES * self.classes, tir.i64(self.classes)
+        octet = tir.floordiv(tree, tir.i64(rounds)) + tir.floormod(tree, classes) * self.octets
+        return Octet(self, buffers, hold("octet", octet))
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show the columns and ranks of tiles, and leaves."""
+        roots, kept = arrays["roots"], slice(0, (1 << TILE_LEVELS) - 1)
+        halves = roots.reshape(-1, 2, TREES, TREES).swapaxes(1, 2).reshape(-1, 2, TREES)
+        shown = {"roots": {"columns": halves[:, 0, kept], "ranks": halves[:, 1, kept]}}
+        ends = arrays["ends"]
+        tiles = {"ends": ends.view(np.uint8)[:, :TILE_BYTES]} | {
+            name: arrays[name] for name in ("tiles",) if name in arrays
+        }
+        for name, tile in tiles.items():
+            shown[name] = {"columns": tile[:, kept], "ranks": tile[:, TREES:][:, kept]}
+        shown["ends"]["leaves"] = ends.view(self.dtype)[:, TREES:]
+        return shown
+
+
+def _fill_levels(forest: Forest, trees: Array, depth: int) -> list[Array]:
+    """Return the node in each place of each level, (T, 2**level) int64; -1 in trees of number -1.
+
+    Below a leaf there are copies of it.
+    """
+    node = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
+    levels = [node]
+    for _ in range(depth):
+        base = forest.tree_offset[forest.node_tree[node]]
+        stays = (node < 0) | forest.is_leaf[node]
+        both = [np.where(stays, node, base + side[node]) for side in (forest.left, forest.right)]
+        node = np.stack(both, axis=2).reshape(len(trees), -1)
+        levels.append(node)
+    return levels
+
+
+def _join_tiles(levels: list[Array]) -> Array:
+    """Join levels, the last 3 of a tile, to tiles, (T, tiles, 8); places of no level hold -1.
+
+    Where there are fewer than 3, the tests of the others all lead to the right: the levels fill the
+    right end of the tile.
+    """
+    trees, tiles = levels[0].shape
+    joined = np.full((trees, tiles, 1 << TILE_LEVELS), -1)
+    for above, level in enumerate(reversed(levels), 1):
+        size, end = level.shape[1] // tiles, (2 << TILE_LEVELS - above) - 1
+        joined[:, :, end - size : end] = level.reshape(trees, tiles, size)
+    return joined
+
+
+def _pad(fields: Array, ahead: int) -> Array:
+    """Return columns and ranks (2, n, k) beside each other, and some zeros for octets ahead."""
+    rows = fields.swapaxes(0, 1).reshape(fields.shape[1], -1)
+    return np.pad(rows, ((0, ahead), (0, 0)))
+
+
+def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
+    """Return last tiles (2, T, tiles, 8) and the leaves below each, 16 words."""
+    count = tiles.shape[2]
+    words = np.zeros((tiles.shape[1] * count + ahead * TREES * count, END_WORDS), values.dtype)
+    words.view(np.uint8)[: tiles[0, ..., 0].size, :TILE_BYTES] = _pad(
+        tiles.reshape(2, -1, TREES), 0
+    )
+    leaves = values.reshape(len(values) * count, -1)
+    words[: len(leaves), TREES : TREES + leaves.shape[1]] = leaves
+    return words.view(INTEGER_OF[str(values.dtype)])
+
+
+@dataclass(frozen=True)
+class Octet:
+    """Eight trees of a class: `tir_gen/walks/octets.py` asks it for addresses and for leaves.
+
+    Attributes:
+        rep: the layout.
+        buffers: its buffers by name.
+        octet: number of the group.
+    """
+
+    rep: OctetsLayout
+    buffers: Buffers
+    octet: Expr
+
+    def tile(self, tier: int) -> Expr:
+        """The first byte of the tiles of a tier."""
+        name = "roots" if not tier else "tiles" if tier < self.rep.tiers - 1 else "ends"
+        tiles = TREES * self.rep.tile_counts[tier] if tier else 1
+        return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
+
+    def leaf_value(self, tree: int, number: Expr) -> Expr:
+        """The value of a leaf of one of the trees, by what the walk calls it."""
+        place = number if self.rep.counts_words else number + (number & 0xF8)
+        first = (self.octet * TREES + tree) * self.rep.tile_counts[-1]
+        word = tir.BufferLoad(self.buffers["ends"], [first, place + TREES])
+        return tir.reinterpret(self.rep.dtype, word)
+
+    def leaf_id(self, tree: int, number: Expr) -> Expr:
+        """Its number in the source model."""
+        if self.rep.counts_words:
+            number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
+        place = (self.octet * TREES + tree) * (1 << self.rep.depth) + number
+        return tir.BufferLoad(self.buffers["leaf_id"], [place])

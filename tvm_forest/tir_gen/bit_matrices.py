@@ -1,0 +1,74 @@
+"""Bits of eight rows of words change places: bit planes become numbers of eight bits, and back.
+
+takes: eight rows of words; gives: statements that write as many.
+
+    bit i of byte b of row k   ->   bit k of byte b of row i
+
+Done twice it changes nothing. Three rounds of exchanges between pairs of rows do it, for all bytes
+at once. A plane of w words has 8 w bytes; its bit 8 b + i belongs to the number 8 w i + b, so that
+numbers stand in order behind each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from .builder import Builder
+from .ir import i64, lanes, spread
+from .walks.vectors import Vectors
+
+ROWS = 8
+"""Rows of words, and bits of a byte."""
+
+LOWER = {1: 0x5555555555555555, 2: 0x3333333333333333, 4: 0x0F0F0F0F0F0F0F0F}
+"""By distance, the bits of a word that have a partner so far above."""
+
+
+def transpose_bits(
+    code: Builder, vectors: Vectors, words: int, row: Callable[[int, int, int], Any]
+) -> Any:
+    """Emit the exchange; returns a buffer of uint64, one row of words after the other.
+
+    Args:
+        code: where statements go.
+        vectors: operations on vectors.
+        words: of each row.
+        row: loads words of a row, by its number, that of the first word, and how many.
+    """
+    out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
+    if words == 1:
+        for k in range(ROWS):
+            code.store(out, row(k, 0, 1), [i64(k)])
+        code.store(out, vectors.transpose_bits(out[_EIGHT]), [_EIGHT])
+        return out
+    width = min(words, vectors.words)
+    for first in range(0, words, width):
+        rows = [code.hold("row", row(k, first, width)) for k in range(ROWS)]
+        for distance in LOWER:
+            for k in (k for k in range(ROWS) if not k & distance):
+                _exchange(code, vectors, rows[k], rows[k + distance], distance)
+        for k in range(ROWS):
+            code.store(out, rows[k], [lanes(i64(k * words + first), width)])
+    return out
+
+
+_EIGHT = lanes(i64(0), ROWS)
+
+
+def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
+    """Exchange the upper bits of pairs in one cell with the lower bits in another."""
+    width = int(str(low.ty.dtype).partition("x")[2] or 1)
+    mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
+    if vectors.selects_bits:
+        rest = tirx.bitwise_not(mask)
+        below = (low & mask) | (tirx.shift_left(high, by) & rest)
+        above = code.hold("row", (tirx.shift_right(low, by) & mask) | (high & rest))
+        code.put(low, below)
+        code.put(high, above)
+        return
+    other = code.hold("other", (tirx.shift_right(low, by) ^ high) & mask)
+    code.put(high, high ^ other)
+    code.put(low, low ^ tirx.shift_left(other, by))

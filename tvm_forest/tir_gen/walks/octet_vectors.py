@@ -1,0 +1,211 @@
+"""The walk of one row through tiles of bytes in 8 trees, as a function in LLVM's language.
+
+takes: codes of a row, addresses of tiles; gives: a call of the function, which `Vectors` writes.
+
+A byte of `reached` is 4 times the number of the tile on its tier, so that an address, 16 bytes a
+tile, needs a shift by 2 only, and the leaf number of a tree of 8 levels still fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ...layouts.octets import (
+    END_WORDS,
+    REGISTER,
+    TILE_BYTES,
+    TILE_LEVELS,
+    TREES,
+    OctetsLayout,
+    first_levels,
+)
+from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
+
+OCTET, WORDS = f"<{TREES} x i8>", f"<{TREES} x i64>"
+OUTCOMES = 1 << 7
+"""What 7 tests of a tile can say."""
+
+
+def find_child(outcome: int) -> int:
+    """Return the child of a tile that its tests lead to; bit i says that test i goes right."""
+    node = 0
+    for _ in range(TILE_LEVELS):
+        node = 2 * node + 1 + (outcome >> node & 1)
+    return node - OUTCOMES // 16 + 1
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Writes the walk through all tiers of tiles.
+
+    Attributes:
+        vectors: takes the functions.
+        rep: the layout.
+    """
+
+    vectors: Vectors
+    rep: OctetsLayout
+
+    def begin(self, codes: Any, root: Any) -> Any:
+        """Return what 8 trees reach by their first tiles, a byte of a uint64 each.
+
+        Args:
+            codes: load of the first code of the row.
+            root: load of the first byte of the tiles.
+        """
+        skipped = 4 * ((1 << TILE_LEVELS) - (1 << first_levels(self.rep.depth)))
+        lines = [
+            *load_register("columns", "%tiles", 0),
+            *load_register("ranks", "%tiles", REGISTER),
+            *self._decide(),
+            f"%reached = sub i64 %child, {skipped * (2**64 // 255)}",
+            "%leaf = lshr i64 %reached, 2",
+        ]
+        result = "%reached" if self.rep.tiers > 1 else "%leaf"
+        return self._call("begin", lines, result, codes, tiles=tirx.address_of(root))
+
+    def follow(self, tier: int, codes: Any, tile: Any, reached: Any) -> Any:
+        """Return what 8 trees reach by the tiles of a tier, from 1 on; on the last one, leaves.
+
+        Args:
+            tier: number of the tier.
+            codes: as for `begin`.
+            tile: load of the first byte of the tiles of the tier.
+            reached: what `begin` or the tier before gave.
+        """
+        lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.rep.tiers - 1
+        # 4 times the number of a leaf might not fit
+        shift = (2 if self.rep.counts_words else 1) if is_last else TILE_LEVELS
+        lines += [
+            f"%first = shl i64 %reached, {shift}",
+            f"%number = lshr i64 %child, {2 if is_last else 0}",
+            "%result = add i64 %first, %number",
+        ]
+        arguments = {"tiles": tirx.address_of(tile), "reached": reached}
+        return self._call(f"tier{tier}", lines, "%result", codes, **arguments)
+
+    def _call(self, name: str, lines: list[str], result: str, codes: Any, **arguments: Any) -> Any:
+        columns, dtype = int(codes.source.shape[1]), self.rep.dtype
+        name = f"octet_{name}_{self.rep.depth}_{columns}_{dtype}"
+        row = {"codes": tirx.address_of(codes)}
+        return self.vectors.call(name, "uint64", lines, result, **row, **arguments)
+
+    def _decide(self) -> list[str]:
+        """Set %child to 4 times the child of every tile, whose %columns and %ranks are set."""
+        compared = [
+            f"%truth = icmp uge {BYTES} %seen, %ranks",
+            f"%bits = bitcast <{REGISTER} x i1> %truth to i64",
+        ]
+        if self.vectors.permutes_bytes:
+            return [*self._permute_codes(), *compared, *_look_up_children()]
+        return [*_load_codes(), *compared, *_count_children()]
+
+    def _permute_codes(self) -> list[str]:
+        """Set %seen to the codes in %columns, out of one register or two."""
+        lines = load_register("codes0", "%codes", 0)
+        if self.rep.code.columns <= REGISTER:
+            return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
+        lines += load_register("codes1", "%codes", REGISTER)
+        tables = f"{BYTES} %codes0, {BYTES} %columns, {BYTES} %codes1"
+        return [*lines, f"%seen = {PERMUTE_TWO}({tables})"]
+
+    def _load_tiles(self, tier: int) -> list[str]:
+        """Set %columns and %ranks to those of the tiles that were reached."""
+        size, lines = TILE_BYTES, list[str]()
+        if tier == self.rep.tiers - 1:
+            size = END_WORDS * tvm.DataType(self.rep.dtype).itemsize
+        for tree in range(TREES):
+            at = size * tree * self.rep.tile_counts[tier]
+            lines += [
+                f"%shifted{tree} = lshr i64 %reached, {8 * tree}",
+                f"%byte{tree} = and i64 %shifted{tree}, 255",
+                f"%place{tree} = shl i64 %byte{tree}, {(size // 4).bit_length() - 1}",
+                f"%there{tree} = getelementptr i8, ptr %tiles, i64 %place{tree}",
+                f"%at{tree} = getelementptr i8, ptr %there{tree}, i64 {at}",
+                f"%tile{tree} = load <2 x i64>, ptr %at{tree}, align 1",
+            ]
+        sides = [_join(f"side{k}", [f"%tile{tree}" for tree in range(k, TREES, 2)]) for k in (0, 1)]
+        lines += [line for joined, _ in sides for line in joined]
+        both = ", ".join(f"{WORDS} {name}" for _, name in sides)
+        for half, field in enumerate(("columns", "ranks")):
+            mask = ", ".join(f"i32 {2 * (k // 2) + half + TREES * (k % 2)}" for k in range(TREES))
+            lines += [
+                f"%{field}_words = shufflevector {both}, <{TREES} x i32> <{mask}>",
+                f"%{field} = bitcast {WORDS} %{field}_words to {BYTES}",
+            ]
+        return lines
+
+
+def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
+    """Return the text that joins vectors of two words, and the name of the whole."""
+    lines, width = list[str](), 2
+    while len(parts) > 1:
+        mask, joined = ", ".join(f"i32 {k}" for k in range(2 * width)), list[str]()
+        for k, (low, high) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+            both = f"<{width} x i64> {low}, <{width} x i64> {high}"
+            joined.append(f"%{name}_{width}_{k}")
+            lines.append(f"{joined[-1]} = shufflevector {both}, <{2 * width} x i32> <{mask}>")
+        parts, width = joined, 2 * width
+    return lines, parts[0]
+
+
+def _look_up_children() -> list[str]:
+    """Set %child by %bits, out of a table in two registers."""
+    halves = [
+        ", ".join(f"i8 {4 * find_child(x)}" for x in range(begin, begin + REGISTER))
+        for begin in (0, REGISTER)
+    ]
+    return [
+        # LLVM would bring bits to a vector by way of memory, or byte by byte
+        '%outcome = call i64 asm "", "=r,0"(i64 %bits)',
+        f"%word = insertelement {WORDS} poison, i64 %outcome, i32 0",
+        f"%wide = bitcast {WORDS} %word to {BYTES}",
+        f"%children = {PERMUTE_TWO}({BYTES} <{halves[0]}>, {BYTES} %wide, {BYTES} <{halves[1]}>)",
+        f"%words = bitcast {BYTES} %children to {WORDS}",
+        f"%child = extractelement {WORDS} %words, i32 0",
+    ]
+
+
+def _load_codes() -> list[str]:
+    """Set %seen to the codes in %columns, one by one."""
+    lines = list[str]()
+    for lane in range(REGISTER):
+        before = f"%seen{lane - 1}" if lane else "poison"
+        name = f"%seen{lane}" if lane < REGISTER - 1 else "%seen"
+        lines += [
+            f"%column{lane} = extractelement {BYTES} %columns, i32 {lane}",
+            f"%index{lane} = zext i8 %column{lane} to i64",
+            f"%code_at{lane} = getelementptr i8, ptr %codes, i64 %index{lane}",
+            f"%code{lane} = load i8, ptr %code_at{lane}",
+            f"{name} = insertelement {BYTES} {before}, i8 %code{lane}, i32 {lane}",
+        ]
+    return lines
+
+
+def _count_children() -> list[str]:
+    """Set %child by %bits, level by level in all trees."""
+
+    def one(name: str, operation: str, left: str, right: str) -> str:
+        right = right if right.startswith("%") else f"splat (i8 {right})"
+        return f"%{name} = {operation} {OCTET} %{left}, {right}"
+
+    return [
+        f"%outcomes = bitcast i64 %bits to {OCTET}",
+        one("one", "and", "outcomes", "1"),
+        one("off1", "add", "one", "1"),
+        one("rest1", "lshr", "outcomes", "%off1"),
+        one("two", "and", "rest1", "1"),
+        one("half", "shl", "one", "1"),
+        one("path", "or", "half", "%two"),
+        one("off2", "add", "path", "3"),
+        one("rest2", "lshr", "outcomes", "%off2"),
+        one("three", "and", "rest2", "1"),
+        one("whole", "shl", "path", "1"),
+        one("place", "or", "whole", "%three"),
+        one("four", "shl", "place", "2"),
+        f"%child = bitcast {OCTET} %four to i64",
+    ]

@@ -1,0 +1,151 @@
+"""A walk of one row in 8 trees at once, whose codes and tiles are registers.
+
+takes: a leaf loop over trees; gives: its code.
+
+    tiles   = the tile that the row has reached in each of 8 trees
+    right   = codes[columns of tiles] >= ranks of tiles          64 bits, 8 of each tree
+    reached = 8 * reached + child[right of the tree]             a byte of each tree
+
+The bits of a tile of 3 levels are a number below 128, and the child that they lead to is looked up
+in a table of as many bytes, which is the same for all tiles. Additions follow in the order of the
+trees; the processor does them while the next 8 trees are walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+from tvm import tirx
+
+from ...errors import ScheduleError
+from ...layouts.octets import TREES, WAITING
+from ...nest import Loop
+from ...schedule import Schedule
+from ...schedule_prims.walks import WalkForm
+from .. import ops
+from ..builder import Builder
+from ..ir import at_iteration, change_loop, guard, i64, mentions
+from .octet_vectors import Tiers
+from .walker import Walker
+
+if TYPE_CHECKING:
+    from ...layouts.octets import Octet, OctetsLayout
+
+
+@dataclass(frozen=True)
+class OctetWalker(Walker):
+    """A row walks through 8 trees at a time."""
+
+    @classmethod
+    def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
+        """Refuse loops over trees that begin inside an octet, and rows that are coded together."""
+        trees = (x for loop in loops for x in sch.path(loop.name)[:-1] if x.kind == "tree")
+        odd = next((x for x in trees if x.start % TREES or x.step % TREES), None)
+        if odd is not None:
+            raise ScheduleError(
+                f"simdize: argument 'how': 'octets' takes groups of {TREES} trees, but "
+                f"'{odd.name}' begins at tree {odd.start} with a step of {odd.step}; use multiples "
+                f"of {TREES}\n{sch.render(odd.name)}"
+            )
+
+    def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
+        """Lower a leaf loop in groups of 8 trees, and one of what is left."""
+        code, walk = Builder(), ops.find_walk(loop.body)
+        assert walk is not None, "checked by LowerWalks"
+        loop, put_back = _keep_sum(code, loop)
+        extent = loop.extent.astype("int64")
+        groups = tirx.floordiv(extent, i64(TREES))
+        left = extent - groups * TREES
+        line = _Line(self, code, loop, walk.args[0])
+        with code.repeat("octet", groups) as octet:
+            line.emit(octet, i64(TREES))
+        if not (isinstance(loop.extent, tirx.IntImm) and int(loop.extent) % TREES == 0):
+            with code.block(lambda body: guard(body, [left > 0])):
+                line.emit(groups, left)
+        put_back()
+        return code.finish()
+
+
+class _Line:
+    """The octets of a loop on their way, each one tier further than the next.
+
+    While the leaves of an octet are added, one after the other, the octets behind it are walked. A
+    processor looks ahead by some hundred instructions only, and what a tier gives comes when two
+    more octets have begun, so as many wait at each tier.
+    """
+
+    def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: Any) -> None:
+        self._walker, self._code, self._loop, self._codes = walker, code, loop, codes
+        vectors, rep = walker.comparer.vectors, cast("OctetsLayout", walker.rep)
+        assert vectors is not None, "only LLVM compiles octets"
+        self._tiers = Tiers(vectors, rep)
+        # by tier, what it gave for some octets, the first of which goes on next; those of the last
+        # tier have come to their leaves
+        zero = tirx.const(0, "uint64")
+        self._reached = [
+            [code.hold("reached", zero) for _ in range(WAITING)] for _ in range(rep.tiers)
+        ]
+        for octet in range(WAITING * rep.tiers):
+            cell = self._reached[rep.tiers - 1 - octet // WAITING][octet % WAITING]
+            for tier in range(rep.tiers - octet // WAITING):
+                code.put(cell, self._walk(tier, i64(octet), cell))
+
+    def emit(self, number: Any, here: Any) -> None:
+        """Do what the loop does with the leaves of `here` trees of an octet, and move up.
+
+        Args:
+            number: of the octet in the loop; calls are about one octet after the other.
+            here: trees, 1 to 8.
+        """
+        leaves, code = self._reached[-1][0], self._code
+        each = [self._trees(number, k) for k in range(TREES)]
+        is_id, octet = ops.is_call(ops.find_walk(each[0]), ops.WALK_ID), self._open(number)
+        for k, body in enumerate(each):
+            leaf = tirx.shift_right(leaves, tirx.const(8 * k, "uint64"))
+            leaf = (leaf & tirx.const(255, "uint64")).astype("int64")
+            found = octet.leaf_id(k, leaf) if is_id else octet.leaf_value(k, leaf)
+            with code.block(lambda done, k=k: guard(done, [i64(k) < here])):
+                self._walker.add_end(code, body, found)
+        tiers = len(self._reached)
+        for tier in range(tiers - 1, -1, -1):
+            cells, before = self._reached[tier], self._reached[tier - 1][0]
+            value = self._walk(tier, number + WAITING * (tiers - tier), before)
+            for cell, following in pairwise(cells):
+                code.put(cell, following)
+            code.put(cells[-1], value)
+
+    def _walk(self, tier: int, number: Any, reached: Any) -> Any:
+        """Return what an octet reaches by a tier."""
+        octet = self._open(number)
+        if tier:
+            return self._tiers.follow(tier, self._codes, octet.tile(tier), reached)
+        return self._tiers.begin(self._codes, octet.tile(0))
+
+    def _trees(self, number: Any, k: int) -> tirx.Stmt:
+        """Return the body of the loop for one of the trees of an octet."""
+        return at_iteration(self._loop, self._loop.min + number * TREES + k)
+
+    def _open(self, number: Any) -> Octet:
+        call: Any = ops.find_walk(self._trees(number, 0))
+        (octet,) = self._walker.open_trees(self._code, [call])
+        return octet
+
+
+def _keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
+    """Keep the sum of a row in a cell while trees are added.
+
+    Returns:
+        the loop, which adds to the cell, and what stores the cell where the loop did.
+    """
+    store = loop.body
+    is_sum = isinstance(store, tirx.BufferStore) and ops.is_call(store.value, ops.REDUCE)
+    if not is_sum or mentions(store.indices, {loop.loop_var}):
+        return loop, lambda: None
+    place = list(store.indices)
+    cell = code.hold("sum", store.buffer[place])
+    value = ops.reduce_into(cell, store.value)
+    body = tirx.BufferStore(cell.source, value, list(cell.indices))
+    return change_loop(loop, body=body), lambda: code.store(store.buffer, cell, place)
