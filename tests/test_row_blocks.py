@@ -7,8 +7,11 @@ from typing import Literal
 
 import pytest
 
+import tvm_forest
 from forests import drawn_forest
 from schedules import check_results, in_blocks, odd_forest
+from tvm_forest.target import parse_target
+from tvm_forest.targets import cpu
 
 BLOCKS = [
     *(("levels", rows) for rows in (16, 64)),
@@ -44,3 +47,15 @@ def test_both_comparisons_and_dtypes_are_exact(
 ) -> None:
     forest = replace(drawn_forest(9, 6, dtype=dtype), comparison=comparison)
     check_results(forest, in_blocks(forest, layout, DRAWN[layout][0]), (1, 200), jobs=(1,))
+
+
+def test_blocks_of_threads_free_what_they_allocate() -> None:
+    """Their code is a function of its own, and nothing behind its return would run."""
+    forest = odd_forest(1)
+    sch = in_blocks(forest, "bitsliced", 64).parallel("b0")
+    mod = tvm_forest.lower(forest, sch).after
+    target = cpu.tvm_target(parse_target({"kind": "llvm", "mcpu": "x86-64"}))
+    functions = cpu.compile_module(mod, target).mod.inspect_source("ll").split("\ndefine ")[1:]
+    counts = [[text.count(f"{word}Workspace,") for word in ("Alloc", "Free")] for text in functions]
+    assert any(allocated for allocated, _ in counts)
+    assert all(allocated == freed for allocated, freed in counts)

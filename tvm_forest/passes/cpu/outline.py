@@ -28,6 +28,9 @@ PART = "tvm_forest.part"
 
 SYMBOL = "global_symbol"
 
+SCOPE = "tvm_forest.scope"
+"""Attribute of a statement whose memory TVM frees at its end, and not behind a return."""
+
 INT = PrimType("int32")
 
 
@@ -112,7 +115,8 @@ def outline(
         else:
             params.append(var)
             arguments.append(var)
-    code = join_statements([*declared, body, tirx.Return(tirx.const(0, "int32"))])
+    inside = tirx.AttrStmt(tirx.const(0, "int32"), SCOPE, tirx.const(1, "int32"), body)
+    code = join_statements([*declared, inside, tirx.Return(tirx.const(0, "int32"))])
     func = tirx.PrimFunc(params, code, INT).with_attr("target", target)
     failed = StringImm("RuntimeError"), [StringImm("out of memory")]
     return func, tirx.AssertStmt(Call(name, arguments, ret_ty=INT) == 0, *failed)
