@@ -31,6 +31,7 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ..representation import Expr
+from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests
 from .unions import UnionSizes, write_unions
 
@@ -52,12 +53,14 @@ class PlaneCode:
         spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
             to remember.
         unions: sizes of what makes planes of sets of categories.
+        panels: in which pieces columns are coded.
     """
 
     ranks: RankCode
     tests: int
     spare: int = 2
     unions: UnionSizes = UnionSizes()
+    panels: PanelCode = PanelCode()
 
     @property
     def n_searched(self) -> int:
@@ -102,8 +105,13 @@ def number_tests(forest: Forest) -> NumberedTests:
         "column_planes": first.astype(np.int32),
         "column_parts": parts if searched else np.zeros((1, len(OVERCOUNTS)), np.uint8),
     }
-    code = PlaneCode(ranked.code, tests, unions=sizes)
-    return NumberedTests(code, ranked.arrays | arrays | lists, plane)
+    cuts = np.zeros(tests, forest.threshold.dtype)
+    cuts[plane[inner]] = forest.threshold[inner]
+    feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
+    columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
+    panels, pieces = plan_panels(columns, forest.row_width)
+    code = PlaneCode(ranked.code, tests, unions=sizes, panels=panels)
+    return NumberedTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
 def place_of_row(row: Expr) -> Expr:

@@ -206,7 +206,9 @@ def _plan_searches(
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
-    order = np.lexsort((keys, keys % 2, _count_steps(counts)))
+    steps = _count_steps(counts)
+    levels = np.where(steps == 2, count_levels(counts), 0)
+    order = np.lexsort((keys, levels, keys % 2, steps))
     is_searched = tests.column < searched
     column = np.argsort(order)[tests.column[is_searched]]
     features = tuple(x for x, _ in categorical)
@@ -242,6 +244,11 @@ def _plan_searches(
 def _count_steps(counts: Any) -> Any:
     """Steps of a search; no step counts all 16."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
+
+
+def count_levels(counts: Array) -> Array:
+    """Return how often so many cuts, each, are halved by a search; 4 times up to 15 cuts."""
+    return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
 def count_cuts_before(step: int) -> int:

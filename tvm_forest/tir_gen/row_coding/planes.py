@@ -40,8 +40,7 @@ class PlaneWriter:
         code: where statements go.
         vectors: operations on vectors.
         buffers: those of the layout.
-        found: buffers (columns, rows): "high" and "low" parts as they were counted, and "codes" of
-            columns with more than 255 cuts.
+        found: buffers (columns, rows) of what `panels` found, rows in the order of bits.
         planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
             column may be overwritten, so columns come in order.
         below: buffer (17, 8): planes of "high < h".
@@ -67,12 +66,8 @@ class PlaneWriter:
         if steps > 2:
             self._by_comparing(column, first, count)
             return
-        low, high = self._bits(column, steps == 2)
+        low, high = self._bits(column)
         planes = self._low_planes(low)
-        if not high:
-            for j, plane in enumerate(planes):
-                self._store(first, j, plane)
-            return
         self._write_high(high)
         with self.code.repeat("high", tirx.ceildiv(count, i64(PART_VALUES))) as h:
             below, at_most = (
@@ -86,41 +81,37 @@ class PlaneWriter:
         """Compare codes of 64 rows with each place of a cut."""
         held = []
         for word in range(self.words):
-            load = self._rows("codes", column, word)
-            held.append(self.code.hold("code", self.vectors.arrange(load)))
+            held.append(self.code.hold("code", self._rows("codes", column, word)))
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
                 self.code.store(self.planes, bits, [first + cut, i64(word)])
 
-    def _bits(self, column: Any, is_long: bool) -> tuple[list[Any], list[Any]]:
+    def _bits(self, column: Any) -> tuple[list[Any], list[Any]]:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
-        parts = self.buffers["column_parts"]
-        too_high, last, too_low = (
-            self.code.hold(name, parts[column, i64(k)]) for k, name in enumerate(OVERCOUNTS)
-        )
-        count = 8 if is_long else 4
-        shape = (i64(count), i64(VECTOR_WORDS))
-        bits = self.code.buffer("bits", shape, "uint64")
+        bits = self.code.buffer("bits", (i64(8), i64(VECTOR_WORDS)), "uint64")
         for word in range(self.words):
-            low, high = self._rows("low", column, word), None
-            if is_long:
-                high = self.code.hold(
-                    "high", self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
-                )
-                low = self.vectors.less_where(low, high, last, too_low)
-            else:
-                low = low - spread(too_low, ROWS_IN_WORD)
-            for part, codes in enumerate([low, high][: count // 4]):
-                codes = self.code.hold("code", self.vectors.arrange(codes))
-                for bit in range(4):
-                    value = self.code.hold("bit", self.vectors.bit(codes, bit))
-                    for lane in range(word, VECTOR_WORDS, self.words):
-                        at = [i64(4 * part + bit), i64(lane)]
-                        self.code.store(bits, value, at)
-        loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(count))
+            for place, (codes, bit) in enumerate(self._parts(column, word)):
+                value = self.code.hold("bit", self.vectors.bit(codes, bit))
+                for lane in range(word, VECTOR_WORDS, self.words):
+                    self.code.store(bits, value, [i64(place), i64(lane)])
+        loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(8))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
+
+    def _parts(self, column: Any, word: int) -> list[tuple[Any, int]]:
+        """Return which bit of which 64 bytes the bits of codes are, the lowest first."""
+        if "ranks" in self.found:
+            ranks = self.code.hold("rank", self._rows("ranks", column, word))
+            return [(ranks, 7 - bit) for bit in range(8)]
+        too_high, last, too_low = (
+            self.code.hold(name, self.buffers["column_parts"][column, i64(k)])
+            for k, name in enumerate(OVERCOUNTS)
+        )
+        high = self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
+        high = self.code.hold("high", high)
+        low = self.vectors.less_where(self._rows("low", column, word), high, last, too_low)
+        return [(part, bit) for part in (self.code.hold("low", low), high) for bit in range(4)]
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
         return self.found[name][column, lanes(i64(word * ROWS_IN_WORD), ROWS_IN_WORD)]

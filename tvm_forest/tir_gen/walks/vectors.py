@@ -19,8 +19,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import place_of_row
-
 ELEMENTS = {"float32": "float", "float64": "double"}
 """LLVM's names of element types that are no integers."""
 SHORT = {"float32": "f32", "float64": "f64"}
@@ -107,13 +105,6 @@ class Vectors:
             "%bits = bitcast <64 x i1> %truth to i64",
         )
         return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
-
-    def arrange(self, codes: Any) -> Any:
-        """Put 64 codes, uint8 or uint16, into the order of `planes.place_of_row`."""
-        vector, dtype = _llvm_type_of(codes), str(codes.ty.dtype)
-        mask = ", ".join(f"i32 {place_of_row(place)}" for place in range(64))
-        line = f"%x = shufflevector {vector} %codes, {vector} poison, <64 x i32> <{mask}>"
-        return self.call(f"arranged_{dtype}", dtype, [line], "%x", codes=codes)
 
     def less_where(self, low: Any, high: Any, last: Any, less: Any) -> Any:
         """Return low[i] - (less if high[i] = last else 0), for vectors of 64 uint8."""
