@@ -19,8 +19,8 @@ row codes are, see `ranks`, or by permutes, for which its cuts lie in tables, on
 
 The outcomes of the levels before are the number of the entry, the first its lowest bit: that is why
 5 stands before 3. Places without a cut hold infinity. That too many cuts are counted for infinity,
-or for a missing value that goes to the right, does no harm: codes are only asked whether they are at
-most k, for the cut k.
+or for a missing value that goes to the right, does no harm: a code is only asked whether it is at
+most k, for every cut k.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     counts = np.diff(columns.first[: compared + 1])
     at, tables = _write_tables(columns, groups)
     fill = np.zeros(1, np.int32)  # no buffer is empty
-    arrays = {
+    arrays: dict[str, Array] = {
         "unit_feature": np.append(start, fill).astype(np.int32),
         "panel_ahead": np.append(start[most::most], ROWS * row_width + start[:1]).astype(np.int64),
         "panel_stops": stops.astype(np.int32),
@@ -172,7 +172,7 @@ def _write_tables(columns: SearchedColumns, groups: tuple[PanelGroup, ...]) -> t
     """Return where the tables of each column begin, int32 (C + 1,), and the tables of all."""
     sizes, begin = np.zeros(len(columns.feature) + 1, np.int64), 0
     for group in groups:
-        sizes[begin : group.stop] = table_size(group.levels) if group.steps == 2 else 0
+        sizes[begin : group.stop] = table_begin(group.levels) if group.steps == 2 else 0
         begin = group.stop
     at = np.cumsum(sizes) - sizes
     tables, begin = np.full(max(1, int(sizes.sum())), np.inf, columns.cuts.dtype), 0
@@ -190,15 +190,13 @@ def _write_tables(columns: SearchedColumns, groups: tuple[PanelGroup, ...]) -> t
 
 
 def table_begin(level: int) -> int:
-    """Return where the table of a level begins: that of level 0 lies behind that of level 1."""
+    """Return where the table of a level begins, or behind the last level where all end.
+
+    The one entry of level 0 lies behind the two of level 1.
+    """
     if level == 0:
         return 2
     return sum(max(REGISTER_ENTRIES, 1 << k) for k in range(1, level))
-
-
-def table_size(levels: int) -> int:
-    """Return the entries of all tables of a column."""
-    return table_begin(levels)
 
 
 def _list_places(levels: int) -> list[Array]:
