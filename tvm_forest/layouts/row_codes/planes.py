@@ -84,7 +84,7 @@ class NumberedTests(NamedTuple):
 
 def number_tests(forest: Forest) -> NumberedTests:
     """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
-    ranked = rank_tests(forest)
+    ranked = rank_tests(forest, by_levels=True)
     inner = ~forest.is_leaf
     place = ranked.rank - (forest.comparison == "<")
     count = np.zeros(ranked.code.columns, np.int64)

@@ -139,8 +139,14 @@ def unfit(forest: Forest) -> str | None:
     )
 
 
-def rank_tests(forest: Forest) -> RankedTests:
-    """Number the thresholds of every column of a forest in which `unfit` finds nothing."""
+def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
+    """Number the thresholds of every column of a forest in which `unfit` finds nothing.
+
+    Args:
+        forest: the model.
+        by_levels: whether columns that are searched in two steps stand in the order of
+            `count_levels`, and not in that of their features.
+    """
     inner = np.flatnonzero(~forest.is_leaf)
     key = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
     cut = forest.threshold[inner]
@@ -154,7 +160,7 @@ def rank_tests(forest: Forest) -> RankedTests:
 
     tests = _Tests(keys, column[fresh], place[fresh], cut[fresh])
     categorical = _categorical_features(forest, tests)
-    code, arrays, order = _plan_searches(forest, tests, categorical)
+    code, arrays, order = _plan_searches(forest, tests, categorical, by_levels)
     columns, ranks = np.zeros((2, forest.n_nodes), np.int64)
     columns[inner], ranks[inner] = np.argsort(order)[column], place + (forest.comparison == "<")
     return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in categorical))
@@ -200,14 +206,17 @@ def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[Categoric
 
 
 def _plan_searches(
-    forest: Forest, tests: _Tests, categorical: list[tuple[CategoricalFeature, Array]]
+    forest: Forest,
+    tests: _Tests,
+    categorical: list[tuple[CategoricalFeature, Array]],
+    by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:
     """Return how rows are coded, what the searches read, and the places of the coded columns."""
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
     steps = _count_steps(counts)
-    levels = np.where(steps == 2, count_levels(counts), 0)
+    levels = np.where(by_levels & (steps == 2), count_levels(counts), 0)
     order = np.lexsort((keys, levels, keys % 2, steps))
     is_searched = tests.column < searched
     column = np.argsort(order)[tests.column[is_searched]]
