@@ -108,6 +108,12 @@ class BitWalk:
     def _join_bits(self, bits: Any, first: int) -> Any:
         """Emit numbers of eight bits, from the `first` on."""
         count = int(bits.shape[0])
+        if self.words == 1 and self.vectors.permutes_bytes:
+            words = [bits[i64(k), i64(0)] for k in range(first, min(count, first + NUMBER_BITS))]
+            joined = self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64")
+            all_of_them = [lanes(i64(0), NUMBER_BITS)]
+            self.code.store(joined, self.vectors.join_bits(words), all_of_them)
+            return joined
 
         def row(k: int, word: int, width: int) -> Any:
             if first + k < count:

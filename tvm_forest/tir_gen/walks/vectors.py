@@ -12,7 +12,7 @@ is held in registers, from which one instruction picks all lanes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,6 +187,27 @@ class Vectors:
             ]
             now = f"%row{by}"
         return self.call("transpose_bits", "uint64x8", lines, now, rows=rows)
+
+    def join_bits(self, words: Sequence[Any]) -> Any:
+        """Return 64 numbers as uint64x8, given up to 8 words of their bits, the lowest first.
+
+        Bit 8 b + i of the words belongs to the number 8 i + b.
+        """
+        lines, total = list[str](), "zeroinitializer"
+        for k in range(len(words)):
+            lines += [
+                f"%m{k} = bitcast i64 %w{k} to <64 x i1>",
+                f"%a{k} = or {BYTES} {total}, splat (i8 {1 << k})",
+                f"%t{k} = select <64 x i1> %m{k}, {BYTES} %a{k}, {BYTES} {total}",
+            ]
+            total = f"%t{k}"
+        places = ", ".join(f"i32 {k % 8 * 8 + k // 8}" for k in range(64))
+        lines += [
+            f"%rows = shufflevector {BYTES} {total}, {BYTES} poison, <64 x i32> <{places}>",
+            f"%x = bitcast {BYTES} %rows to <8 x i64>",
+        ]
+        arguments = {f"w{k}": word for k, word in enumerate(words)}
+        return self.call(f"join_bits{len(words)}", "uint64x8", lines, "%x", **arguments)
 
     def pick(self, row: Any, feature: Any) -> Any:
         """Load features of a row.
