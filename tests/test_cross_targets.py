@@ -48,7 +48,7 @@ def in_order(sch: Schedule) -> Schedule:
 
 SCHEDULES = {
     **{name: lambda f, name=name: begin(f).represent_as(name) for name in BY_HOPS},
-    "bit planes": lambda f: in_blocks(f, "bitsliced", 64),
+    "bit planes": lambda f: in_blocks(f, "bitsliced", 128),
     "levels": lambda f: in_blocks(f, "levels", 64),
     "tiles": lambda f: begin(f).tile_nodes(8).interleave("tree", 4),
     "lanes": lambda f: in_order(begin(f).tile_nodes(4)).simdize("b1"),
