@@ -1,13 +1,13 @@
 """Where the time of a bit-sliced prediction goes, and what bounds it.
 
-    python benchmarks/bit_phases.py [--models airline higgs year letters]
+    python benchmarks/bit_phases.py [--models airline higgs year epsilon letters]
 
 Nothing is timed inside of the code. A phase is the time that is gone when it is left out, which
-gives wrong answers: first trees are not walked, then planes are not written (predicates), then
-values are not searched (ranking) and not even read (transposing: columns are read out of rows).
-What is left is the leaves. One thread, batches of 4,096 rows in rotation, processor time, the
-minimum of the rounds. Bounds are instructions counted in the assembly over six a cycle, and bytes
-read over 20 GB/s, at the given clock.
+gives wrong answers: first trees are not walked, then ranks do not become planes (predicates),
+values are not compared with single cuts (comparing), not searched (ranking), and not even read
+(transposing: rows become columns). What is left is the leaves. One thread, batches of 4,096 rows in
+rotation, processor time, the minimum of the rounds. Bounds are instructions counted in the assembly
+for AVX-512 over six a cycle, and bytes read over 20 GB/s, at the given clock.
 """
 
 from __future__ import annotations
@@ -28,21 +28,25 @@ import tvm_forest
 from tvm_forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import BIT_PLANES
+from tvm_forest.layouts.row_codes.planes import number_tests
 from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search.space import inner_loops
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 from tvm_forest.tir_gen.ir import i64, lanes
-from tvm_forest.tir_gen.row_coding.coders import _ColumnSearch
+from tvm_forest.tir_gen.row_coding.panels import PanelCoder
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
 
 ROWS, BATCHES, ROUNDS = 4096, 6, 12
 BLOCK = 512
+MODELS = ["airline", "higgs", "year", "epsilon", "letters"]
 A_CYCLE, GIGABYTES = 6, 20.0
-READ, VALUE, PLANE, SLOT, LEAVES = 2, 12, 3, 4, 62
-"""Instructions to read a value and to search it in two steps; for a plane and a slot of a block,
-and for 64 leaves."""
+UNIT, COMPARISON, PLANE, SLOT, LEAVES = 150, 14, 3, 4, 62
+"""Instructions to turn 64 rows of four features into columns, and to compare 64 values with a cut;
+for a plane and a slot of a block; and for 64 leaves."""
+SEARCH = {5: 68, 6: 84, 7: 112, 8: 164}
+"""Instructions to search 64 values, by levels."""
 
 
 class Phase(NamedTuple):
@@ -51,14 +55,6 @@ class Phase(NamedTuple):
     name: str
     measured: float
     bound: float
-
-
-def read_only(search: Any, first: Any, rows: list[Any]) -> None:
-    """Store the values themselves in the place of their ranks."""
-    feature = search.buffers["column_feature"][[search.column]].astype("int64")
-    values = [search.coder.rows[first + r, feature] for r in rows]
-    name = "low" if search.columns.steps <= 2 else "codes"
-    search.store(name, [[search.column, r] for r in rows], values)
 
 
 def left_out(emitter: Any, *args: Any) -> None:
@@ -85,8 +81,9 @@ def built(forest: Forest) -> tvm_forest.Predictor:
 PARTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "walk": (BitWalk, "_walk", first_planes),
     "predicates": (PlaneWriter, "write", left_out),
-    "ranking": (_ColumnSearch, "emit", read_only),
-    "transposing": (_ColumnSearch, "emit", left_out),
+    "comparing": (PanelCoder, "compare", left_out),
+    "ranking": (PanelCoder, "search", left_out),
+    "transposing": (PanelCoder, "read", left_out),
 }
 """What emits each phase, and what is emitted in its place."""
 
@@ -117,13 +114,20 @@ def nanoseconds(made: dict[str, tvm_forest.Predictor]) -> dict[str, float]:
 
 def phases(forest: Forest, gigahertz: float) -> Iterator[Phase]:
     """Measure the phases of a model."""
-    work, took = Workload.of(forest, Target()), nanoseconds(variants(forest))
+    work, numbered = Workload.of(forest, Target()), number_tests(forest)
+    took = nanoseconds(variants(forest))
+    panels, first = numbered.code.panels, numbered.arrays["column_planes"]
+    begins = [0, *(group.stop for group in panels.groups)]
+    sizes = [(x, x.stop - begin) for x, begin in zip(panels.groups, begins, strict=False)]
+    compared = max((int(first[x.stop]) for x in panels.groups if x.steps == 1), default=0)
+    searching = sum(SEARCH[x.levels] * size for x, size in sizes if x.steps == 2)
     width = forest.n_features * np.dtype(forest.row_dtype).itemsize
     instructions = {
         "walk": SLOT * (work.slots + work.selections) / BLOCK,
-        "predicates": PLANE * work.tests / BLOCK,
-        "ranking": VALUE * forest.searches,
-        "transposing": READ * forest.searches,
+        "predicates": PLANE * (work.tests - compared) / BLOCK,
+        "comparing": COMPARISON * compared / 64,
+        "ranking": searching / 64,
+        "transposing": UNIT * panels.units / 64,
         "leaves": LEAVES * forest.n_trees / 64,
     }
     left = [*list(took.values())[1:], 0.0]
@@ -138,7 +142,7 @@ def phases(forest: Forest, gigahertz: float) -> Iterator[Phase]:
 def main() -> None:
     """Print a table for each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["airline", "higgs", "year", "letters"])
+    parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--gigahertz", type=float, default=2.6, help="clock that bounds assume")
     options = parser.parse_args()
     for name in options.models:

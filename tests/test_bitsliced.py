@@ -57,12 +57,13 @@ def test_nodes_that_ask_the_same_share_a_plane() -> None:
 
 @pytest.mark.parametrize("words", [1, 4, 8])
 def test_eight_planes_are_the_bits_of_numbers_in_order(words: int) -> None:
-    """The bytes of row i of the exchanged planes belong to the rows from 8 words * i on."""
-    bits = [planes.bit_of_row(row, words) for row in range(64 * words)]
+    """Word k of row i of the exchanged planes belongs to the rows from 64 k + 8 i on."""
+    bits = [planes.bit_of_row(row) for row in range(64 * words)]
     assert sorted(bits) == list(range(64 * words))
     for row, bit in enumerate(bits):
         byte, place = divmod(bit, 8)
-        assert row == 8 * words * place + byte
+        assert row == byte // 8 * 64 + 8 * place + byte % 8
+        assert planes.byte_of_row(row, words) == place * 8 * words + byte
 
 
 def test_a_complete_tree_is_a_table_of_tests_and_one_of_leaves() -> None:

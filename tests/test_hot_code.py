@@ -24,9 +24,9 @@ PLANES = {
     "x86-64": ("psadbw", "pxor"),
     "x86-64-v2": ("pmovmskb", "popcnt", "pxor"),
     "x86-64-v3": ("vpmovmskb", "popcnt", "vpackssdw", "ymm"),
-    "cascadelake": ("vpternlog", "kmov", "zmm"),
-    "icelake-server": ("vpternlog", "kmov", "zmm"),
-    "znver4": ("vpternlog", "kmov", "zmm"),
+    "cascadelake": ("vpternlog", "vperm(?:d|ps)", "zmm"),
+    "icelake-server": ("vpternlog", "vperm(?:d|ps)", "zmm"),
+    "znver4": ("vpternlog", "vperm(?:d|ps)", "zmm"),
     "neoverse-v1": ("addv", "eor"),
 }
 """What codes rows, makes planes of codes and numbers of planes."""

@@ -5,13 +5,14 @@ takes: eight rows of words; gives: statements that write as many.
     bit i of byte b of row k   ->   bit k of byte b of row i
 
 Done twice it changes nothing. Three rounds of exchanges between pairs of rows do it, for all bytes
-at once. A plane of w words has 8 w bytes; its bit 8 b + i belongs to the number 8 w i + b, so that
-numbers stand in order behind each other.
+at once. Bits stand in the order of `planes.bit_of_row`, so word k of row i of the numbers are those
+of the rows from 64 k + 8 i on. Three rounds of exchanges between words of pairs of rows put them
+behind each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tvm import tirx
@@ -27,32 +28,67 @@ LOWER = {1: 0x5555555555555555, 2: 0x3333333333333333, 4: 0x0F0F0F0F0F0F0F0F}
 """By distance, the bits of a word that have a partner so far above."""
 
 
-def transpose_bits(
-    code: Builder, vectors: Vectors, words: int, row: Callable[[int, int, int], Any]
-) -> Any:
-    """Emit the exchange; returns a buffer of uint64, one row of words after the other.
+LoadWords = Callable[[int, int, int], Any]
+"""Loads words of a row, by its number, that of the first word, and how many."""
+
+
+def make_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
+    """Emit planes of numbers; returns a buffer of uint64, one plane after the other.
 
     Args:
         code: where statements go.
         vectors: operations on vectors.
-        words: of each row.
-        row: loads words of a row, by its number, that of the first word, and how many.
+        words: of each plane.
+        row: loads numbers; word k of row i has those of the rows from 64 k + 8 i on.
     """
     out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
+    for first, width, rows in _transpose_bits(code, vectors, words, row, out):
+        for k in range(ROWS):
+            code.store(out, rows[k], [lanes(i64(k * words + first), width)])
+    return out
+
+
+def join_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
+    """Emit the numbers of planes; returns a buffer of uint64 with those of all rows in order.
+
+    Args:
+        code: where statements go.
+        vectors: operations on vectors.
+        words: of each plane.
+        row: loads words of a plane.
+    """
+    out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
+    for first, width, rows in _transpose_bits(code, vectors, words, row, out):
+        for distance in (x for x in LOWER if x < width):
+            for k in (k for k in range(ROWS) if not k & distance):
+                pair = rows[k], rows[k + distance]
+                swapped = [vectors.exchange_lanes(*pair, distance, side) for side in (0, 1)]
+                rows[k], rows[k + distance] = (code.hold("row", x) for x in swapped)
+        for k in range(ROWS):
+            at = (first + k % width) * ROWS + k // width * width
+            code.store(out, rows[k], [lanes(i64(at), width)])
+    return out
+
+
+def _transpose_bits(
+    code: Builder, vectors: Vectors, words: int, row: LoadWords, out: Any
+) -> Iterator[tuple[int, int, list[Any]]]:
+    """Emit the exchange; yields the first of some words, how many these are, and their rows.
+
+    A single word of eight rows is exchanged in one vector, which is stored, and nothing is yielded.
+    """
     if words == 1:
         for k in range(ROWS):
             code.store(out, row(k, 0, 1), [i64(k)])
         code.store(out, vectors.transpose_bits(out[_EIGHT]), [_EIGHT])
-        return out
+        return
     width = min(words, vectors.words)
     for first in range(0, words, width):
         rows = [code.hold("row", row(k, first, width)) for k in range(ROWS)]
         for distance in LOWER:
             for k in (k for k in range(ROWS) if not k & distance):
                 _exchange(code, vectors, rows[k], rows[k + distance], distance)
-        for k in range(ROWS):
-            code.store(out, rows[k], [lanes(i64(k * words + first), width)])
-    return out
+        yield first, width, rows
 
 
 _EIGHT = lanes(i64(0), ROWS)

@@ -18,7 +18,8 @@ last high part is 2, whose 16 places hold 5 cuts, so 11 too many are counted in 
 
 Planes of memberships in sets of categories come last, see `unions`.
 
-The bits of rows stand in the order in which eight planes are exchanged for bytes, see `bit_of_row`.
+The bits of rows stand in the order in which eight planes are exchanged for bytes: those of 64 rows
+are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of its eight bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ..representation import Expr
+from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests
 from .unions import UnionSizes, write_unions
 
@@ -51,12 +53,14 @@ class PlaneCode:
         spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
             to remember.
         unions: sizes of what makes planes of sets of categories.
+        panels: in which pieces columns are coded.
     """
 
     ranks: RankCode
     tests: int
     spare: int = 2
     unions: UnionSizes = UnionSizes()
+    panels: PanelCode = PanelCode()
 
     @property
     def n_searched(self) -> int:
@@ -80,7 +84,7 @@ class NumberedTests(NamedTuple):
 
 def number_tests(forest: Forest) -> NumberedTests:
     """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
-    ranked = rank_tests(forest)
+    ranked = rank_tests(forest, by_levels=True)
     inner = ~forest.is_leaf
     place = ranked.rank - (forest.comparison == "<")
     count = np.zeros(ranked.code.columns, np.int64)
@@ -101,13 +105,28 @@ def number_tests(forest: Forest) -> NumberedTests:
         "column_planes": first.astype(np.int32),
         "column_parts": parts if searched else np.zeros((1, len(OVERCOUNTS)), np.uint8),
     }
-    code = PlaneCode(ranked.code, tests, unions=sizes)
-    return NumberedTests(code, ranked.arrays | arrays | lists, plane)
+    cuts = np.zeros(tests, forest.threshold.dtype)
+    cuts[plane[inner]] = forest.threshold[inner]
+    feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
+    columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
+    panels, pieces = plan_panels(columns, forest.row_width)
+    code = PlaneCode(ranked.code, tests, unions=sizes, panels=panels)
+    return NumberedTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
-def bit_of_row(row: Expr, words: int) -> Expr:
-    """Return the bit of a row in a plane of so many words: 8 words * i + b -> 8 b + i.
+def bit_of_row(row: Expr) -> Expr:
+    """Return the bit of a row in a plane: 64 k + 8 i + e -> 64 k + 8 e + i, with i and e below 8.
 
     Takes and gives an int or an int64 expression.
     """
-    return (row % (8 * words)) * 8 + row // (8 * words)
+    return row // 64 * 64 + row % 8 * 8 + row // 8 % 8
+
+
+def byte_of_row(row: Expr, words: int) -> Expr:
+    """Return which byte the number of a row is, if eight planes of so many words come from numbers.
+
+    64 k + 8 i + e -> 8 words * i + 8 k + e, with i and e below 8: the bits of byte b of the planes
+    are the numbers' bits of eight bytes, those at b, b + 8 words, b + 16 words and so on. Takes and
+    gives an int or an int64 expression.
+    """
+    return row // 8 % 8 * (8 * words) + row // 64 * 8 + row % 8

@@ -141,8 +141,14 @@ def unfit(forest: Forest) -> str | None:
     )
 
 
-def rank_tests(forest: Forest) -> RankedTests:
-    """Number the thresholds of every column of a forest in which `unfit` finds nothing."""
+def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
+    """Number the thresholds of every column of a forest in which `unfit` finds nothing.
+
+    Args:
+        forest: the model.
+        by_levels: whether columns that are searched in two steps stand in the order of
+            `count_levels`, and not in that of their features.
+    """
     inner = np.flatnonzero(~forest.is_leaf)
     key = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
     cut = forest.threshold[inner]
@@ -156,7 +162,7 @@ def rank_tests(forest: Forest) -> RankedTests:
 
     tests = _Tests(keys, column[fresh], place[fresh], cut[fresh])
     categorical = _categorical_features(forest, tests)
-    code, arrays, order = _plan_searches(forest, tests, categorical)
+    code, arrays, order = _plan_searches(forest, tests, categorical, by_levels)
     columns, ranks = np.zeros((2, forest.n_nodes), np.int64)
     columns[inner], ranks[inner] = np.argsort(order)[column], place + (forest.comparison == "<")
     return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in categorical))
@@ -202,13 +208,18 @@ def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[Categoric
 
 
 def _plan_searches(
-    forest: Forest, tests: _Tests, categorical: list[tuple[CategoricalFeature, Array]]
+    forest: Forest,
+    tests: _Tests,
+    categorical: list[tuple[CategoricalFeature, Array]],
+    by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:
     """Return how rows are coded, what the searches read, and the places of the coded columns."""
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
-    order = np.lexsort((keys, keys % 2, _count_steps(counts)))
+    steps = _count_steps(counts)
+    levels = np.where(by_levels & (steps == 2), count_levels(counts), 0)
+    order = np.lexsort((keys, levels, keys % 2, steps))
     is_searched = tests.column < searched
     column = np.argsort(order)[tests.column[is_searched]]
     features = tuple(x for x, _ in categorical)
@@ -244,6 +255,11 @@ def _plan_searches(
 def _count_steps(counts: Any) -> Any:
     """Steps of a search; no step counts all 16."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
+
+
+def count_levels(counts: Array) -> Array:
+    """Return how often so many cuts, each, are halved by a search; 4 times up to 15 cuts."""
+    return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
 def count_cuts_before(step: int) -> int:

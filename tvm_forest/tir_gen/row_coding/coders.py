@@ -3,7 +3,7 @@
 takes: rows and the row code of a layout; gives: statements that fill a buffer before the walks.
 
     RankCoder     codes[r, column] = rank of rows[r, feature] among the cuts of the column
-    PlaneCoder    planes[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k
+    PlaneCoder    planes[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k, see `panels`
 
 A value 0.7 of a column with the cuts 0.1, 0.5 and 0.9 has the rank 2, the number of cuts below it.
 A feature whose categories belong to sets is searched once for all these sets; the number of the
@@ -18,21 +18,15 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row
-from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row, byte_of_row
+from ...layouts.row_codes.ranks import RankCode
 from ..builder import Builder
 from ..ir import guard, i64
 from ..walks.node_test import Comparer
 from .memberships import SetWriter, copy_answers
+from .panels import PanelCoder, found_dtypes
 from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
-
-ROWS_TOGETHER = 8
-"""Rows that are coded side by side: their searches overlap, and share the first cuts."""
-
-ROWS_OF_CHUNK = 64
-"""Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
-the column; see benchmarks/bit_phases.py."""
-
+from .searches import ColumnSearch, RowCoder
 
 BANK_BYTES = 4
 """Bytes of a bank of shared memory."""
@@ -47,74 +41,6 @@ def row_pitch(columns: int, dtype: str) -> int:
     item = tvm.DataType(dtype).itemsize
     word = max(item, BANK_BYTES)
     return (-(-columns * item // word) | 1) * word // item
-
-
-@dataclass(frozen=True)
-class RowCoder:
-    """Writes the statements that code rows into a buffer, which walks read in place of rows.
-
-    Attributes:
-        ranks: how values are coded.
-        rows: buffer of the rows.
-        comparer: how they are compared with cuts.
-    """
-
-    ranks: RankCode
-    rows: Any
-    comparer: Comparer
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a coded row; 0 where the row code is not for GPUs."""
-        return 0
-
-    def declare(self, most: Any, scope: str) -> Any:
-        """Declare a buffer for at most `most` coded rows."""
-        raise NotImplementedError
-
-    def place(self, row: Any) -> list[Any]:
-        """Return the indices in the buffer by which a walk names a row of the block."""
-        raise NotImplementedError
-
-    def emit(
-        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
-    ) -> None:
-        """Code `here` rows from `first` on."""
-        raise NotImplementedError
-
-    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
-        """Code the values of some rows in a column, and store what that gives."""
-        raise NotImplementedError
-
-    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store what the number of a row's category says of its memberships."""
-        raise NotImplementedError
-
-    def _column_groups(self) -> list[tuple[SearchGroup, int]]:
-        """Return the groups of columns, and the first column of each."""
-        begins = [0, *(columns.stop for columns in self.ranks.groups)]
-        return list(zip(self.ranks.groups, begins, strict=False))
-
-    def _search_columns(
-        self,
-        code: Builder,
-        buffers: dict[str, Any],
-        results: dict[str, Any],
-        first: Any,
-        here: Any,
-    ) -> None:
-        """Code `here` rows from `first` on into the buffers of `results`, column by column."""
-        with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
-            start = chunk * ROWS_OF_CHUNK
-            left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))
-            for columns, begin in self._column_groups():
-                with code.repeat("column", i64(columns.stop - begin)) as place:
-                    search = _ColumnSearch(self, code, buffers, columns, begin + place, results)
-                    together = 1 if columns.asked else ROWS_TOGETHER
-                    for width, at, count in code.groups(left, together):
-                        with code.repeat("group", count) as group:
-                            rows = [start + at + group * width + r for r in range(width)]
-                            search.emit(first, rows)
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
@@ -162,21 +88,23 @@ class RankCoder(RowCoder):
         """Search the cuts of every column; on a GPU neighbouring threads find codes of one row."""
         results = {"codes": near}
         if self.comparer.vectors is not None:
-            self._search_columns(code, buffers, results, first, here)
+            with self._chunks(code, first, here) as chunk:
+                for group in self._column_groups():
+                    self._search_rows(code, buffers, results, group, chunk)
             return
         for columns, begin in self._column_groups():
             spans = [near.shape[0], i64(columns.stop - begin)]
             with code.nest("code", spans, spread=True) as (row, place):
                 inside = first + row < self.rows.shape[0]
                 with code.block(lambda body, inside=inside: guard(body, [inside])):
-                    search = _ColumnSearch(self, code, buffers, columns, begin + place, results)
-                    search.emit(first, [row])
+                    search = ColumnSearch(self, code, buffers, columns, begin + place, results)
+                    search.emit(search.read(first, [row]), [row])
 
-    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+    def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store a code for each row."""
         search.store("codes", [self.place(r, search.column) for r in rows], search.encode(xs))
 
-    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+    def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
         """Copy the codes of the memberships."""
         codes = search.results["codes"][row, i64(self.ranks.n_searched)]
         is_llvm, number = self.comparer.vectors is not None, number.astype("int64")
@@ -210,22 +138,24 @@ class PlaneCoder(RowCoder):
         """Search all values, column by column, then write the planes of each column."""
         vectors, ranks, words = self.comparer.vectors, self.ranks, int(near.shape[1])
         assert vectors is not None, "only LLVM compiles planes so far"
+        names = found_dtypes(self.planes, vectors)
         size = (i64(max(1, ranks.n_searched)), i64(words * ROWS_IN_WORD))
-        names = {"high": "uint8", "low": "uint8"}
-        if any(x.steps > 2 and not x.asked for x in ranks.groups):
-            names["codes"] = ranks.dtype
         results = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
         features = i64(ranks.n_categorical)
         if ranks.n_categorical:
             size = (features, i64(words * ROWS_IN_WORD))
             results["numbers"] = code.buffer("numbers", size, "uint16")
         parts = code.buffer("parts", (i64(PART_VALUES + 1), i64(VECTOR_WORDS)), "uint64")
-        self._search_columns(code, buffers, results, first, here)
+        panels = PanelCoder.begin(self, code, buffers, results, near)
+        with self._chunks(code, first, here) as chunk:
+            panels.emit(chunk)
+            for group in self._column_groups():
+                if group[0].asked:
+                    self._search_rows(code, buffers, results, group, chunk)
         writer = PlaneWriter(code, vectors, buffers, results, near, parts)
-        for columns, begin in self._column_groups():
-            if not columns.asked:
-                with code.repeat("column", i64(columns.stop - begin)) as place:
-                    writer.write(columns.steps, begin + place)
+        for steps, begin, stop in self.planes.panels.searched:
+            with code.repeat("column", i64(stop - begin)) as place:
+                writer.write(steps, begin + place)
         if ranks.n_categorical:
             hot = code.buffer("hot", (i64(self.planes.unions.numbers), near.shape[1]), "uint64")
             first_set = self.planes.n_searched
@@ -237,108 +167,16 @@ class PlaneCoder(RowCoder):
                 at = [i64(self.planes.tests + plane), i64(word)]
                 code.store(near, tirx.const(value, "uint64"), at)
 
-    def store_codes(self, search: _ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+    def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store codes, or the two parts of each if these are found directly."""
         if search.columns.steps > 2:
-            words = int(search.results["codes"].shape[1]) // ROWS_IN_WORD
-            bits = [[search.column, bit_of_row(r, words)] for r in rows]
+            bits = [[search.column, bit_of_row(r)] for r in rows]
             search.store("codes", bits, search.encode(xs))
         else:
-            search.store_parts(xs, [[search.column, r] for r in rows])
+            words = int(search.results["low"].shape[1]) // ROWS_IN_WORD
+            bytes_ = [[search.column, byte_of_row(r, words)] for r in rows]
+            search.store_parts(xs, bytes_)
 
-    def store_number(self, search: _ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+    def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
         """Store the number, from which planes are made."""
         search.code.store(search.results["numbers"], number, [feature, row])
-
-
-@dataclass(frozen=True)
-class _ColumnSearch:
-    """The search of one column: which cuts are searched, and which buffers take the results."""
-
-    coder: RowCoder
-    code: Builder
-    buffers: dict[str, Any]
-    columns: SearchGroup
-    column: Any
-    results: dict[str, Any]
-
-    def emit(self, first: Any, rows: list[Any]) -> None:
-        """Code rows side by side; `first` is the first row of the block, `rows` count from it."""
-        feature = self._hold_entry("column_feature").astype("int64")
-        loads = [self.coder.rows[first + r, feature] for r in rows]
-        xs = [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
-        if not self.columns.asked:
-            self.coder.store_codes(self, xs, rows)
-            return
-        feature = self.column - self.coder.ranks.n_searched
-        at = self.code.hold("at", self.buffers["set_features"][feature, i64(0)])
-        number = self.code.hold("number", self.buffers["numbers"][at + self._rank(xs)[0]])
-        self.coder.store_number(self, feature, number, rows[0])
-
-    def store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
-        """Store values in one of the buffers of the results."""
-        near = self.results[name]
-        for place, value in zip(places, values, strict=True):
-            self.code.store(near, value.astype(near.dtype), place)
-
-    def _hold_entry(self, name: str, *field: int) -> Any:
-        load = self.buffers[name][[self.column, *field]]
-        return self.code.hold(name.split("_")[-1], load)
-
-    def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
-        """Find the high and low part of codes in one or two steps, see `row_codes.planes`."""
-        at = self._hold_entry("column_cuts")
-        name = "lt" if self.coder.comparer.comparison == "<=" else "le"
-        how = f"{'o' if self.columns.missing_left else 'u'}{name}"
-        bases = [at] * len(xs)
-        if self.columns.steps == 2:
-            highs = [self._count_cuts(how, at, x) for x in xs]
-            self.store("high", places, highs)
-            off = self._hold_entry("column_parts", 0).astype("int64")
-            begin = self.code.hold("begin", at + count_cuts_before(1) - off * CUTS_IN_STEP)
-            bases = [begin + high * CUTS_IN_STEP for high in highs]
-        self.store(
-            "low", places, [self._count_cuts(how, b, x) for b, x in zip(bases, xs, strict=True)]
-        )
-
-    def _count_cuts(self, how: str, at: Any, x: Any) -> Any:
-        """Count those of the 16 cuts from `at` on that compare with x."""
-        vectors = self.coder.comparer.vectors
-        assert vectors is not None, "checked by PlaneCoder"
-        some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
-        count = vectors.count(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
-        return self.code.hold("count", count.astype("int64"))
-
-    def encode(self, xs: list[Any]) -> list[Any]:
-        """Return the codes of some values."""
-        dtype = self.coder.ranks.dtype
-        values = [rank.astype(dtype) for rank in self._rank(xs)]
-        if self.columns.missing_left:
-            return values
-        most = tirx.max_value(dtype)
-        return [tirx.Select(tirx.isnan(x), most, v) for x, v in zip(xs, values, strict=True)]
-
-    def _rank(self, xs: list[Any]) -> list[Any]:
-        """Count the cuts that each of some values reaches, step by step; NaN reaches none."""
-        hold, cuts = self.code.hold, self.buffers["cuts"]
-        at = self._hold_entry("column_cuts")
-        ranks: list[Any] = [i64(0)] * len(xs)
-        for step in range(self.columns.steps):
-            base = at + count_cuts_before(step)
-            for i, (x, rank) in enumerate(zip(xs, ranks, strict=True)):
-                rank = rank * CUTS_IN_STEP
-                ranks[i] = hold("rank", rank + self._count_reached(cuts, base + rank, x))
-        return ranks
-
-    def _count_reached(self, cuts: Any, at: Any, x: Any) -> Any:
-        """Count those of the 16 cuts from `at` on that x is not sent to the left of."""
-        comparer = self.coder.comparer
-        less = comparer.comparison == "<" or self.columns.asked
-        if comparer.vectors is not None:
-            return self._count_cuts("ole" if less else "olt", at, x)
-        count: Any = i64(0)
-        for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind
-            cut = cuts[at + count + (half - 1)]
-            there = cut <= x if less else cut < x
-            count = self.code.hold("count", count + there.astype("int64") * half)
-        return count

@@ -100,7 +100,7 @@ class SetWriter:
             self.code.store(self.hot, self._empty, [number, self._plane])
         with self.code.repeat("row", here) as row:
             number = self.numbers[feature, row].astype("int64")
-            place = self.code.hold("bit", bit_of_row(row, self.words))
+            place = self.code.hold("bit", bit_of_row(row))
             at = [self.code.hold("number", number), tirx.floordiv(place, i64(ROWS_IN_WORD))]
             place = tirx.floormod(place, i64(ROWS_IN_WORD)).astype("uint64")
             bit = tirx.shift_left(tirx.const(1, "uint64"), place)

@@ -15,19 +15,23 @@ which lie beside each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
 from ...layouts.row_codes.planes import OVERCOUNTS, ROWS_IN_WORD
-from ..bit_matrices import transpose_bits
+from ..bit_matrices import make_planes
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 from ..walks.vectors import Vectors
 
 VECTOR_WORDS = 8
 """Words of a vector of 512 bits."""
+
+NUMBER_BITS = 8
+"""Bits of a rank or code."""
 
 PART_VALUES = 16
 """Values that the high or low part of a code, four bits, can have."""
@@ -41,8 +45,8 @@ class PlaneWriter:
         code: where statements go.
         vectors: operations on vectors.
         buffers: those of the layout.
-        found: buffers (columns, rows): "high" and "low" parts as they were counted, and "codes" of
-            columns with more than 255 cuts.
+        found: buffers (columns, rows) of what `panels` found: "codes" in the order of bits, others
+            where `planes.byte_of_row` says.
         planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
             column may be overwritten, so columns come in order.
         below: buffer (17, 8): planes of "high < h".
@@ -68,12 +72,8 @@ class PlaneWriter:
         if steps > 2:
             self._by_comparing(column, first, count)
             return
-        low, high = self._bits(column, steps == 2)
+        low, high = self._bits(column)
         planes = self._low_planes(low)
-        if not high:
-            for j, plane in enumerate(planes):
-                self._store(first, j, plane)
-            return
         self._write_high(high)
         with self.code.repeat("high", tirx.ceildiv(count, i64(PART_VALUES))) as h:
             below, at_most = (
@@ -93,42 +93,48 @@ class PlaneWriter:
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
                 self.code.store(self.planes, bits, [first + cut, i64(word)])
 
-    def _bits(self, column: Any, is_long: bool) -> tuple[list[Any], list[Any]]:
+    def _bits(self, column: Any) -> tuple[list[Any], list[Any]]:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
-        parts = self.buffers["column_parts"]
-        too_high, last, too_low = (
-            self.code.hold(name, parts[column, i64(k)]) for k, name in enumerate(OVERCOUNTS)
-        )
-        numbers = self.code.buffer("numbers", (i64(PART_VALUES // 2 * self.words),), "uint64")
-        for word in range(self.words):
-            low = self._rows("low", column, word)
-            if is_long:
-                high = self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
-                high = self.code.hold("high", high)
-                low = self._as_words(self.vectors.less_where(low, high, last, too_low))
-                four = spread(tirx.const(4, "uint64"), VECTOR_WORDS)
-                low = low | tirx.shift_left(self._as_words(high), four)
-            else:
-                low = self._as_words(low - spread(too_low, ROWS_IN_WORD))
-            self.code.store(numbers, low, [lanes(i64(word * VECTOR_WORDS), VECTOR_WORDS)])
-
-        def row(k: int, word: int, width: int) -> Any:
-            return numbers[lanes(i64(k * self.words + word), width)]
-
-        planes = transpose_bits(self.code, self.vectors, self.words, row)
-        count = 8 if is_long else 4
-        bits = self.code.buffer("bits", (i64(count), i64(VECTOR_WORDS)), "uint64")
-        for bit in range(count):
-            plane = planes[lanes(i64(bit * self.words), self.words)]
+        numbers = self._numbers(column)
+        planes = make_planes(self.code, self.vectors, self.words, numbers)
+        bits = self.code.buffer("bits", (i64(NUMBER_BITS), i64(VECTOR_WORDS)), "uint64")
+        for bit in range(NUMBER_BITS):
+            place = NUMBER_BITS - 1 - bit if "ranks" in self.found else bit
+            plane = planes[lanes(i64(place * self.words), self.words)]
             for lane in range(0, VECTOR_WORDS, self.words):
                 self.code.store(bits, plane, [i64(bit), lanes(i64(lane), self.words)])
-        loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(count))
+        loads = (bits[i64(bit), lanes(i64(0), VECTOR_WORDS)] for bit in range(NUMBER_BITS))
         held = [self.code.hold("bits", load) for load in loads]
         return held[:4], held[4:]
 
-    def _as_words(self, codes: Any) -> Any:
-        """Return 64 codes as words."""
-        return self.vectors.cast(codes, f"uint64x{VECTOR_WORDS}")
+    def _numbers(self, column: Any) -> Callable[[int, int, int], Any]:
+        """Return what loads words of numbers, the ranks or codes; see `make_planes`."""
+        if "ranks" in self.found:
+
+            def ranks(row: int, word: int, width: int) -> Any:
+                start = i64((row * self.words + word) * NUMBER_BITS)
+                some = self.found["ranks"][column, lanes(start, width * NUMBER_BITS)]
+                return self.vectors.cast(some, f"uint64x{width}" if width > 1 else "uint64")
+
+            return ranks
+        too_high, last, too_low = (
+            self.code.hold(name, self.buffers["column_parts"][column, i64(k)])
+            for k, name in enumerate(OVERCOUNTS)
+        )
+        numbers = self.code.buffer("numbers", (i64(NUMBER_BITS * self.words),), "uint64")
+        four = spread(tirx.const(4, "uint64"), VECTOR_WORDS)
+        for word in range(self.words):
+            high = self._rows("high", column, word) - spread(too_high, ROWS_IN_WORD)
+            high = self.code.hold("high", high)
+            low = self.vectors.less_where(self._rows("low", column, word), high, last, too_low)
+            low, high = (self.vectors.cast(x, f"uint64x{VECTOR_WORDS}") for x in (low, high))
+            at = lanes(i64(word * VECTOR_WORDS), VECTOR_WORDS)
+            self.code.store(numbers, low | tirx.shift_left(high, four), [at])
+
+        def codes(row: int, word: int, width: int) -> Any:
+            return numbers[lanes(i64(row * self.words + word), width)]
+
+        return codes
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
         return self.found[name][column, lanes(i64(word * ROWS_IN_WORD), ROWS_IN_WORD)]

@@ -23,7 +23,7 @@ from ...layouts.row_codes.planes import ROWS_IN_WORD
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
-from ..bit_matrices import transpose_bits
+from ..bit_matrices import join_planes
 from ..builder import Builder
 from ..ir import at_iteration, i64, lanes, spread
 from .leaf_tables import LeafTable
@@ -120,7 +120,7 @@ class BitWalk:
                 return bits[i64(first + k), lanes(i64(word), width)]
             return spread(tirx.const(0, "uint64"), width)
 
-        return transpose_bits(self.code, self.vectors, self.words, row)
+        return join_planes(self.code, self.vectors, self.words, row)
 
     def _walk(self) -> Any:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""

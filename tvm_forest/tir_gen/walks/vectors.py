@@ -152,6 +152,20 @@ class Vectors:
         line = f"%x = bitcast {_llvm_type_of(value)} %value to {llvm_type(dtype)}"
         return self.call(name, dtype, [line], "%x", value=value)
 
+    def exchange_lanes(self, low: Any, high: Any, distance: int, side: int) -> Any:
+        """Exchange lanes of one vector with those `distance` below in the other.
+
+        Returns, of two vectors whose lanes k and k + distance are pairs, low[k] and high[k] in
+        pairs if `side` is 0, or low[k + distance] and high[k + distance] if it is 1.
+        """
+        dtype, count = str(low.ty.dtype), _base_and_lanes(low)[1]
+        places = [
+            k & ~distance | side * distance | (count if k & distance else 0) for k in range(count)
+        ]
+        vector, mask = _llvm_type_of(low), ", ".join(f"i32 {k}" for k in places)
+        line = f"%x = shufflevector {vector} %low, {vector} %high, <{count} x i32> <{mask}>"
+        return self.call(f"lanes{distance}_{side}_{dtype}", dtype, [line], "%x", low=low, high=high)
+
     def transpose_bits(self, rows: Any) -> Any:
         """Make bit i of byte b of lane k of a uint64x8 bit k of byte b of lane i."""
         vector, rest, lines, now = "<8 x i64>", "splat (i64 -1)", list[str](), "%rows"

@@ -1,0 +1,210 @@
+"""Panels: in which pieces the columns of 64 rows become planes.
+
+takes: the columns of a forest and their cuts; gives: PanelCode and the arrays that coding reads.
+
+Four features that lie beside each other are a unit: 64 rows of it are turned into columns at once.
+Up to 16 units are a panel, whose columns stay in the first-level cache while they are coded:
+
+    rows        f0 f1 f2 f3 | f4 f5 f6 f7 | ...          units without a tested feature are left out
+    panel       64 values of f0, 64 values of f1, ...    `column_place` says where those of a column
+                                                         begin
+
+A column of up to 15 cuts is compared with each of them, which gives planes at once: `test_place`
+and `test_cut` say what is compared for each test. One of up to 255 cuts is searched, either as all
+row codes are, see `ranks`, or by permutes, for which its cuts lie in tables, one for each level:
+
+    level 0                       4                      table 0      4
+    level 1             2                   6            table 1      2 6
+    level 2        1         3         5         7       table 2      1 5 3 7
+
+The outcomes of the levels before are the number of the entry, the first its lowest bit: that is why
+5 stands before 3. Places without a cut hold infinity. That too many cuts are counted for infinity,
+or for a missing value that goes to the right, does no harm: a code is only asked whether it is at
+most k, for every cut k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...forest import Array
+from .ranks import RankCode, count_levels
+
+UNIT_FEATURES = 4
+"""Features of a unit: 16 bytes of float32, a quarter of a register of AVX-512."""
+
+PANEL_BYTES = 16 * 1024
+"""Bytes of the columns of a panel, half of a small first-level cache."""
+
+ROWS = 64
+"""Rows whose values lie side by side."""
+
+REGISTER_ENTRIES = 16
+"""Entries of a register of AVX-512: tables are at least as long."""
+
+MAX_LEVELS = 8
+"""Levels of a search by permutes."""
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Neighbouring columns that are coded alike.
+
+    Attributes:
+        stop: number behind the last column.
+        steps: steps of their search among 16 cuts; 1 if each cut is compared.
+        missing_left: whether missing values go to the left.
+        levels: levels of their search by permutes.
+    """
+
+    stop: int
+    steps: int
+    missing_left: bool
+    levels: int
+
+
+@dataclass(frozen=True)
+class PanelCode:
+    """How the columns of 64 rows are cut into panels.
+
+    Attributes:
+        width: features of a unit; rows may be narrower than 4.
+        units: units of all panels.
+        most: units of a panel, but for the last.
+        dtype: of cuts, with which values are compared.
+        groups: columns in order.
+    """
+
+    width: int = 1
+    units: int = 0
+    most: int = 1
+    dtype: str = "float32"
+    groups: tuple[PanelGroup, ...] = ()
+
+    @property
+    def panels(self) -> int:
+        """Number of panels."""
+        return -(-self.units // self.most)
+
+    @property
+    def searched(self) -> list[tuple[int, int, int]]:
+        """Columns that are searched: steps, first column and the end, for each number of steps."""
+        stops = {x.steps: x.stop for x in self.groups}
+        begins = (0, *stops.values())
+        return [(n, begin, stops[n]) for n, begin in zip(stops, begins, strict=False) if n > 1]
+
+
+class SearchedColumns(NamedTuple):
+    """The columns that are searched, in order.
+
+    Attributes:
+        code: how they are searched.
+        feature: int (C,), which feature of a row.
+        first: int (C + 1,), first test of each, and the end.
+        cuts: (first[C],), the cut of each test.
+    """
+
+    code: RankCode
+    feature: Array
+    first: Array
+    cuts: Array
+
+
+def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, dict[str, Array]]:
+    """Cut columns into panels.
+
+    Returns:
+        code, and the arrays: first feature of each unit; what is prefetched while each panel is
+        coded, as the distance from the first element of the rows; for each group and panel the
+        first column, or the first test where cuts are compared; the place of each column and of
+        each test that is compared, and its cut; the tables, and where those of a column begin.
+    """
+    feature, cuts = columns.feature, columns.cuts
+    width = min(UNIT_FEATURES, row_width)
+    used, unit = np.unique(feature // UNIT_FEATURES, return_inverse=True)
+    start = np.minimum(used * UNIT_FEATURES, row_width - width)
+    most = PANEL_BYTES // (UNIT_FEATURES * ROWS * cuts.dtype.itemsize)
+    place = unit % most * UNIT_FEATURES + feature - start[unit]
+    groups = _find_groups(columns)
+    code = PanelCode(width, len(used), most, cuts.dtype.name, groups)
+    stops, begin = np.zeros((max(1, len(groups)), code.panels + 1), np.int64), 0
+    for row, group in zip(stops, groups, strict=False):
+        panel = unit[begin : group.stop] // most
+        row[:] = begin + np.searchsorted(panel, np.arange(code.panels + 1))
+        row[:] = columns.first[row] if group.steps == 1 else row
+        begin = group.stop
+    compared = max((x.stop for x in groups if x.steps == 1), default=0)
+    n_compared = int(columns.first[compared])
+    counts = np.diff(columns.first[: compared + 1])
+    at, tables = _write_tables(columns, groups)
+    fill = np.zeros(1, np.int32)  # no buffer is empty
+    arrays: dict[str, Array] = {
+        "unit_feature": np.append(start, fill).astype(np.int32),
+        "panel_ahead": np.append(start[most::most], ROWS * row_width + start[:1]).astype(np.int64),
+        "panel_stops": stops.astype(np.int32),
+        "column_place": np.append(place, fill).astype(np.int32),
+        "test_place": np.append(np.repeat(place[:compared], counts), fill).astype(np.int32),
+        "test_cut": np.append(cuts[:n_compared], cuts.dtype.type(0)),
+        "column_table": at,
+        "tables": tables,
+    }
+    return code, arrays
+
+
+def _find_groups(columns: SearchedColumns) -> tuple[PanelGroup, ...]:
+    """Cut the groups of a row code where the number of levels changes."""
+    levels, groups, begin = count_levels(np.diff(columns.first)), list[PanelGroup](), 0
+    for group in (x for x in columns.code.groups if not x.asked):
+        own = levels[begin : group.stop] if group.steps == 2 else levels[begin : begin + 1]
+        ends = np.append(np.flatnonzero(np.diff(own)) + 1, group.stop - begin)
+        for end in ends:
+            at = begin + int(end)
+            level = int(levels[at - 1])
+            groups.append(PanelGroup(at, group.steps, group.missing_left, level))
+        begin = group.stop
+    return tuple(groups)
+
+
+def _write_tables(columns: SearchedColumns, groups: tuple[PanelGroup, ...]) -> tuple[Array, Array]:
+    """Return where the tables of each column begin, int32 (C + 1,), and the tables of all."""
+    sizes, begin = np.zeros(len(columns.feature) + 1, np.int64), 0
+    for group in groups:
+        sizes[begin : group.stop] = table_begin(group.levels) if group.steps == 2 else 0
+        begin = group.stop
+    at = np.cumsum(sizes) - sizes
+    tables, begin = np.full(max(1, int(sizes.sum())), np.inf, columns.cuts.dtype), 0
+    for group in groups:
+        if group.steps == 2:
+            for column in range(begin, group.stop):
+                cuts = columns.cuts[columns.first[column] : columns.first[column + 1]]
+                own = tables[at[column] : at[column] + sizes[column]]
+                for level, where in enumerate(_list_places(group.levels)):
+                    here = where < len(cuts)
+                    first = table_begin(level)
+                    own[first : first + len(where)][here] = cuts[where[here]]
+        begin = group.stop
+    return at.astype(np.int32), tables
+
+
+def table_begin(level: int) -> int:
+    """Return where the table of a level begins, or behind the last level where all end.
+
+    The one entry of level 0 lies behind the two of level 1.
+    """
+    if level == 0:
+        return 2
+    return sum(max(REGISTER_ENTRIES, 1 << k) for k in range(1, level))
+
+
+def _list_places(levels: int) -> list[Array]:
+    """Return for every level which cut each entry of its table is, counted in order."""
+    places = []
+    for level in range(levels):
+        entry = np.arange(1 << level)
+        bits = [entry >> k & 1 for k in range(level)]
+        before = sum((bit << levels - 1 - k for k, bit in enumerate(bits)), np.zeros_like(entry))
+        places.append(before + (1 << levels - 1 - level) - 1)
+    return places

@@ -1,0 +1,176 @@
+"""The code of panels: 64 rows become columns, and these planes or ranks.
+
+takes: 64 rows of a block; gives: statements that write planes of tests whose cuts are compared one
+by one, and buffers of what was found of the columns that are searched.
+
+    for each panel
+        for each unit                        values[place, 0..63] = rows[0..63, feature]
+        for each test that is compared       planes[test, word] = values[place, :] < cut
+        for each column that is searched     ranks[column, :] = rank(values[place, :])
+
+See `layouts.row_codes.panels`. Rows of the next panel are fetched ahead, while one is coded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+
+from ...layouts.row_codes.panels import UNIT_FEATURES, PanelCode, PanelGroup
+from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row, byte_of_row
+from ...layouts.row_codes.ranks import SearchGroup
+from ..builder import Builder
+from ..ir import i64
+from ..walks.vectors import Vectors
+from . import column_vectors
+from .searches import ROWS_TOGETHER, Chunk, ColumnSearch
+
+if TYPE_CHECKING:
+    from .coders import PlaneCoder
+
+
+def found_dtypes(planes: PlaneCode, vectors: Vectors) -> dict[str, str]:
+    """Return which buffers take what is found of columns, and their dtypes.
+
+    These are "ranks" of columns that are searched by permutes, "high" and "low" parts of codes that
+    are counted in two steps, and "codes" of columns with more than 255 cuts.
+    """
+    names, panels = dict[str, str](), planes.panels
+    for steps, _, _ in panels.searched:
+        if steps > 2:
+            names["codes"] = planes.ranks.dtype
+        elif column_vectors.can_search(vectors, panels.dtype):
+            names["ranks"] = "uint8"
+        else:
+            names |= {"high": "uint8", "low": "uint8"}
+    return names
+
+
+@dataclass(frozen=True)
+class PanelCoder:
+    """Writes the code of all panels.
+
+    Attributes:
+        coder: of the rows.
+        code: where statements go.
+        buffers: those of the layout.
+        found: buffers (columns, rows) for what is found of columns, see `PlaneWriter`.
+        planes: buffer (planes, words) to be written.
+        values: buffer (columns of a panel, 64).
+    """
+
+    coder: PlaneCoder
+    code: Builder
+    buffers: dict[str, Any]
+    found: dict[str, Any]
+    planes: Any
+    values: Any
+
+    @classmethod
+    def begin(
+        cls,
+        coder: PlaneCoder,
+        code: Builder,
+        buffers: dict[str, Any],
+        found: dict[str, Any],
+        planes: Any,
+    ) -> PanelCoder:
+        """Declare the columns of a panel."""
+        panels = coder.planes.panels
+        columns = UNIT_FEATURES * max(1, min(panels.most, panels.units))
+        values = code.buffer("values", (i64(columns), i64(ROWS_IN_WORD)), panels.dtype)
+        return cls(coder, code, buffers, found, planes, values)
+
+    @property
+    def panels(self) -> PanelCode:
+        """How columns are cut into panels."""
+        return self.coder.planes.panels
+
+    @property
+    def vectors(self) -> Vectors:
+        """Operations on vectors."""
+        vectors = self.coder.comparer.vectors
+        assert vectors is not None, "checked by PlaneCoder"
+        return vectors
+
+    def emit(self, chunk: Chunk) -> None:
+        """Code 64 rows, panel by panel."""
+        with self.code.repeat("panel", i64(self.panels.panels)) as panel:
+            self.read(chunk, panel)
+            for number, group in enumerate(self.panels.groups):
+                stops = self.buffers["panel_stops"]
+                loads = (stops[i64(number), panel + k].astype("int64") for k in (0, 1))
+                begin, end = (self.code.hold("stop", load) for load in loads)
+                with self.code.repeat("item", end - begin) as item:
+                    if group.steps == 1:
+                        self.compare(group, begin + item, chunk)
+                    else:
+                        self.search(group, begin + item, chunk)
+
+    def read(self, chunk: Chunk, panel: Any) -> None:
+        """Turn rows into columns: all 64 at once, or one by one if there are less."""
+        most = i64(self.panels.most)
+        units = self.code.hold("units", tirx.min(i64(self.panels.units) - panel * most, most))
+        full = tirx.EQ(chunk.left, i64(ROWS_IN_WORD))
+        for is_full in (True, False):
+            condition = full if is_full else tirx.Not(full)
+            with (
+                self.code.block(lambda body, c=condition: tirx.IfThenElse(c, body, None)),
+                self.code.repeat("unit", units) as unit,
+            ):
+                load = self.buffers["unit_feature"][panel * most + unit].astype("int64")
+                feature = self.code.hold("feature", load)
+                if is_full:
+                    self._transpose(chunk, panel, unit, feature)
+                else:
+                    self._copy(chunk, unit, feature)
+
+    def _transpose(self, chunk: Chunk, panel: Any, unit: Any, feature: Any) -> None:
+        rows, row = self.coder.rows, chunk.first + chunk.start
+        width, ahead = int(rows.shape[1]), None
+        if self.panels.panels > 1:
+            step = self.buffers["panel_ahead"][panel]
+            ahead = rows[row, step + unit * (UNIT_FEATURES * width)]
+        into = self.values[unit * UNIT_FEATURES, i64(0)]
+        source = rows[row, feature]
+        self.code.add(
+            column_vectors.transpose(self.vectors, source, width, self.panels.width, into, ahead)
+        )
+
+    def _copy(self, chunk: Chunk, unit: Any, feature: Any) -> None:
+        with self.code.nest("value", [i64(self.panels.width), chunk.left]) as (column, row):
+            value = self.coder.rows[chunk.first + chunk.start + row, feature + column]
+            at = [unit * UNIT_FEATURES + column, bit_of_row(row)]
+            self.code.store(self.values, value.astype(self.panels.dtype), at)
+
+    def compare(self, group: PanelGroup, test: Any, chunk: Chunk) -> None:
+        """Compare a column with the cut of a test."""
+        name = "lt" if self.coder.comparer.comparison == "<" else "le"
+        how = f"{'u' if group.missing_left else 'o'}{name}"
+        place = self.buffers["test_place"][test].astype("int64")
+        column = self.values[place, i64(0)]
+        bits = column_vectors.compare(self.vectors, how, column, self.buffers["test_cut"][test])
+        self.code.store(self.planes, bits, [test, tirx.floordiv(chunk.start, i64(ROWS_IN_WORD))])
+
+    def search(self, group: PanelGroup, column: Any, chunk: Chunk) -> None:
+        """Find the ranks of a column, by permutes if the CPU has them."""
+        place = self.code.hold("place", self.buffers["column_place"][column].astype("int64"))
+        if group.steps == 2 and "ranks" in self.found:
+            name = "ge" if self.coder.comparer.comparison == "<" else "gt"
+            how = f"{'o' if group.missing_left else 'u'}{name}"
+            table = self.buffers["tables"][self.buffers["column_table"][column].astype("int64")]
+            values = self.values[place, i64(0)]
+            words = int(self.planes.shape[1])
+            into = self.found["ranks"][column, byte_of_row(chunk.start, words)]
+            self.code.add(
+                column_vectors.search(self.vectors, how, group.levels, values, table, into, words)
+            )
+            return
+        columns = SearchGroup(group.stop, group.steps, group.missing_left)
+        search = ColumnSearch(self.coder, self.code, self.buffers, columns, column, self.found)
+        with self.code.repeat("group", i64(ROWS_IN_WORD // ROWS_TOGETHER)) as some:
+            rows = [some * ROWS_TOGETHER + k for k in range(ROWS_TOGETHER)]
+            loads = [self.values[place, bit_of_row(row)] for row in rows]
+            search.emit(loads, [chunk.start + row for row in rows])

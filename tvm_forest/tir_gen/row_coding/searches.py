@@ -1,0 +1,208 @@
+"""The search of columns among their cuts, 16 of these at a time, and what every coder of rows is.
+
+takes: values of a column; gives: statements that hold their ranks, which a coder stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
+from ..builder import Builder
+from ..ir import i64
+from ..walks.node_test import Comparer
+
+ROWS_TOGETHER = 8
+"""Rows that are coded side by side: their searches overlap, and share the first cuts."""
+
+ROWS_OF_CHUNK = 64
+"""Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
+the column; see benchmarks/bit_phases.py."""
+
+
+class Chunk(NamedTuple):
+    """Rows that are coded column by column.
+
+    Attributes:
+        first: first row of the block.
+        start: rows of the block before the chunk.
+        left: rows of the chunk, at most 64.
+    """
+
+    first: Any
+    start: Any
+    left: Any
+
+
+@dataclass(frozen=True)
+class RowCoder:
+    """Writes the statements that code rows into a buffer, which walks read in place of rows.
+
+    Attributes:
+        ranks: how values are coded.
+        rows: buffer of the rows.
+        comparer: how they are compared with cuts.
+    """
+
+    ranks: RankCode
+    rows: Any
+    comparer: Comparer
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a coded row; 0 where the row code is not for GPUs."""
+        return 0
+
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare a buffer for at most `most` coded rows."""
+        raise NotImplementedError
+
+    def place(self, row: Any) -> list[Any]:
+        """Return the indices in the buffer by which a walk names a row of the block."""
+        raise NotImplementedError
+
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
+        """Code `here` rows from `first` on."""
+        raise NotImplementedError
+
+    def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
+        """Code the values of some rows in a column, and store what that gives."""
+        raise NotImplementedError
+
+    def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
+        """Store what the number of a row's category says of its memberships."""
+        raise NotImplementedError
+
+    def _column_groups(self) -> list[tuple[SearchGroup, int]]:
+        """Return the groups of columns, and the first column of each."""
+        begins = [0, *(columns.stop for columns in self.ranks.groups)]
+        return list(zip(self.ranks.groups, begins, strict=False))
+
+    @contextmanager
+    def _chunks(self, code: Builder, first: Any, here: Any) -> Iterator[Chunk]:
+        """Open a loop over chunks of `here` rows from `first` on."""
+        with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
+            start = chunk * ROWS_OF_CHUNK
+            left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))
+            yield Chunk(first, start, left)
+
+    def _search_rows(
+        self,
+        code: Builder,
+        buffers: dict[str, Any],
+        results: dict[str, Any],
+        group: tuple[SearchGroup, int],
+        chunk: Chunk,
+    ) -> None:
+        """Search the columns of a group, one after the other."""
+        columns, begin = group
+        with code.repeat("column", i64(columns.stop - begin)) as place:
+            search = ColumnSearch(self, code, buffers, columns, begin + place, results)
+            together = 1 if columns.asked else ROWS_TOGETHER
+            for width, at, count in code.groups(chunk.left, together):
+                with code.repeat("group", count) as some:
+                    rows = [chunk.start + at + some * width + r for r in range(width)]
+                    search.emit(search.read(chunk.first, rows), rows)
+
+
+@dataclass(frozen=True)
+class ColumnSearch:
+    """The search of one column: which cuts are searched, and which buffers take the results."""
+
+    coder: RowCoder
+    code: Builder
+    buffers: dict[str, Any]
+    columns: SearchGroup
+    column: Any
+    results: dict[str, Any]
+
+    def read(self, first: Any, rows: list[Any]) -> list[Any]:
+        """Read the column of rows, which count from `first` on."""
+        feature = self._hold_entry("column_feature").astype("int64")
+        return [self.coder.rows[first + r, feature] for r in rows]
+
+    def emit(self, loads: list[Any], rows: list[Any]) -> None:
+        """Code the values of some rows of the block side by side."""
+        xs = [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
+        if not self.columns.asked:
+            self.coder.store_codes(self, xs, rows)
+            return
+        feature = self.column - self.coder.ranks.n_searched
+        at = self.code.hold("at", self.buffers["set_features"][feature, i64(0)])
+        number = self.code.hold("number", self.buffers["numbers"][at + self._rank(xs)[0]])
+        self.coder.store_number(self, feature, number, rows[0])
+
+    def store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
+        """Store values in one of the buffers of the results."""
+        near = self.results[name]
+        for place, value in zip(places, values, strict=True):
+            self.code.store(near, value.astype(near.dtype), place)
+
+    def _hold_entry(self, name: str, *field: int) -> Any:
+        load = self.buffers[name][[self.column, *field]]
+        return self.code.hold(name.split("_")[-1], load)
+
+    def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
+        """Find the high and low part of codes in one or two steps, see `row_codes.planes`."""
+        at = self._hold_entry("column_cuts")
+        name = "lt" if self.coder.comparer.comparison == "<=" else "le"
+        how = f"{'o' if self.columns.missing_left else 'u'}{name}"
+        bases = [at] * len(xs)
+        if self.columns.steps == 2:
+            highs = [self._count_cuts(how, at, x) for x in xs]
+            self.store("high", places, highs)
+            off = self._hold_entry("column_parts", 0).astype("int64")
+            begin = self.code.hold("begin", at + count_cuts_before(1) - off * CUTS_IN_STEP)
+            bases = [begin + high * CUTS_IN_STEP for high in highs]
+        self.store(
+            "low", places, [self._count_cuts(how, b, x) for b, x in zip(bases, xs, strict=True)]
+        )
+
+    def _count_cuts(self, how: str, at: Any, x: Any) -> Any:
+        """Count those of the 16 cuts from `at` on that compare with x."""
+        vectors = self.coder.comparer.vectors
+        assert vectors is not None, "checked by PlaneCoder"
+        some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
+        count = vectors.count(how, some, tirx.Broadcast(x, CUTS_IN_STEP))
+        return self.code.hold("count", count.astype("int64"))
+
+    def encode(self, xs: list[Any]) -> list[Any]:
+        """Return the codes of some values."""
+        dtype = self.coder.ranks.dtype
+        values = [rank.astype(dtype) for rank in self._rank(xs)]
+        if self.columns.missing_left:
+            return values
+        most = tirx.max_value(dtype)
+        return [tirx.Select(tirx.isnan(x), most, v) for x, v in zip(xs, values, strict=True)]
+
+    def _rank(self, xs: list[Any]) -> list[Any]:
+        """Count the cuts that each of some values reaches, step by step; NaN reaches none."""
+        hold, cuts = self.code.hold, self.buffers["cuts"]
+        at = self._hold_entry("column_cuts")
+        ranks: list[Any] = [i64(0)] * len(xs)
+        for step in range(self.columns.steps):
+            base = at + count_cuts_before(step)
+            for i, (x, rank) in enumerate(zip(xs, ranks, strict=True)):
+                rank = rank * CUTS_IN_STEP
+                ranks[i] = hold("rank", rank + self._count_reached(cuts, base + rank, x))
+        return ranks
+
+    def _count_reached(self, cuts: Any, at: Any, x: Any) -> Any:
+        """Count those of the 16 cuts from `at` on that x is not sent to the left of."""
+        comparer = self.coder.comparer
+        less = comparer.comparison == "<" or self.columns.asked
+        if comparer.vectors is not None:
+            return self._count_cuts("ole" if less else "olt", at, x)
+        count: Any = i64(0)
+        for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind
+            cut = cuts[at + count + (half - 1)]
+            there = cut <= x if less else cut < x
+            count = self.code.hold("count", count + there.astype("int64") * half)
+        return count
