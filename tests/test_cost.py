@@ -13,6 +13,7 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
 from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, price, price_parts
+from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
 from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
@@ -75,7 +76,10 @@ def test_blocks_of_planes_cost_the_same_whether_they_are_full() -> None:
     name = "walk slot 256"
     assert counts[64][name] == 2 * counts[128][name] == 4 * counts[256][name] > 0
     assert counts[512][name] == counts[256][name]
-    assert counts[64]["code float32 2"] == counts[256]["code float32 2"] == 4
+    assert counts[64]["code float32 unit"] == counts[256]["code float32 unit"] > 0
+    assert count_operations(point, work, 65)["code float32 unit"] == pytest.approx(
+        counts[64]["code float32 unit"] * 128 / 65
+    )
 
 
 # -- prices ---------------------------------------------------------------------------------------
@@ -92,9 +96,23 @@ def test_times_of_operations_add_up_part_by_part() -> None:
     assert price(point._replace(hops="depth"), work, 64, known) == 91.0
 
 
-def test_what_a_machine_has_no_time_for_is_never_chosen() -> None:
+def test_what_a_machine_has_no_time_for_is_guessed() -> None:
     point, work = Point(1, "packed", 64, "rows", 8), Workload.of(MODEL, Target())
-    assert price(point, work, 64, Machine("", "", (), frozenset(), (1,), {}, "")) == float("inf")
+    counts = count_operations(point, work, 64)
+    guessed = sum(guess(name) * count for name, count in counts.items())
+    assert price(point, work, 64, Machine("", "", (), frozenset(), (1,), {}, "")) == guessed
+
+
+def test_guesses_are_longer_for_float64() -> None:
+    assert guess("code float64 3 alone") == FLOAT64 * guess("code float32 3 alone")
+    assert guess("code float32 3 in panels") > guess("code float32 3 alone")
+
+
+def test_rows_with_few_lines_are_fetched_by_the_cpu() -> None:
+    narrow, wide = (drawn_forest(20, 5, n_features=x) for x in (60, 3200))
+    assert Workload.of(narrow, Target()).count_lines(1000) == 0
+    work = Workload.of(wide, Target())
+    assert work.count_lines(1e9) == 200 - 4 > work.count_lines(300) > 100 > work.count_lines(0)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=[x or "old" for x in TARGETS])

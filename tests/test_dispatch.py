@@ -324,9 +324,9 @@ def test_rows_behind_the_last_full_block_go_another_way() -> None:
     assert mixed._functions.for_batches[-1].rows_per_block == 0
 
 
-def test_large_trees_have_blocks_of_rows_on_all_cores() -> None:
+def test_large_batches_are_shared_out_among_all_cores() -> None:
     found = heuristic.default_schedules(full_forest(2, 13), replace(CPU, cores=2))
-    assert select_schedule(found, 100_000)["b0"].parallel
+    assert select_schedule(found, 100_000).nest.children[0].parallel
 
 
 @pytest.mark.slow

@@ -11,18 +11,21 @@ The first word of an operation is the part that it belongs to: "call", "code" (r
 "start" (of a tree, for a block or group), "walk", "wait" (for loads from farther caches), "leaf"
 (look-ups and additions). What an operation
 takes on a machine is data, see `machines`. What a search has measured corrects the sum: points that
-differ little err alike (a Gaussian process over the parameters).
+differ little err alike (a Gaussian process over the parameters). Operations that a machine's file
+does not have are guessed.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..forest import Array
 from ..layouts import BIT_PLANES, CODED, OCTETS, PADDED, PERMUTED, TRANSPOSED, WORD_NODES
+from .guesses import guess
 from .machines import Machine
 from .space import Point
 from .workload import Workload
@@ -44,6 +47,9 @@ PERMUTED_ROWS = 16
 
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
+
+CODED_ROWS = 64
+"""Rows that become planes together."""
 
 VECTOR_LANES = 64
 """Walks in the lanes of vectors."""
@@ -70,7 +76,7 @@ def count_operations(point: Point, work: Workload, batch: int) -> dict[str, floa
     """Return how often each operation is done for a row, on average over the rows of a batch."""
     counts = {"call": 1 / batch}
     if point.layout == BIT_PLANES:
-        return counts | dict(_count_planes(point, work, batch)) | dict(_count_coding(point, work))
+        return counts | dict(_count_planes(point, work, batch)) | _count_panels(work, batch)
     if point.layout == PERMUTED:
         return counts | dict(_count_permutes(point, work, batch)) | dict(_count_coding(point, work))
     if point.layout == OCTETS:
@@ -84,8 +90,22 @@ def _count_coding(point: Point, work: Workload) -> Iterator[tuple[str, float]]:
     alone = " alone" if point.order == "trees" else ""
     for steps, columns in work.columns_by_steps.items():
         yield f"code {work.forest.row_dtype} {min(steps, 3)}{alone}", float(columns)
-    if point.layout != BIT_PLANES:
-        yield "code membership", float(work.membership_columns)
+    yield "code membership", float(work.membership_columns)
+    yield "wait row line, code", work.count_lines(work.forest.searches)
+
+
+def _count_panels(work: Workload, batch: int) -> dict[str, float]:
+    """64 rows are coded together, whether they are there or not; categories row by row."""
+    dtype, counts = work.forest.row_dtype, Counter[str]()
+    by_permutes = dtype == "float32" and work.target.has("avx512f")
+    counts[f"code {dtype} unit"] += work.units
+    counts[f"code {dtype} cut"] += work.compared_tests
+    for (steps, levels), columns in work.searched_columns.items():
+        way = f"{levels} levels" if steps == 2 and by_permutes else f"{steps} in panels"
+        counts[f"code {dtype} {way}"] += columns
+    waste = -(-batch // CODED_ROWS) * CODED_ROWS / batch
+    full = {name: waste * count for name, count in counts.items()}
+    return full | {f"code {dtype} 1": float(len(work.forest.set_counts))}
 
 
 def _count_leaves(kind: str, work: Workload) -> Iterator[tuple[str, float]]:
@@ -117,6 +137,8 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         yield f"wait {level}, {way}{stream}", work.count_far_nodes(capacity, rows, size, near)
         yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0
+    if point.layout != CODED:
+        yield f"wait row line, {way}", work.count_lines(hops * point.tile)
 
 
 def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
@@ -148,8 +170,10 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
     block = point.block
     yield f"walk slot {block}", work.slots / rows
     yield f"walk selection {block}", work.selections / rows
-    name = "walk vector test" if work.forest.has_vectors else "walk test"
-    yield f"{name} {block}", work.tests / rows
+    if work.forest.has_vectors:
+        yield f"walk vector test {block}", work.tests / rows
+    else:
+        yield f"walk test {block}", (work.tests - work.compared_tests) / rows
     yield f"walk category {block}", sum(x.named for x in work.forest.set_counts) / rows
     plane = block / 8
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
@@ -172,7 +196,7 @@ def price_parts(
     times, parts = (machine or work.machine).nanoseconds, dict[str, float]()
     for name, count in count_operations(point, work, batch).items():
         part = name.partition(" ")[0]
-        parts[part] = parts.get(part, 0.0) + count * times.get(name, math.inf if count else 0.0)
+        parts[part] = parts.get(part, 0.0) + count * times.get(name, guess(name))
     return parts
 
 

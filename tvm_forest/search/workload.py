@@ -9,6 +9,7 @@ asked for, and once.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,8 @@ from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts import PERMUTED
 from ..layouts.complete_trees import count_leaves
 from ..layouts.representation import find
-from ..layouts.row_codes.ranks import choose_code_dtype
+from ..layouts.row_codes.panels import UNIT_FEATURES
+from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
 from ..layouts.selections import is_listed
 from ..schedule import Schedule
 from ..target import Target
@@ -31,6 +33,9 @@ _permuted: Any = find(PERMUTED)
 
 MAX_SMALL_TREE_NODES = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
+
+LINE_BYTES, LINES_AHEAD = 64, 4
+"""Bytes of a line of the cache, and lines of a row that the CPU fetches by itself."""
 
 LEAF_TABLES = (64, 128, 256)
 """Entries of tables of leaves."""
@@ -203,11 +208,16 @@ class Workload:
         return {k: int(n) for k, n in enumerate(np.bincount(steps)) if k and n}
 
     @cached_property
-    def _search_steps(self) -> Array:
+    def _compared(self) -> tuple[Array, Array]:
+        """Int (C,) each: the features that are compared with cuts, and with how many."""
+        column, cuts = self.forest.cut_columns
         compared = self.forest.searches - len(self.forest.set_counts)
-        cuts = [*self.forest.cuts_per_column[:compared]]
-        cuts += [question.categories for question in self.forest.set_counts]
-        return np.array([1 if c < 16 else 2 if c < 256 else 3 for c in cuts], int)
+        return column[:compared] // 2, cuts[:compared]
+
+    @cached_property
+    def _search_steps(self) -> Array:
+        categories = [question.categories for question in self.forest.set_counts]
+        return _count_steps(np.append(self._compared[1], categories))
 
     @cached_property
     def widest_level(self) -> int:
@@ -218,6 +228,16 @@ class Workload:
     def row_bytes(self) -> int:
         """Bytes of a row, membership columns included."""
         return self.forest.n_features * np.dtype(self.forest.row_dtype).itemsize
+
+    def count_lines(self, loads: float) -> float:
+        """Return how many lines of the cache so many loads touch in a row, but for the first ones.
+
+        Those are fetched with the end of the row before.
+        """
+        lines = self.row_bytes / LINE_BYTES
+        if lines <= LINES_AHEAD:
+            return 0.0
+        return max(0.0, lines * (1 - (1 - 1 / lines) ** loads) - LINES_AHEAD)
 
     @property
     def columns(self) -> int:
@@ -240,6 +260,24 @@ class Workload:
         return max((question.categories for question in self.forest.set_counts), default=0)
 
     # -- bit planes
+
+    @cached_property
+    def units(self) -> int:
+        """Units of features that are turned into columns, see `layouts.row_codes.panels`."""
+        return len(np.unique(self._compared[0] // UNIT_FEATURES))
+
+    @cached_property
+    def compared_tests(self) -> int:
+        """Tests of the columns that are compared with each of their cuts."""
+        cuts = self._compared[1]
+        return int(cuts[_count_steps(cuts) == 1].sum())
+
+    @cached_property
+    def searched_columns(self) -> dict[tuple[int, int], int]:
+        """Columns that are searched, by steps and levels of their searches."""
+        cuts = self._compared[1]
+        kinds = zip(_count_steps(cuts).tolist(), count_levels(cuts).tolist(), strict=True)
+        return dict(Counter(kind for kind in kinds if kind[0] > 1))
 
     @cached_property
     def tests(self) -> int:
@@ -271,3 +309,8 @@ class Workload:
         leaves = int(self._leaves.max(initial=1))
         floats = self.forest.leaf_value.dtype == np.float32
         return next((x for x in LEAF_TABLES if floats and leaves <= x), 0)
+
+
+def _count_steps(cuts: Array) -> Array:
+    """Return in how many steps columns with so many cuts are searched, 16 of these at a time."""
+    return 1 + (cuts >= 16).astype(int) + (cuts >= 256)

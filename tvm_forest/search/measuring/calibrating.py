@@ -4,9 +4,7 @@ takes: nothing but the machine; gives: its Machine, in under a minute.
 
 Small forests are drawn whose trees are alike, so how often each operation is done is known exactly.
 Points of the space are built for them and timed; the times of the operations are those that explain
-the times of the calls best, none of them negative. Operations that no forest here needs, such as
-those of sets of categories, are taken from the nearest machine that is shipped, times what the
-others take here over what they take there.
+the times of the calls best, none of them negative, and are not far from what `guesses` expects.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from ...layouts import (
 from ...schedule_prims.walks import LANE_COUNTS
 from ...target import Target, cpu_name, cpu_vendor
 from ..cost import count_operations
+from ..guesses import guess
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
@@ -42,6 +41,9 @@ from ..workload import Workload
 
 ROWS, BATCHES, TURNS = 256, 4, 7
 """Rows of a call, distinct batches of them, and calls that are timed of each."""
+
+BELIEF = 0.15
+"""How much an error of what is expected of an operation counts beside one of a call."""
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
@@ -68,9 +70,10 @@ class Shape(NamedTuple):
 
 SHALLOW, SMALL = Shape(64, 4, 8, cuts=12), Shape(48, 8, 8, cuts=100)
 SMALL_WIDE = SMALL._replace(features=64, cuts=15)
-WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(16, 6, 256, cuts=100)
+WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(100, 6, 256, cuts=100)
+WIDEST = Shape(32, 6, 2000, cuts=12)
 FINE = Shape(8, 9, 4, cuts=1000)
-DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), Shape(16, 6, 256, cuts=100, dtype="float64")
+DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
 DEEP = Shape(32, 9, cuts=60)
@@ -84,26 +87,6 @@ BLOCK = 64
 
 WAYS = ("trees", "rows")
 """What walks together."""
-
-
-RELATED = {
-    "walk category {}": ("walk slot {}", 0.7, ("64", "128", "256", "512")),
-    "walk vector test {}": ("walk vector test 512", 0.8, ("64", "128", "256")),
-    "wait memory, {}": (
-        "wait third, {}",
-        3.0,
-        ("trees", "rows", "gather", "rows stream", "octets"),
-    ),
-    "wait row third, {}": ("wait row second, {}", 2.0, ("rows", "gather")),
-    "wait row memory, {}": ("wait row second, {}", 6.0, ("rows", "gather")),
-    "wait plane third{}": ("wait plane second", 2.0, ("",)),
-    "wait plane memory{}": ("wait plane second", 6.0, ("",)),
-    "code float64 {}": ("code float32 {}", 1.8, ("1", "2", "3", "1 alone", "2 alone", "3 alone")),
-    "start gather{}": ("start rows", 1.0, ("",)),
-    "code membership{}": ("code float32 1", 0.03, ("",)),
-}
-"""Operations that no forest here needs: what they are like, and how many times as long they take,
-about."""
 
 
 def draw_forest(shape: Shape, seed: int = 0) -> Forest:
@@ -168,13 +151,14 @@ def list_cells(target: Target) -> Iterator[Cell]:
     batch = 2 * blocks[-1]
     for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
         yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
-    for shape in (WIDE, WIDE_FINE, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
+    for shape in (WIDE, WIDE_FINE, WIDEST, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
         yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
     for shape in (NARROW._replace(depth=7), DEEP):
         yield from (Cell(shape, _vector_point(BIT_PLANES, x, "bits"), batch) for x in blocks[::3])
     if target.has(PERMUTE_ABILITY):
+        octets = Point(1, OCTETS, 0, "trees", "octets")
         for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, NARROW._replace(features=64)):
-            yield Cell(shape, Point(1, OCTETS, 0, "trees", "octets"))
+            yield from (Cell(shape, octets, x) for x in (1, ROWS))
         for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
             for block in sorted(LANE_COUNTS["permute"]):
                 yield Cell(shape, _vector_point(PERMUTED, block, "permute"))
@@ -222,6 +206,10 @@ def _list_far_walks() -> Iterator[Cell]:
         yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, FINE, DOUBLE))
     for walks in (8, "gather"):
         yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", walks))
+        yield Cell(WIDEST, _walk_point(WORD_NODES, 1, "rows", walks))
+    for layout, tile in ((WORD_NODES, 1), (ANY_FOREST, 8)):
+        yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8))
+        yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8), 1)
     for walks in (4, 8, 16):
         yield Cell(VECTORS, _walk_point(WORD_NODES, 1, "rows", walks))
     yield Cell(SHALLOW, _walk_point(WORD_NODES, 1, "trees", 8), 1)
@@ -276,21 +264,12 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
         show(len(times), len(cells))
     names = sorted({name for count in counts for name, x in count.items() if x})
     matrix = np.array([[count.get(name, 0.0) for name in names] for count in counts])
-    found = dict(zip(names, solve(matrix, np.array(times)).tolist(), strict=True))
-    found |= _relate(found)
+    expected = np.array([guess(name) for name in names])
+    solved = solve(matrix, np.array(times), expected)
+    found = dict(zip(names, solved.tolist(), strict=True))
     origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
     abilities = frozenset(x for x in TELLING if target.has(x))
     return Machine(cpu_name(), cpu_vendor(), (), abilities, here.cache_bytes, found, origin)
-
-
-def _relate(found: dict[str, float]) -> dict[str, float]:
-    """Return times of `RELATED` operations that were not found."""
-    related = dict[str, float]()
-    for name, (like, factor, kinds) in RELATED.items():
-        for kind in kinds:
-            if name.format(kind) not in found and like.format(kind) in found:
-                related[name.format(kind)] = factor * found[like.format(kind)]
-    return related
 
 
 def read_caches() -> tuple[int, ...]:
@@ -307,18 +286,21 @@ def read_caches() -> tuple[int, ...]:
     return tuple(sizes[level] for level in sorted(sizes))
 
 
-def solve(counts: Array, times: Array, turns: int = 3000) -> Array:
+def solve(counts: Array, times: Array, expected: Array, turns: int = 3000) -> Array:
     """Return float64 (O,), times of operations, none negative, that explain calls best.
 
     Args:
         counts: float64 (C, O), how often each operation is done in each call.
         times: float64 (C,), what the calls take; errors count in proportion to these.
+        expected: float64 (O,), what operations take, about; errors count in proportion to these,
+            and `BELIEF` times as much.
     """
     scaled = counts / times[:, None]
     squares, slope = scaled.T @ scaled, scaled.T @ np.ones(len(times))
-    found, diagonal = np.zeros(counts.shape[1]), np.maximum(np.diag(squares), 1e-12)
+    squares += np.diag((BELIEF / expected) ** 2)
+    slope += BELIEF**2 / expected
+    found = expected.copy()
     for _ in range(turns):
         for i in range(len(found)):
-            off = (slope[i] - squares[i] @ found) / diagonal[i]
-            found[i] = max(0.0, found[i] + off)
+            found[i] = max(0.0, found[i] + (slope[i] - squares[i] @ found) / squares[i, i])
     return found
