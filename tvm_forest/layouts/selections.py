@@ -84,6 +84,14 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
     return first, count
 
 
+def count_selections(forest: Forest, trees: Array) -> int:
+    """Return the selections of some trees, bool (T,), but for those of bits that are always 0."""
+    first, count = number_leaves(forest)
+    last = first + count - 1
+    bits = range(int(last.max(initial=0)).bit_length())
+    return sum(len(_find_selections(forest, first, last, trees, bit)[0]) for bit in bits)
+
+
 def write_selections(
     forest: Forest, plane: Array, tests: int, trees: Array, bits: int
 ) -> Selections:
@@ -97,20 +105,15 @@ def write_selections(
         bits: bits of a leaf's number.
     """
     first, count = number_leaves(forest)
-    last = first + count - 1
+    last, is_root = first + count - 1, forest.hop_depth == 0
     root, (left, right) = forest.tree_offset[:-1], find_children(forest)
-    is_inner, is_root = ~forest.is_leaf & trees[forest.node_tree], forest.hop_depth == 0
     work, longest = tests + 2 + bits, 0  # first plane for what is in between, and how many
     columns: list[Array] = []
     for bit in range(bits):
         value, result = first >> bit & 1, tests + 2 + bit
-        is_fixed = first >> bit == last >> bit
-        ones, zeros = is_fixed & (value == 1), is_fixed & (value == 0)
         target = tests + value  # plane of the bit at each node
-        crossed = np.flatnonzero(is_inner & ~is_fixed)
-        is_test = ones[left[crossed]] & zeros[right[crossed]] & ~is_root[crossed]
-        target[crossed[is_test]] = plane[crossed[is_test]]
-        node = crossed[~is_test]
+        node, alike = _find_selections(forest, first, last, trees, bit)
+        target[alike] = plane[alike]
         node = node[np.lexsort((-forest.hop_depth[node], forest.node_tree[node]))]
         tree = forest.node_tree[node]
         place = np.arange(len(node)) - np.searchsorted(tree, tree)
@@ -118,7 +121,8 @@ def write_selections(
         target[node] = np.where(is_root[node], result, work + place)
         planes = [plane[node], target[left[node]], target[right[node]], target[node]]
         columns.append(np.stack([tree, np.full(len(node), bit), *planes]))
-        zero = np.flatnonzero(trees & is_fixed[root])  # trees with this bit 0 in all leaves
+        is_fixed = first[root] >> bit == last[root] >> bit
+        zero = np.flatnonzero(trees & is_fixed)  # trees with this bit 0 in all leaves
         columns.append(np.repeat([[0], [bit], *3 * [[tests]], [result]], len(zero), axis=1))
         columns[-1][0] = zero
     table = np.concatenate(columns, axis=1)
@@ -127,3 +131,21 @@ def write_selections(
     words = fields[0] | fields[1] << 16 | fields[2] << 32 | fields[3] << 48
     counts = np.bincount(table[0], minlength=forest.n_trees)
     return Selections(words, counts, first, 2 + bits + longest)
+
+
+def _find_selections(
+    forest: Forest, first: Array, last: Array, trees: Array, bit: int
+) -> tuple[Array, Array]:
+    """Return the nodes where a bit is selected, and those where it is the test itself.
+
+    Args:
+        forest, trees, bit: see `write_selections`.
+        first, last: int64 (N,), numbers of the leaves below each node.
+    """
+    left, right = find_children(forest)
+    is_fixed = first >> bit == last >> bit
+    ones, zeros = is_fixed & (first >> bit & 1 == 1), is_fixed & (first >> bit & 1 == 0)
+    is_inner = ~forest.is_leaf & trees[forest.node_tree]
+    crossed = np.flatnonzero(is_inner & ~is_fixed)
+    is_test = ones[left[crossed]] & zeros[right[crossed]] & (forest.hop_depth[crossed] > 0)
+    return crossed[~is_test], crossed[is_test]

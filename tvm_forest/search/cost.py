@@ -31,7 +31,7 @@ from .space import Point
 from .workload import Workload
 
 NODE_BYTES = {PADDED: 8.0, TRANSPOSED: 8.0, WORD_NODES: 8.0, CODED: 4.0}
-"""Bytes of a node, for the layouts that are not said here 12."""
+"""Bytes of a node; in other layouts it has a threshold and 8 more."""
 
 TILE_BYTES = 1.4
 """Bytes of a node in a tile, over those of one by itself: tiles are not full."""
@@ -127,10 +127,11 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     asked = {"loop": hops, "peel": max(0.0, hops - PEELED_HOPS * work.forest.n_trees), "depth": 0.0}
     yield f"walk end, {point.order}", asked[point.hops]
     way = "gather" if point.walks == "gather" else point.order
-    yield from _count_leaves(f"{way} in tiles" if point.tile > 1 else way, work)
     yield f"start {way}", work.forest.n_trees / (rows if point.order == "rows" else together)
-    size = NODE_BYTES.get(point.layout, 12.0)
-    size *= TILE_BYTES if point.tile > 1 else 1.0
+    size = NODE_BYTES.get(point.layout, 8.0 + work.threshold_bytes)
+    if point.tile > 1:
+        way, size = f"{way} in tiles", size * TILE_BYTES
+    yield from _count_leaves(way, work)
     size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
     stream = " stream" if point.cache else ""
     near = max(1, work.code_bytes if point.layout == CODED else work.row_bytes) * rows

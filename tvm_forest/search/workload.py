@@ -24,7 +24,7 @@ from ..layouts.complete_trees import count_leaves
 from ..layouts.representation import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
-from ..layouts.selections import is_listed
+from ..layouts.selections import count_selections, is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of
@@ -39,9 +39,6 @@ LINE_BYTES, LINES_AHEAD = 64, 4
 
 LEAF_TABLES = (64, 128, 256)
 """Entries of tables of leaves."""
-
-SELECTIONS_PER_LEAF = 3.2
-"""Selections of a listed tree for each of its leaves, on trees of 255 leaves."""
 
 
 def new_schedule(forest: Forest) -> Schedule:
@@ -122,6 +119,11 @@ class Workload:
     def mean_nodes(self) -> int:
         """Nodes of a tree, on average."""
         return self.forest.n_nodes // self.forest.n_trees
+
+    @property
+    def threshold_bytes(self) -> int:
+        """Bytes of a threshold."""
+        return self.forest.threshold.dtype.itemsize
 
     @property
     def has_small_trees(self) -> bool:
@@ -300,8 +302,8 @@ class Workload:
 
     @cached_property
     def selections(self) -> int:
-        """Selections of the other trees, about."""
-        return int(SELECTIONS_PER_LEAF * self._leaves[self._is_listed].sum())
+        """Selections of the other trees."""
+        return count_selections(self.forest, self._is_listed)
 
     @cached_property
     def leaf_table(self) -> int:

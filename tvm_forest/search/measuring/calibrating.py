@@ -39,8 +39,11 @@ from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
 from ..workload import Workload
 
-ROWS, BATCHES, TURNS = 256, 4, 7
-"""Rows of a call, distinct batches of them, and calls that are timed of each."""
+ROWS, TURNS = 256, 7
+"""Rows of a call, and how often calls are timed."""
+
+MOST_BATCHES, ROW_BYTES = 64, 64 << 20
+"""Distinct batches of rows, and bytes of all of them, at most: wide rows come from memory."""
 
 BELIEF = 0.15
 """How much an error of what is expected of an operation counts beside one of a call."""
@@ -75,7 +78,8 @@ WIDEST = Shape(32, 6, 2000, cuts=12)
 FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
-TALL, VECTORS = Shape(12, 14), Shape(32, 8, outputs=10)
+
+TALL, VECTORS = Shape(40, 14), Shape(32, 8, outputs=10)
 DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
@@ -199,10 +203,11 @@ def _list_far_walks() -> Iterator[Cell]:
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
         point = _walk_point(WORD_NODES, 1, "rows", 8)
         yield Cell(shape, point._replace(block=BLOCK))
+        for order in WAYS:
+            yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
     for shape in (TALL, THIRD):
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
     for order in WAYS:
-        yield Cell(SECOND, _walk_point(ANY_FOREST, 8, order, 8))
         yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, FINE, DOUBLE))
     for walks in (8, "gather"):
         yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", walks))
@@ -230,8 +235,10 @@ def time_cell(cell: Cell, forest: Forest, target: Target) -> float:
     work = Workload.of(forest, target)
     sch = Space(work, work.start, cell.batch, threads=False).write(cell.point)
     predictor = build(forest, sch, target)
-    rows = np.random.default_rng(1).random((BATCHES, cell.batch, cell.shape.features))
-    batches = [x.astype(cell.shape.dtype) for x in rows]
+    bytes_ = cell.batch * forest.n_features * np.dtype(forest.row_dtype).itemsize
+    count = min(MOST_BATCHES, max(2, ROW_BYTES // bytes_))
+    rows = np.random.default_rng(1).random((count, cell.batch, forest.n_features), np.float32)
+    batches = list(rows.astype(forest.row_dtype))
     predictor.predict_margin(batches[0], n_jobs=1)
     calls = max(1, 4096 // cell.batch)
     least = float("inf")
