@@ -299,8 +299,7 @@ def test_threads_are_for_the_largest_batches_only() -> None:
     assert parallel[-1] and not parallel[0]
 
 
-def test_what_bits_do_not_serve_is_walked() -> None:
-    assert "bitsliced" not in layouts(forest_of([1.0]))
+def test_what_bits_do_not_hold_is_walked() -> None:
     many, few = (workload.Workload.of(FOREST, CPU) for _ in range(2))
     vars(many)["tests"] = 100_000
     assert layout_fit.refuse_planes(many) == "100000 distinct tests, 60000 fit"
