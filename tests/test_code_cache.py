@@ -14,10 +14,13 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest, full_forest
-from tvm_forest import archive, cli, code_cache
+from tvm_forest import archive, cli, code_cache, frontends
 from tvm_forest.code_cache import CodeCache
+from tvm_forest.forest.model import ROLES
+from tvm_forest.frontends import kept_forests
 from tvm_forest.layouts import ANY_FOREST
 from tvm_forest.layouts.representation import REPRESENTATIONS, find, register
+from tvm_forest.predictor import compiling
 from tvm_forest.probe_rows import hard_rows
 
 FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
@@ -44,8 +47,14 @@ def entries(folder: Path) -> dict[str, archive.Archive]:
 
 
 def codes(folder: Path) -> list[Path]:
-    """The files with machine code; the others say which code is that of a model."""
-    return [folder / name for name, entry in entries(folder).items() if entry.parts]
+    """The files with machine code; the others hold arrays of a model, and name its code."""
+    return [folder / name for name, entry in entries(folder).items() if "form" in entry.manifest]
+
+
+def model_file(folder: Path) -> Path:
+    """The file of the only model."""
+    (found,) = (name for name, entry in entries(folder).items() if "code" in entry.manifest)
+    return folder / found
 
 
 def numbers_of_files(folder: Path) -> dict[str, int]:
@@ -96,7 +105,8 @@ def cut(data: bytes) -> bytes:
 
 
 def with_another_byte(data: bytes) -> bytes:
-    return data[:5000] + bytes([data[5000] ^ 1]) + data[5001:]
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def of_another_key(data: bytes) -> bytes:
@@ -117,6 +127,87 @@ def test_an_entry_that_was_changed_is_made_anew(change: Any, folder: Path) -> No
     assert np.array_equal(margins(), expected)
     assert archive.unpack(code.read_bytes(), "test").manifest["key"] == code.stem
     assert code.stat().st_ino != number
+
+
+@pytest.mark.parametrize("change", [cut, with_another_byte, of_another_key, empty])
+def test_arrays_that_were_changed_are_made_anew(change: Any, folder: Path) -> None:
+    margins()
+    file = model_file(folder)
+    whole = file.read_bytes()
+    file.write_bytes(change(whole))
+    assert np.array_equal(margins(), EXPECTED)
+    assert file.read_bytes() == whole
+
+
+def test_a_model_that_is_built_again_is_not_laid_out_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tvm_forest.build(FOREST)
+    monkeypatch.setattr(compiling, "lay_out", None)
+    again = tvm_forest.build(FOREST)
+    assert np.array_equal(again.columns, first.columns)
+    assert np.array_equal(again.predict_margin(ROWS), EXPECTED)
+    for name, arrays in first.arguments.items():
+        for old, new in zip(arrays, again.arguments[name], strict=True):
+            assert old.dtype == new.dtype and old.numpy().tobytes() == new.numpy().tobytes()
+
+
+def test_large_models_are_laid_out_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "MAX_ENTRY_BYTES", 1000)
+    for _ in range(2):
+        assert np.array_equal(margins(), EXPECTED)
+        assert not archive.unpack(model_file(folder).read_bytes(), "test").parts
+
+
+def test_what_was_built_inexactly_is_refused_all_the_same(folder: Path) -> None:
+    other_order = START.sort_trees("depth")
+    tvm_forest.build(FOREST, schedule=other_order, exact=False)
+    with pytest.raises(tvm_forest.ScheduleError, match="exact=False"):
+        tvm_forest.build(FOREST, schedule=other_order)
+
+
+@pytest.fixture
+def model() -> bytes:
+    """The content of a file that counts as large."""
+    import xgboost
+
+    rows = np.random.default_rng(0).normal(size=(33, 4)).astype(np.float32)
+    trained = xgboost.train({"max_depth": 3}, xgboost.DMatrix(rows, np.arange(33.0)), 5)
+    return bytes(trained.save_raw("json"))
+
+
+def test_a_large_file_that_is_loaded_again_is_not_read_again(
+    folder: Path, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tvm_forest.load(model) and not folder.exists()
+    monkeypatch.setattr(kept_forests, "LARGE", 1000)
+    first = tvm_forest.load(model)
+    assert len(entries(folder)) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(frontends, "_OF_FILES", ())
+        again = tvm_forest.load(model)
+        with pytest.raises(tvm_forest.ModelFormatError):
+            tvm_forest.load(model.replace(b"33", b"32"))
+    for name in ROLES:
+        old, new = getattr(first, name), getattr(again, name)
+        assert type(old) is type(new) and repr(old) == repr(new)
+        assert not isinstance(old, np.ndarray) or (old.dtype, old.tobytes()) == (
+            new.dtype,
+            new.tobytes(),
+        )
+
+
+@pytest.mark.parametrize("change", [cut, with_another_byte, of_another_key, empty])
+def test_a_forest_that_was_changed_is_read_anew(
+    change: Any, folder: Path, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_forests, "LARGE", 1000)
+    signature = tvm_forest.load(model).signature
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(change(whole))
+    assert tvm_forest.load(model).signature == signature
+    assert file.read_bytes() == whole
 
 
 def test_an_entry_that_others_may_write_is_made_anew(folder: Path) -> None:

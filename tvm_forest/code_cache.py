@@ -1,4 +1,4 @@
-"""A folder of compiled code, which processes share.
+"""A folder of compiled code, and of models that were read, which processes share.
 
 takes: a key, an archive; gives: the archive again, or None.
 
@@ -15,6 +15,8 @@ once, and a damaged file is as good as none.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import os
 import stat
 import time
@@ -31,6 +33,12 @@ OFF = "off"
 
 MAX_BYTES = 256 * 2**20
 """Size of all files beyond which those go that were used least recently."""
+
+MAX_ENTRY_BYTES = MAX_BYTES // 4
+"""Size of arrays up to which they are worth an entry: one model must not displace all others."""
+
+PACKAGE = Path(__file__).resolve().parent
+"""The sources of this package."""
 
 SUFFIX = ".code"
 DRAFT_SECONDS = 3600
@@ -139,6 +147,23 @@ def find_cache() -> CodeCache | None:
     except RuntimeError:  # nobody knows where this user is at home
         return None
     return CodeCache(base / "tvm_forest") if base.is_absolute() else None
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return the hex digest of some texts, each with its end."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode()
+        state.update(f"{len(data)} ".encode())
+        state.update(data)
+    return state.hexdigest()
+
+
+@functools.cache
+def digest_sources() -> str:
+    """Return the hex digest of the files of this package, which all decide what is kept."""
+    files = (file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".ll", ".c"))
+    return digest(*(f"{f.relative_to(PACKAGE)} {digest(f.read_bytes())}" for f in sorted(files)))
 
 
 def _is_own(about: os.stat_result) -> bool:

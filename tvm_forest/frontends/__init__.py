@@ -21,6 +21,7 @@ from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from . import lightgbm, onnx, sklearn, treelite, xgboost
+from .kept_forests import read_or_find
 from .objects import library_of
 from .refusals import as_line, damaged, name_in_errors
 from .support import Support
@@ -120,6 +121,10 @@ def _load_bytes(data: bytes, name: str) -> Forest:
             f"load: argument 'model': '{name}' is a compiled predictor and no model; read it with "
             "tvm_forest.load_predictor"
         )
+    return read_or_find(data, name, lambda: _read_bytes(data, name))
+
+
+def _read_bytes(data: bytes, name: str) -> Forest:
     with _without_collections():
         for frontend in _OF_FILES:
             forest = frontend.from_bytes(data, name)

@@ -77,10 +77,7 @@ class LevelsLayout(Layout):
     @staticmethod
     def widest_level(forest: Forest) -> int:
         """Return the greatest number of inner nodes on one level of a tree."""
-        inner = ~forest.is_leaf
-        levels = int(forest.depths.max(initial=0)) + 1
-        place = forest.node_tree[inner].astype(np.int64) * levels + forest.hop_depth[inner]
-        return int(np.bincount(place).max(initial=0))
+        return forest.widest_level
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:

@@ -2,26 +2,24 @@
 
 takes: Forest, schedules, Target; gives: Compiled.
 
-    model, schedules, machine --digest--> entry "model", the key of the code     nothing is lowered
+    model, schedules, machine --digest--> entry "model", the key of the code,    nothing is laid out
+                                          and arrays of the model                or lowered
     lowered functions         --digest--> entry "code", machine code             nothing is compiled
 
 The code is kept by what it is made of: the lowered functions, which hold no arrays of the model. So
-models of one shape share it. The other entry spares a process that knows the very model the
-lowering, too.
+models of one shape share it. The other entry spares a process that knows the very model all else;
+of a large model it has no arrays, and this process lays the model out.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from dataclasses import fields
-from pathlib import Path
 
 import tvm
 
 from ..archive import Archive
-from ..code_cache import CodeCache, find_cache
-from ..compiler import Compiled, compile_forest, compile_lowered, lay_out, lower_each
+from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources, find_cache
+from ..compiler import Compiled, LaidOut, compile_forest, compile_lowered, lay_out, lower_each
 from ..forest import Forest
 from ..forest.model import ROLES
 from ..layouts.representation import find
@@ -31,8 +29,10 @@ from ..target import Target
 from ..targets import Library, machine_code
 from ..targets.machine_code import MachineCode
 from ..tir_gen.canonical import SUMS, Output
+from . import argument_parts
 
-PACKAGE = Path(__file__).resolve().parents[1]
+COLUMNS = "columns.npy"
+"""Part of an entry with arrays that holds `Compiled.columns`."""
 
 
 def compile_or_load(
@@ -56,24 +56,35 @@ def compile_or_load(
     for sch in schedules.values():
         check_device(sch, target)
     machine = machine_code.describe(target)
-    laid_out = lay_out(forest, schedules, outputs, exact)
     steps = [f"{smallest} {sch.to_json()}" for smallest, sch in schedules.items()]
-    model = [forest.digest(ROLES), *steps, str(outputs), _digest_target(target)]
-    model_key = _digest("model", digest_sources(), machine, *model)
-    are_ours = _are_ours(schedules)
-    known = cache.read(model_key) if are_ours else None
+    model = [forest.digest(ROLES), *steps, f"{outputs} {exact}", _digest_target(target)]
+    model_key = digest("model", digest_sources(), machine, *model)
+    known = cache.read(model_key) if _are_ours(schedules) else None
     library = None if known is None else _load(cache, known.manifest["code"], target)
+    if known is not None and library is not None and COLUMNS in known.parts:
+        arguments = argument_parts.from_parts(known.parts, known.manifest["functions"])
+        return Compiled(library, arguments, known.parts[COLUMNS])
+    laid_out = lay_out(forest, schedules, outputs, exact)
     if library is None:
         lowered = lower_each(laid_out, target)
         text = tvm.ir.save_json(lowered.after)
-        code_key = _digest("code", digest_sources(), machine, text)
+        code_key = digest("code", digest_sources(), machine, text)
         library = _load(cache, code_key, target)
         if library is None:
             library = compile_lowered(lowered, schedules, target)
             library = _keep(cache, code_key, library, target)
-        if are_ours:
-            cache.write(model_key, Archive({"code": code_key}, {}))
+        if _are_ours(schedules):
+            cache.write(model_key, _describe_model(code_key, laid_out))
     return Compiled(library, laid_out.arguments, laid_out.columns)
+
+
+def _describe_model(code_key: str, laid_out: LaidOut) -> Archive:
+    """Return the entry of a model: the key of its code, and its arrays unless they are large."""
+    parts, functions = argument_parts.to_parts(laid_out.arguments)
+    parts[COLUMNS] = laid_out.columns
+    if sum(array.nbytes for array in parts.values()) > MAX_ENTRY_BYTES:
+        return Archive({"code": code_key}, {})
+    return Archive({"code": code_key, "functions": functions}, parts)
 
 
 def _load(cache: CodeCache, key: str, target: Target) -> Library | None:
@@ -104,22 +115,6 @@ def _are_ours(schedules: dict[int, Schedule]) -> bool:
 
 def _digest_target(target: Target) -> str:
     facts = {entry.name: getattr(target, entry.name) for entry in fields(target)}
-    return _digest(
+    return digest(
         *(f"{k} {sorted(v) if isinstance(v, frozenset) else v}" for k, v in facts.items())
     )
-
-
-@functools.cache
-def digest_sources() -> str:
-    """Return the hex digest of the files of this package, which all decide the code."""
-    files = (file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".ll", ".c"))
-    return _digest(*(f"{f.relative_to(PACKAGE)} {_digest(f.read_bytes())}" for f in sorted(files)))
-
-
-def _digest(*parts: str | bytes) -> str:
-    """Return the hex digest of some texts, each with its end."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part if isinstance(part, bytes) else part.encode()
-        digest.update(f"{len(data)} ".encode() + data)
-    return digest.hexdigest()

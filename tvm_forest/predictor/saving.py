@@ -8,7 +8,6 @@ CPU that lacks an instruction) the stored model is compiled anew.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from typing import Any
@@ -25,6 +24,7 @@ from ..target import Target, parse_target
 from ..targets import machine_code
 from ..targets.machine_code import MachineCode
 from ..threads import check_n_jobs
+from . import argument_parts
 from .building import build, class_for
 from .predictor import Predictor
 
@@ -65,7 +65,9 @@ def to_bytes(predictor: Predictor) -> bytes:
     values, forest_arrays = to_fields(predictor.forest)
     parts: dict[str, Any] = {f"forest/{name}.npy": array for name, array in forest_arrays.items()}
     parts["columns.npy"] = predictor.columns
-    arrays_of = _add_arrays(parts, predictor)
+    arguments = {k: [x.numpy() for x in read] for k, read in list(predictor.arguments.items())}
+    arrays, arrays_of = argument_parts.to_parts(arguments)
+    parts |= arrays
     stored: list[dict[str, Any]] = []
     for number, (library, names) in enumerate(libraries):
         code = machine_code.to_machine_code(library, predictor.target)
@@ -87,20 +89,6 @@ def to_bytes(predictor: Predictor) -> bytes:
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
     }
     return archive.pack(archive.Archive(manifest, parts))
-
-
-def _add_arrays(parts: dict[str, Any], predictor: Predictor) -> dict[str, list[str]]:
-    """Add each distinct array of the model to the parts; return their names by function."""
-    names: dict[bytes, str] = {}
-    arrays_of: dict[str, list[str]] = {}
-    for function, tensors in list(predictor.arguments.items()):
-        arrays_of[function] = []
-        for array in (tensor.numpy() for tensor in tensors):
-            content = f"{array.dtype.str} {array.shape} ".encode() + array.tobytes()
-            name = names.setdefault(hashlib.sha256(content).digest(), f"arrays/{len(names)}.npy")
-            parts[name] = array
-            arrays_of[function].append(name)
-    return arrays_of
 
 
 def _name_code(number: int, form: str) -> str:
@@ -178,9 +166,8 @@ def _load(
     library = machine_code.load_library(code, target)
     if library is None:
         return None
-    functions = stored["functions"].items()
-    arrays = {function: [parts[name] for name in names] for function, names in functions}
-    return Compiled(library, arrays, parts["columns.npy"])
+    arguments = argument_parts.from_parts(parts, stored["functions"])
+    return Compiled(library, arguments, parts["columns.npy"])
 
 
 def _versions() -> dict[str, str]:

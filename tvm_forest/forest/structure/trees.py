@@ -153,8 +153,30 @@ class Trees:
     @cached_property
     def cut_columns(self) -> tuple[Array, Array]:
         """Two int64 arrays (columns,): ``2 * feature + default_left``, and its distinct cuts."""
-        columns, _ = self._distinct_cuts(2 * self.feature.astype(np.int64) + self.default_left)
-        return np.unique(columns, return_counts=True)
+        column, cut = self.column[self.nodes_by_cut], self.threshold[self.nodes_by_cut]
+        return np.unique(column[_find_fresh(column, cut)], return_counts=True)
+
+    @property
+    def column(self) -> Array:
+        """Int64 (N,), ``2 * feature + default_left``; of no meaning at leaves."""
+        return 2 * self.feature.astype(np.int64) + self.default_left
+
+    @cached_property
+    def nodes_by_cut(self) -> Array:
+        """Int32, the inner nodes sorted by column and threshold."""
+        inner = np.flatnonzero(~self.is_leaf).astype(np.int32)
+        inner = inner[np.argsort(self.threshold[inner], kind="stable")]
+        column = self.column[inner]
+        narrow = column.astype(np.min_scalar_type(column.max(initial=0)))  # sorted much faster
+        return inner[np.argsort(narrow, kind="stable")]
+
+    @cached_property
+    def widest_level(self) -> int:
+        """The greatest number of inner nodes on one level of a tree, counted in tiles."""
+        inner = ~self.is_leaf
+        levels = int(self.depths.max(initial=0)) + 1
+        place = self.node_tree[inner].astype(np.int64) * levels + self.hop_depth[inner]
+        return int(np.bincount(place).max(initial=0))
 
     def name_first(self, marked: Array) -> str:
         """Return how messages name the first node that a mask (N,) marks."""
@@ -168,8 +190,13 @@ class Trees:
         column, cut = column[inner], self.threshold[inner]
         order = np.lexsort((cut, column))  # faster than np.unique of pairs
         column, cut = column[order], cut[order]
-        fresh = np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
+        fresh = _find_fresh(column, cut)
         return column[fresh], cut[fresh]
+
+
+def _find_fresh(column: Array, cut: Array) -> Array:
+    """Return which of the sorted pairs are not like the one before."""
+    return np.append(True, (column[1:] != column[:-1]) | (cut[1:] != cut[:-1]))[: len(cut)]
 
 
 def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:

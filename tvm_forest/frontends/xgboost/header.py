@@ -94,7 +94,7 @@ def read_header(data: bytes, kind: Format) -> Header:
         return _read_document(Field(read_binary(data), "document"), oldest=0)
     try:
         if kind == "json":
-            document = json.loads(_UNUSED.sub(rb'"\1":null', data), parse_float=once_rounded)
+            document = json.loads(_UNUSED.sub(b'"parents":null', data), parse_float=once_rounded)
         else:
             document = ubjson.loads(data)
     except (ValueError, RecursionError) as error:

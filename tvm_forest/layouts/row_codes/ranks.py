@@ -149,11 +149,8 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
         by_levels: whether columns that are searched in two steps stand in the order of
             `count_levels`, and not in that of their features.
     """
-    inner = np.flatnonzero(~forest.is_leaf)
-    key = 2 * forest.feature[inner].astype(np.int64) + forest.default_left[inner]
-    cut = forest.threshold[inner]
-    order = np.lexsort((cut, key))
-    inner, key, cut = inner[order], key[order], cut[order]
+    inner = forest.nodes_by_cut
+    key, cut = forest.column[inner], forest.threshold[inner]
     begins = np.append(True, key[1:] != key[:-1])[: len(key)]
     fresh = begins | np.append(True, cut[1:] != cut[:-1])[: len(key)]
     column, place = np.cumsum(begins) - 1, np.cumsum(fresh) - 1
