@@ -149,7 +149,7 @@ def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[
     yield f"walk {PERMUTED} {width}", hops
     yield f"walk {PERMUTED} column", hops * work.forest.searches
     yield from _count_leaves(PERMUTED, work)
-    yield f"start {PERMUTED}", work.forest.n_trees / min(point.block, batch)
+    yield f"start {PERMUTED} {width}", work.hops / min(point.block, batch)
 
 
 def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:

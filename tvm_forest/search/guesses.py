@@ -24,6 +24,8 @@ GUESSES = {
     "code float32 3 in panels": 6.0,
     "code membership": 0.03,
     "start": 8.0,
+    "start levels narrow": 1.0,
+    "start levels wide": 4.0,
     "walk": 1.5,
     "walk array 8": 3.0,
     "walk sparse 8": 3.0,

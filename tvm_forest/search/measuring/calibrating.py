@@ -73,7 +73,7 @@ class Shape(NamedTuple):
 
 SHALLOW, SMALL = Shape(64, 4, 8, cuts=12), Shape(48, 8, 8, cuts=100)
 SMALL_WIDE = SMALL._replace(features=64, cuts=15)
-WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(100, 6, 256, cuts=100)
+WIDE, WIDE_FINE = Shape(16, 6, 256, cuts=12), Shape(100, 6, 256, cuts=300)
 WIDEST = Shape(32, 6, 2000, cuts=12)
 FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
@@ -94,18 +94,21 @@ WAYS = ("trees", "rows")
 
 
 def draw_forest(shape: Shape, seed: int = 0) -> Forest:
-    """Draw a forest of a shape; thresholds and rows are numbers from 0 to 1."""
+    """Draw a forest of a shape; thresholds and rows are numbers from 0 to 1.
+
+    Tests cut what the tests above have left of a feature into halves, about, so rows spread over
+    all leaves, and loads over all nodes.
+    """
     rng = np.random.default_rng(seed)
     left = _draw_tree(shape)
     nodes, inner = len(left), left != LEAF
     count = shape.trees * nodes
-    feature = np.where(np.tile(inner, shape.trees), rng.integers(shape.features, size=count), LEAF)
-    threshold = np.where(feature == LEAF, 0, rng.integers(1, shape.cuts + 1, size=count))
+    feature, cut = _draw_tests(shape, left, rng)
     leaves = rng.normal(size=(count, shape.outputs)) * (feature == LEAF)[:, None]
     return Forest(
         tree_offset=np.arange(shape.trees + 1) * nodes,
         feature=feature.astype(np.int32),
-        threshold=(threshold / (shape.cuts + 1)).astype(shape.dtype),
+        threshold=(cut / (shape.cuts + 1)).astype(shape.dtype),
         left=np.tile(left, shape.trees).astype(np.int32),
         right=np.tile(np.where(inner, left + 1, LEAF), shape.trees).astype(np.int32),
         default_left=np.zeros(count, bool),
@@ -130,6 +133,28 @@ def _draw_tree(shape: Shape) -> Array:
             below += [not shape.lopsided or depth < LEVELS_WITHOUT_LEAVES, True] * splits
         level = below
     return np.array(left + [LEAF] * len(level), np.int64)
+
+
+def _draw_tests(shape: Shape, left: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the features and cuts of all nodes, tree by tree, given the left children of one."""
+    feature = np.full((shape.trees, len(left)), LEAF, np.int32)
+    cut = np.zeros(feature.shape)
+    low = np.zeros((shape.trees, 1, shape.features), np.int16)
+    high = np.full(low.shape, shape.cuts + 1, np.int16)
+    begin, width = 0, 1
+    while width:
+        inner = begin + np.flatnonzero(left[begin : begin + width] != LEAF)
+        low, high = (np.repeat(x[:, inner - begin], 2, axis=1) for x in (low, high))
+        tested = rng.integers(shape.features, size=(shape.trees, len(inner)))
+        place = np.repeat(tested, 2, axis=1)[..., None]  # in the ranges of both children
+        begins, ends = (np.take_along_axis(x, place, 2)[:, ::2, 0] for x in (low, high))
+        share = rng.uniform(0.4, 0.6, size=tested.shape)
+        chosen = np.clip(begins + np.round((ends - begins) * share), 1, shape.cuts)
+        feature[:, inner], cut[:, inner] = tested, chosen
+        np.put_along_axis(high[:, ::2], tested[..., None], chosen[..., None], 2)
+        np.put_along_axis(low[:, 1::2], tested[..., None], chosen[..., None], 2)
+        begin, width = begin + width, 2 * len(inner)
+    return feature.ravel(), cut.ravel()
 
 
 @dataclass(frozen=True)
