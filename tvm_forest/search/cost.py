@@ -36,6 +36,9 @@ NODE_BYTES = {PADDED: 8.0, TRANSPOSED: 8.0, WORD_NODES: 8.0, CODED: 4.0}
 TILE_BYTES = 1.4
 """Bytes of a node in a tile, over those of one by itself: tiles are not full."""
 
+END_BYTES = 12.0
+"""Bytes of complete trees of tiles for each leaf that they have room for."""
+
 LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
 """Levels of a tree that a tile of so many nodes decides."""
 
@@ -50,6 +53,12 @@ OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 
 CODED_ROWS = 64
 """Rows that become planes together."""
+
+MOST_OVERLAPPED = 10
+"""Walks together whose loads from farther caches overlap, about."""
+
+FETCHED_BYTES = 8192
+"""Bytes of a tree that the CPU fetches as a whole, since trees lie one after the other."""
 
 VECTOR_LANES = 64
 """Walks in the lanes of vectors."""
@@ -119,27 +128,44 @@ def _count_leaves(kind: str, work: Workload) -> Iterator[tuple[str, float]]:
 
 def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
     kind = point.layout + (f" {point.tile}" if point.tile > 1 else "")
-    kind += " loaded" if point.tile > 1 and not work.picks_from_registers else ""
     rows = min(point.block or batch, batch) if point.order == "rows" else 1
-    together = VECTOR_LANES if point.walks == "gather" else int(point.walks)
+    lanes = min(rows, VECTOR_LANES)
+    together = lanes if point.walks == "gather" else int(point.walks)
+    walks = f"gather {lanes}" if point.walks == "gather" else point.walks
     hops = work.count_hops(together, LEVELS[point.tile], straight=point.hops == "depth")
-    yield f"walk {kind}, {point.order} {point.walks}", hops
+    yield f"walk {kind}, {point.order} {walks}", hops
+    if point.tile > 1 and not work.picks_from_registers:
+        yield f"walk loads of tile {point.tile}", hops
     asked = {"loop": hops, "peel": max(0.0, hops - PEELED_HOPS * work.forest.n_trees), "depth": 0.0}
     yield f"walk end, {point.order}", asked[point.hops]
     way = "gather" if point.walks == "gather" else point.order
     yield f"start {way}", work.forest.n_trees / (rows if point.order == "rows" else together)
-    size = NODE_BYTES.get(point.layout, 8.0 + work.threshold_bytes)
     if point.tile > 1:
-        way, size = f"{way} in tiles", size * TILE_BYTES
+        way = f"{way} in tiles"
     yield from _count_leaves(way, work)
-    size *= work.slots_per_node if point.layout in (PADDED, TRANSPOSED) and point.tile == 1 else 1.0
-    stream = " stream" if point.cache else ""
+    size = _node_bytes(point, work)
+    is_small = size * work.mean_nodes <= FETCHED_BYTES
+    kind = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
+    where = "stream" if point.cache else "small trees" if is_small else kind
+    overlap = min(together, MOST_OVERLAPPED) / MOST_OVERLAPPED
     near = max(1, work.code_bytes if point.layout == CODED else work.row_bytes) * rows
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
-        yield f"wait {level}, {way}{stream}", work.count_far_nodes(capacity, rows, size, near)
+        far = work.count_far_nodes(capacity, rows, size, near)
+        yield f"wait {level} {where}", far / overlap
         yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0
     if point.layout != CODED:
         yield f"wait row line, {way}", work.count_lines(hops * point.tile)
+
+
+def _node_bytes(point: Point, work: Workload) -> float:
+    """Return the bytes of a layout for each node of the model, about."""
+    if point.tile > 1 and point.layout == PADDED:
+        ends = work.count_ends(point.tile + 1, LEVELS[point.tile])
+        return END_BYTES * ends / work.forest.n_nodes
+    size = NODE_BYTES.get(point.layout, 8.0 + work.threshold_bytes)
+    if point.tile > 1:
+        return size * TILE_BYTES
+    return size * (work.slots_per_node if point.layout in (PADDED, TRANSPOSED) else 1.0)
 
 
 def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
@@ -162,7 +188,7 @@ def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:
     slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = work.count_far_nodes(capacity, 1, OCTET_BYTES * slots, work.code_bytes)
-        yield f"wait {level}, octets", far / OCTET_LEVELS
+        yield f"wait {level} octets", far / OCTET_LEVELS
 
 
 def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:

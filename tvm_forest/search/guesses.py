@@ -30,6 +30,8 @@ GUESSES = {
     "walk array 8": 3.0,
     "walk sparse 8": 3.0,
     "walk end": 0.1,
+    "walk loads of tile": 1.0,
+    "walk loads of tile 8": 2.0,
     "walk levels": 0.6,
     "walk levels column": 0.03,
     "walk octets": 4.0,

@@ -135,6 +135,15 @@ class Workload:
         """Slots of complete trees for each node."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
+    def count_ends(self, ways: int, levels: float) -> float:
+        """Return the leaves of complete trees of tiles.
+
+        Args:
+            ways: children of a tile.
+            levels: levels of a tree that a tile decides.
+        """
+        return float((float(ways) ** np.ceil(self.forest.depths / levels)).sum())
+
     # -- walks
 
     @cached_property

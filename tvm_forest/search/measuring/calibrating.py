@@ -39,7 +39,7 @@ from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
 from ..workload import Workload
 
-ROWS, TURNS = 256, 7
+ROWS, TURNS = 256, 5
 """Rows of a call, and how often calls are timed."""
 
 MOST_BATCHES, ROW_BYTES = 64, 64 << 20
@@ -79,15 +79,15 @@ FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 
-TALL, VECTORS = Shape(40, 14), Shape(32, 8, outputs=10)
+TALL, VECTORS = Shape(80, 14), Shape(32, 8, outputs=10)
 DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
 LEVELS_WITHOUT_LEAVES = 2
 """Of a lopsided tree."""
 
-BLOCK = 64
-"""Rows of a block of walks."""
+BLOCK, LEAST_LANES = 64, 16
+"""Rows of a block of walks, and of the smallest one whose rows are lanes of vectors."""
 
 WAYS = ("trees", "rows")
 """What walks together."""
@@ -188,7 +188,8 @@ def list_cells(target: Target) -> Iterator[Cell]:
         octets = Point(1, OCTETS, 0, "trees", "octets")
         for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, NARROW._replace(features=64)):
             yield from (Cell(shape, octets, x) for x in (1, ROWS))
-        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64)):
+        lopsided = (LOPSIDED, LOPSIDED._replace(features=64))
+        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64), *lopsided):
             for block in sorted(LANE_COUNTS["permute"]):
                 yield Cell(shape, _vector_point(PERMUTED, block, "permute"))
 
@@ -208,10 +209,12 @@ def _list_walks(target: Target) -> Iterator[Cell]:
     for layout, tile in [*untiled, *tiled]:
         yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
     yield from (Cell(SHALLOW._replace(trees=600), _walk_point(*x, "trees", 8), 1) for x in one_row)
-    for (layout, tile), (order, walks) in itertools.product(tiled, ways):
-        yield Cell(SMALL_WIDE, _walk_point(layout, tile, order, walks))
+    for (layout, tile), order in itertools.product(tiled, WAYS):
+        yield Cell(SMALL_WIDE, _walk_point(layout, tile, order, 8))
     if target.has(LANES_ABILITY):
-        yield from (Cell(SMALL, _walk_point(x, 1, "rows", "gather")) for x, _ in untiled)
+        for (layout, tile), block in itertools.product(untiled, (LEAST_LANES, BLOCK)):
+            point = _walk_point(layout, tile, "rows", "gather")
+            yield Cell(SMALL, point._replace(block=block))
     for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):
         point = _walk_point(layout, tile, order, 8)
         yield from (Cell(SMALL, point._replace(hops=x)) for x in ("depth", "peel"))
@@ -224,6 +227,7 @@ def _list_far_walks() -> Iterator[Cell]:
         yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
     for shape, order in itertools.product((SECOND, THIRD, TALL), WAYS):
         yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
+        yield from (Cell(shape, _walk_point(ANY_FOREST, 8, order, x)) for x in (4, 16))
     for shape in (SECOND, THIRD, TALL):
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
         point = _walk_point(WORD_NODES, 1, "rows", 8)
