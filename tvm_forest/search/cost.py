@@ -120,7 +120,7 @@ def _count_panels(work: Workload, batch: int) -> dict[str, float]:
 def _count_leaves(kind: str, work: Workload) -> Iterator[tuple[str, float]]:
     trees = float(work.forest.n_trees)
     if work.forest.has_vectors:
-        yield "leaf vector", trees
+        yield f"leaf vector {kind}", trees
         yield "leaf vector value", trees * work.forest.n_outputs
     else:
         yield f"leaf {kind}", trees

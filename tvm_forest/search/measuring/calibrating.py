@@ -80,6 +80,7 @@ DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float6
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 
 TALL, VECTORS = Shape(80, 14), Shape(32, 8, outputs=10)
+TALL_VECTORS = Shape(100, 11, outputs=2)
 DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
@@ -244,8 +245,11 @@ def _list_far_walks() -> Iterator[Cell]:
     for layout, tile in ((WORD_NODES, 1), (ANY_FOREST, 8)):
         yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8))
         yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8), 1)
-    for walks in (4, 8, 16):
-        yield Cell(VECTORS, _walk_point(WORD_NODES, 1, "rows", walks))
+    for shape, order in itertools.product((VECTORS, TALL_VECTORS), WAYS):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
+        yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
+    for shape in (VECTORS, TALL_VECTORS):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
     yield Cell(SHALLOW, _walk_point(WORD_NODES, 1, "trees", 8), 1)
 
 
