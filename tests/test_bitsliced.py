@@ -87,6 +87,15 @@ def test_selections_lead_to_the_leaf_of_the_reference_walk() -> None:
             assert leaf_of(arrays, rep, tree, passed) == leaves[tree]
 
 
+def test_selections_are_counted_without_being_written() -> None:
+    forest = forest_of([chain(23), chain(9, -0.5), 0.5])
+    rep, arrays = pack(forest)
+    zeros = sum(rep.code.tests << 16 * k for k in range(3))  # of a bit that is 0 in all leaves
+    written = [word for word in map(int, arrays["selections"]) if word & 2**48 - 1 != zeros]
+    count = selections.count_selections(forest, is_listed(forest))
+    assert count == len([word for word in written if word]) > 50
+
+
 def truth(forest: Forest, plane: Any, code: Any, row: Any) -> Any:
     passed = np.zeros(code.tests + code.spare, bool)
     passed[code.tests + 1] = True

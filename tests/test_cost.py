@@ -15,6 +15,7 @@ from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
+from tvm_forest.search.measuring import calibrating
 from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import CPUS, Target, cpu_name, parse_target
@@ -185,3 +186,40 @@ def test_a_damaged_description_of_a_machine_is_one_error(
     monkeypatch.setenv(machines.VARIABLE, str(file))
     with pytest.raises(InputError, match="tvm-forest calibrate"):
         heuristic.default_schedules(MODEL, Target())
+
+
+# -- calibration ----------------------------------------------------------------------------------
+
+
+def test_rows_spread_over_all_leaves_of_a_drawn_tree() -> None:
+    forest = calibrating.draw_forest(calibrating.Shape(1, 6, 8))
+    rows = np.random.default_rng(0).random((4096, 8), np.float32)
+    shares = np.unique(forest.predict_reference(rows), return_counts=True)[1] / len(rows)
+    assert len(shares) == 64 and shares.max() < 8 / 64
+
+
+def test_times_of_operations_are_found_where_calls_tell_them() -> None:
+    rng = np.random.default_rng(0)
+    counts, truth = rng.random((600, 6)) * 100, np.array([3, 1, 2, 4, 3, 0.0])
+    counts[:, 5] = 0  # no call needs it
+    found = calibrating.solve(counts, counts @ truth, np.array([2, 2, 2, 2, 2, 7.0]))
+    assert found[:5] == pytest.approx(truth[:5], rel=0.1)
+    assert found[5] == pytest.approx(7)
+
+
+def test_what_is_timed_needs_most_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here calls take what the guesses say, so these are found."""
+    monkeypatch.setattr(calibrating, "TALL", calibrating.Shape(4, 9))
+    monkeypatch.setattr(calibrating, "THIRD", calibrating.Shape(300, 8))
+
+    def planted(cell: calibrating.Cell, forest: Any, target: Target) -> float:
+        counts = count_operations(cell.point, Workload.of(forest, target), cell.batch)
+        return sum(guess(name) * count for name, count in counts.items())
+
+    monkeypatch.setattr(calibrating, "time_cell", planted)
+    monkeypatch.setattr(calibrating, "read_caches", tuple)  # so those of the nearest machine
+    done = list[int]()
+    found = calibrating.calibrate(TARGETS[list(CPUS)[-1]], lambda now, all: done.append(now))
+    assert len(found.nanoseconds) > 100 and done == list(range(1, len(done) + 1))
+    for name, time in found.nanoseconds.items():
+        assert time == pytest.approx(guess(name), rel=0.05)

@@ -1,6 +1,6 @@
 """What the operations of a prediction take on the CPU at hand.
 
-takes: nothing but the machine; gives: its Machine, in under a minute.
+takes: nothing but the machine; gives: its Machine, in about two minutes.
 
 Small forests are drawn whose trees are alike, so how often each operation is done is known exactly.
 Points of the space are built for them and timed; the times of the operations are those that explain
@@ -177,6 +177,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
     """Yield what is timed: every way of walking, then what makes it faster or slower."""
     yield from _list_walks(target)
     yield from _list_far_walks()
+    yield from _list_rows_and_leaves()
     blocks = sorted(LANE_COUNTS["bits"])
     batch = 2 * blocks[-1]
     for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
@@ -222,7 +223,7 @@ def _list_walks(target: Target) -> Iterator[Cell]:
 
 
 def _list_far_walks() -> Iterator[Cell]:
-    """Walks whose nodes or rows lie in farther caches, rows of other kinds, and one row."""
+    """Walks whose nodes lie in farther caches."""
     for layout, tile in ((WORD_NODES, 1), (CODED, 1), (ANY_FOREST, 8)):
         point = _walk_point(layout, tile, "rows", 8)
         yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
@@ -232,11 +233,15 @@ def _list_far_walks() -> Iterator[Cell]:
     for shape in (SECOND, THIRD, TALL):
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
         point = _walk_point(WORD_NODES, 1, "rows", 8)
-        yield Cell(shape, point._replace(block=BLOCK))
+        yield Cell(shape, point._replace(block=ROWS))
         for order in WAYS:
             yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
     for shape in (TALL, THIRD):
         yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
+
+
+def _list_rows_and_leaves() -> Iterator[Cell]:
+    """Walks with wide rows, rows of other kinds, leaves with vectors, and one row."""
     for order in WAYS:
         yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, FINE, DOUBLE))
     for walks in (8, "gather"):
