@@ -79,7 +79,7 @@ FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 
-TALL, VECTORS = Shape(80, 14), Shape(32, 8, outputs=10)
+TALL, VECTORS = Shape(40, 14), Shape(32, 8, outputs=10)
 TALL_VECTORS = Shape(100, 11, outputs=2)
 DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
