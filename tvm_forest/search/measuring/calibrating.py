@@ -4,7 +4,7 @@ takes: nothing but the machine; gives: its Machine, in about two minutes.
 
 Small forests are drawn whose trees are alike, so how often each operation is done is known exactly.
 Points of the space are built for them and timed; the times of the operations are those that explain
-the times of the calls best, none of them negative, and are not far from what `guesses` expects.
+the times of the calls best, and are not far from what `guesses` expects.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ MOST_BATCHES, ROW_BYTES = 64, 64 << 20
 
 BELIEF = 0.15
 """How much an error of what is expected of an operation counts beside one of a call."""
+
+LEAST_SHARE = 0.15
+"""What an operation takes at least, as a share of what is expected: several explain the same calls,
+and none of them is for nothing."""
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
@@ -332,7 +336,7 @@ def read_caches() -> tuple[int, ...]:
 
 
 def solve(counts: Array, times: Array, expected: Array, turns: int = 3000) -> Array:
-    """Return float64 (O,), times of operations, none negative, that explain calls best.
+    """Return float64 (O,), times of operations that explain calls best, none of them near zero.
 
     Args:
         counts: float64 (C, O), how often each operation is done in each call.
@@ -347,5 +351,6 @@ def solve(counts: Array, times: Array, expected: Array, turns: int = 3000) -> Ar
     found = expected.copy()
     for _ in range(turns):
         for i in range(len(found)):
-            found[i] = max(0.0, found[i] + (slope[i] - squares[i] @ found) / squares[i, i])
+            wanted = found[i] + (slope[i] - squares[i] @ found) / squares[i, i]
+            found[i] = max(LEAST_SHARE * expected[i], wanted)
     return found
