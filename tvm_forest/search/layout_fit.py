@@ -129,4 +129,5 @@ REFUSALS: dict[str, Callable[[Workload], str | None]] = {
 def fitting_layouts(work: Workload) -> frozenset[str]:
     """Return the layouts without tiles that are tried. Memberships are known to codes alone."""
     tried = (CODED, BIT_PLANES) if work.forest.derived else tuple(REFUSALS)
-    return frozenset(name for name in tried if REFUSALS[name](work) is None)
+    fitting = frozenset(name for name in tried if REFUSALS[name](work) is None)
+    return fitting or frozenset({ANY_FOREST})
