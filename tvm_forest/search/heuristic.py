@@ -23,10 +23,10 @@ from .workload import Workload, new_schedule
 
 __all__ = ["default_schedule", "default_schedules", "explain", "find_spaces", "new_schedule"]
 
-BATCHES = (1, 8, 16, 32, 64, 128, 256, 512, 2048)
+BATCHES = (1, 8, 16, 32, 64, 128, 512, 2048)
 """Rows of a batch for which the cheapest point is asked for."""
 
-ALIKE = 1.02
+ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
 
