@@ -7,6 +7,8 @@ These are times of a core of about 4 GHz. Calibration starts from them, and find
 
 from __future__ import annotations
 
+import functools
+
 FLOAT64 = 1.8
 """What float64 takes over float32."""
 
@@ -65,6 +67,7 @@ GUESSES = {
 """Nanoseconds of operations; the longest beginning of a name serves."""
 
 
+@functools.cache
 def guess(name: str) -> float:
     """Return the nanoseconds of an operation, about."""
     like = name.replace("float64", "float32")
