@@ -72,12 +72,13 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
 
 
 def default_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the schedule for the largest batches that walks row by row, to write others from."""
+    """Return the schedule for the largest batches that walks node by node, to write others from."""
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         return choose_gpu_schedule(work)
     points = price_points(work, BATCHES[-1])
-    point, sch = next((p, sch) for _, p, sch in points if type(p.walks) is int)
+    by_nodes = ((p, sch) for _, p, sch in points if type(p.walks) is int and p.tile == 1)
+    point, sch = next(by_nodes)
     return Choice(point, sch, shared=True).write(work)
 
 
