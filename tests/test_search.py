@@ -204,7 +204,7 @@ def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
     asked = walk("heuristic", where, lambda sch: times[sch] * hop)
     assert asked[0] == where.default
     assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
-    assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
+    assert min(map(times.__getitem__, asked)) <= 1.1 * min(times.values())
 
 
 def test_the_guided_search_goes_on_where_nothing_can_be_built() -> None:
