@@ -364,8 +364,18 @@ def test_buffers_at_loaded_places_are_views() -> None:
     sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 512)
     sch = sch.reorder("b0", "tree", "b1").simdize("b1", "bits")
     function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
-    assert "planes = T.decl_buffer(" in hide_indirect_buffers(function).script()
+    assert "planes = memory.view(" in hide_indirect_buffers(function).script()
     assert "planes = T.alloc_buffer(" in function.script()
+
+
+def test_codes_of_all_rows_are_hidden_too() -> None:
+    forest = drawn_forest(12, 4)
+    sch = tvm_forest.new_schedule(forest).represent_as("ranked").reorder("tree", "batch")
+    function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
+    assert "codes = memory.view(n, " in hide_indirect_buffers(function).script()
+    rows = hard_rows(forest, 65)
+    (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
+    assert np.array_equal(margin, forest.predict_reference(rows))
 
 
 def test_rows_are_cleaned_in_the_module() -> None:

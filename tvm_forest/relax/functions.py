@@ -158,9 +158,9 @@ def hide_indirect_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     indirect = {buffer for buffer, at in places if any(find_all(i, tvm.ir.TensorLoad) for i in at)}
 
     def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:
-        buffer = statement.buffer
-        size = prod(map(int, buffer.shape))
-        is_small = size * tvm.DataType(buffer.dtype).itemsize <= STACK_BYTES
+        buffer, item = statement.buffer, tvm.DataType(statement.buffer.dtype).itemsize
+        size = prod(buffer.shape, start=i64(1))  # for all rows it is an expression
+        is_small = isinstance(size, tirx.IntImm) and int(size) * item <= STACK_BYTES
         if is_small or buffer not in indirect or buffer.scope() != "global":
             return statement
         memory = tirx.decl_buffer((size,), buffer.dtype, "memory")
