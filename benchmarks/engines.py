@@ -68,7 +68,10 @@ class Engine:
 
 
 class Ours(Engine):
-    """The package; `ours:FILE.json` and `ours:NAME` build with a schedule."""
+    """The package.
+
+    `ours:FILE.json` and `ours:NAME` build with a schedule, `ours:mcpu=x86-64-v3` for another CPU.
+    """
 
     packages = ("tvm_forest", "tvm")
 
@@ -77,9 +80,11 @@ class Ours(Engine):
 
         source = model.load() if model.library == "scikit-learn" else model.path
         forest = tvm_forest.load(source)
-        sch = _schedule(argument, forest) if argument else None
+        option, _, cpu = argument.partition("=")
+        target: Any = {"kind": "llvm", "mcpu": cpu} if option == "mcpu" else "llvm"
+        sch = _schedule(argument, forest) if argument and option != "mcpu" else None
         self.must_equal = sch is None or sch.keeps_order
-        self.predictor = tvm_forest.build(forest, schedule=sch, exact=self.must_equal)
+        self.predictor = tvm_forest.build(forest, target, sch, exact=self.must_equal)
         probability = model.gives == "probability"
         self.predict = self.predictor.predict_proba if probability else self.predictor.predict
         self.margin = self.predict if probability else self.predictor.predict_margin

@@ -119,7 +119,7 @@ def derive(key: str) -> Machine:
 
 def factor_of(name: str, factors: dict[str, float]) -> float:
     """Return the factor of an operation."""
-    key = "walk gather" if name.startswith("walk") and name.endswith("gather") else name
+    key = "walk gather" if name.startswith("walk") and " gather " in name else name
     return next((x for start, x in factors.items() if key.startswith(start)), 1.0)
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
+from tvm_forest.forest.rewrites.tiling import tile_nodes
+from tvm_forest.layouts.representation import find
 from tvm_forest.search import heuristic, machines
-from tvm_forest.search.cost import count_operations, estimate, price, price_parts
+from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
 from tvm_forest.search.measuring import calibrating
@@ -28,6 +30,7 @@ MODELS = {
     "deep": forest_of([CHAIN] * 5),
     "wide": drawn_forest(30, 4, n_features=400, dtype="float64"),
 }
+NOT_WALKED = ("leaf_id", "tile_id", "column_feature", "column_cuts", "cuts")
 TARGETS = {name: Target(abilities=frozenset(name.split()), cores=1) for name in CPUS}
 
 
@@ -81,6 +84,47 @@ def test_blocks_of_planes_cost_the_same_whether_they_are_full() -> None:
     assert count_operations(point, work, 65)["code float32 unit"] == pytest.approx(
         counts[64]["code float32 unit"] * 128 / 65
     )
+
+
+def test_levels_that_take_two_registers_are_counted() -> None:
+    assert [Workload.of(full_forest(3, x), Target()).wide_hops for x in (6, 7, 8)] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["array", "reorg", "sparse", "packed", "ranked"])
+def test_bytes_of_nodes_are_near_those_of_layouts(layout: str, dtype: str) -> None:
+    forest = calibrating.draw_forest(calibrating.Shape(20, 8, dtype=dtype))
+    work, rep = Workload.of(forest, Target()), find(layout)
+    for tile in (1, 2, 4, 8) if layout in ("array", "sparse") else (1,):
+        tiled = tile_nodes(work.forest, tile)
+        if rep.unfit(tiled) is None:
+            _, arrays = rep.pack(tiled)
+            taken = sum(x.nbytes for name, x in arrays.items() if name not in NOT_WALKED)
+            expected = node_bytes(Point(tile, layout, 0, "trees", 8), work)
+            assert taken / forest.n_nodes == pytest.approx(expected, rel=0.2)
+
+
+def test_vectors_of_leaves_take_bytes_too() -> None:
+    one, three = (calibrating.draw_forest(calibrating.Shape(20, 8, outputs=x)) for x in (1, 3))
+    point, works = (
+        Point(1, "packed", 0, "trees", 8),
+        [Workload.of(x, Target()) for x in (one, three)],
+    )
+    more = node_bytes(point, works[1]) - node_bytes(point, works[0])
+    assert more == 20 * 256 * 3 * 4 / one.n_nodes
+
+
+def test_the_last_cache_is_as_large_as_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrating, "read_caches", lambda: (32 << 10, 1 << 20, 32 << 20))
+    for held, expected in ((8 << 20, 8 << 20), (1 << 30, 32 << 20), (2 << 20, 2 << 20)):
+        monkeypatch.setattr(calibrating, "time_lines", lambda size, x=held: 1 + 8 * (size > x))
+        assert calibrating.measure_caches() == (
+            32 << 10,
+            1 << 20,
+            pytest.approx(expected, rel=0.01),
+        )
+    monkeypatch.setattr(calibrating, "read_caches", lambda: (32 << 10, 1 << 20))
+    assert calibrating.measure_caches() == (32 << 10, 1 << 20)
 
 
 # -- prices ---------------------------------------------------------------------------------------

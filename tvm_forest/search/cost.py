@@ -28,31 +28,39 @@ from ..layouts import BIT_PLANES, CODED, OCTETS, PADDED, PERMUTED, TRANSPOSED, W
 from .guesses import guess
 from .machines import Machine
 from .space import Point
-from .workload import Workload
+from .workload import LINE_BYTES, Workload
 
-NODE_BYTES = {PADDED: 8.0, TRANSPOSED: 8.0, WORD_NODES: 8.0, CODED: 4.0}
-"""Bytes of a node; in other layouts it has a threshold and 8 more."""
+NODE_THRESHOLDS = {PADDED: 2.0, TRANSPOSED: 1.0, WORD_NODES: 1.0, CODED: 1.0}
+"""How large a node is in thresholds, beside its feature and links, if these are not as large; 3 in
+other layouts."""
 
-TILE_BYTES = 1.4
-"""Bytes of a node in a tile, over those of one by itself: tiles are not full."""
+FIELD_BYTES = {TRANSPOSED: 4.0, WORD_NODES: 4.0, CODED: 4.0}
+"""Bytes of the other fields of a node."""
 
-END_BYTES = 12.0
-"""Bytes of complete trees of tiles for each leaf that they have room for."""
+TILE_THRESHOLDS = {2: 5.0, 4: 3.2, 8: 4.2}
+"""How large a node in a tile of so many is, in thresholds: tiles are not full."""
+
+END_THRESHOLDS = 3.0
+"""How large complete trees of tiles are for each leaf that they have room for, in thresholds."""
 
 LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
-"""Levels of a tree that a tile of so many nodes decides."""
+"""Levels of a tree that a tile of so many nodes decides; on the longest path, only whole ones."""
 
 PEELED_HOPS = 2
 """Hops that do not ask whether they are the last, where hops are peeled."""
 
-PERMUTED_ROWS = 16
-"""Rows that walk together by permutes, present or not."""
+PERMUTED_ROWS, PERMUTED_COLUMNS = 16, 8
+"""Rows that walk together by permutes, present or not, and columns of theirs that one instruction
+looks up."""
 
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
 
 CODED_ROWS = 64
 """Rows that become planes together."""
+
+SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
+"""Bytes of a slot and of a selection."""
 
 MOST_OVERLAPPED = 10
 """Walks together whose loads from farther caches overlap, about."""
@@ -132,7 +140,8 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     lanes = min(rows, VECTOR_LANES)
     together = lanes if point.walks == "gather" else int(point.walks)
     walks = f"gather {lanes}" if point.walks == "gather" else point.walks
-    hops = work.count_hops(together, LEVELS[point.tile], straight=point.hops == "depth")
+    straight, levels = point.hops == "depth", LEVELS[point.tile]
+    hops = work.count_hops(together, float(int(levels)) if straight else levels, straight)
     yield f"walk {kind}, {point.order} {walks}", hops
     if point.tile > 1 and not work.picks_from_registers:
         yield f"walk loads of tile {point.tile}", hops
@@ -143,7 +152,7 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     if point.tile > 1:
         way = f"{way} in tiles"
     yield from _count_leaves(way, work)
-    size = _node_bytes(point, work)
+    size = node_bytes(point, work)
     is_small = size * work.mean_nodes <= FETCHED_BYTES
     kind = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
     where = "stream" if point.cache else "small trees" if is_small else kind
@@ -157,25 +166,28 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
         yield f"wait row line, {way}", work.count_lines(hops * point.tile)
 
 
-def _node_bytes(point: Point, work: Workload) -> float:
+def node_bytes(point: Point, work: Workload) -> float:
     """Return the bytes of a layout for each node of the model, about."""
+    item, vectors = work.threshold_bytes, work.vector_bytes / work.forest.n_nodes
     if point.tile > 1 and point.layout == PADDED:
-        ends = work.count_ends(point.tile + 1, LEVELS[point.tile])
-        return END_BYTES * ends / work.forest.n_nodes
-    size = NODE_BYTES.get(point.layout, 8.0 + work.threshold_bytes)
+        ends = work.count_ends(point.tile + 1, int(LEVELS[point.tile]))
+        return END_THRESHOLDS * item * ends / work.forest.n_nodes + vectors
     if point.tile > 1:
-        return size * TILE_BYTES
-    return size * (work.slots_per_node if point.layout in (PADDED, TRANSPOSED) else 1.0)
+        return TILE_THRESHOLDS[point.tile] * item + vectors
+    size = NODE_THRESHOLDS.get(point.layout, 3.0) * item + FIELD_BYTES.get(point.layout, 0.0)
+    slots = work.slots_per_node if point.layout in (PADDED, TRANSPOSED) else 1.0
+    return size * slots + vectors
 
 
 def _count_permutes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:
     waste = -(-batch // PERMUTED_ROWS) * PERMUTED_ROWS / batch
     hops = work.hops * waste
-    width = "wide" if work.widest_level > 64 else "narrow"
-    yield f"walk {PERMUTED} {width}", hops
-    yield f"walk {PERMUTED} column", hops * work.forest.searches
-    yield from _count_leaves(PERMUTED, work)
-    yield f"start {PERMUTED} {width}", work.hops / min(point.block, batch)
+    yield f"walk {PERMUTED}", hops
+    yield f"walk {PERMUTED} wide", work.wide_hops * waste
+    yield f"walk {PERMUTED} columns", hops * -(-work.forest.searches // PERMUTED_COLUMNS)
+    for name, count in _count_leaves(f"{PERMUTED} {work.leaf_table or 'far'}", work):
+        yield name, count * waste
+    yield f"start {PERMUTED}", work.hops / min(point.block, batch)
 
 
 def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:
@@ -202,10 +214,14 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
     else:
         yield f"walk test {block}", (work.tests - work.compared_tests) / rows
     yield f"walk category {block}", sum(x.named for x in work.forest.set_counts) / rows
-    plane = block / 8
+    plane, size = block / 8, SLOT_BYTES * work.slots + SELECTION_BYTES * work.selections
+    size += work.threshold_bytes * work.leaves + work.vector_bytes
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = max(0.0, 1 - capacity / max(1.0, work.tests * plane))
-        yield f"wait plane {level}", far * (work.slots + 3 * work.selections) * plane / 64 / rows
+        lines = (work.slots + 3 * work.selections) * plane / LINE_BYTES
+        yield f"wait plane {level}", far * lines / rows
+        far = max(0.0, 1 - capacity / size)
+        yield f"wait model {level}", far * size / LINE_BYTES / rows
     kind = f"{BIT_PLANES} {work.leaf_table or 'far'}"
     for name, count in _count_leaves(kind, work):
         yield name, count * (-(-rows // 64) * 64 / rows)

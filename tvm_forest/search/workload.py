@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
-from ..layouts import PERMUTED
 from ..layouts.complete_trees import count_leaves
+from ..layouts.levels import REGISTER
 from ..layouts.representation import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
@@ -28,8 +27,6 @@ from ..layouts.selections import count_selections, is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of
-
-_permuted: Any = find(PERMUTED)
 
 MAX_SMALL_TREE_NODES = 4096
 """Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
@@ -135,6 +132,17 @@ class Workload:
         """Slots of complete trees for each node."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
+    @property
+    def leaves(self) -> int:
+        """Leaves of all trees."""
+        return len(self.leaf_depths)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the vectors of all leaves; 0 if leaves hold numbers."""
+        item = self.forest.leaf_value.dtype.itemsize
+        return self.leaves * self.forest.n_outputs * item if self.forest.has_vectors else 0
+
     def count_ends(self, ways: int, levels: float) -> float:
         """Return the leaves of complete trees of tiles.
 
@@ -231,9 +239,11 @@ class Workload:
         return _count_steps(np.append(self._compared[1], categories))
 
     @cached_property
-    def widest_level(self) -> int:
-        """Inner nodes on one level of a tree, at most."""
-        return int(_permuted.widest_level(self.forest))
+    def wide_hops(self) -> int:
+        """Levels of all trees that have more inner nodes than a register has bytes."""
+        forest, inner = self.forest, ~self.forest.is_leaf
+        place = forest.node_tree[inner] * np.int64(self.deepest + 1) + forest.hop_depth[inner]
+        return int((np.bincount(place) > REGISTER).sum())
 
     @cached_property
     def row_bytes(self) -> int:

@@ -37,7 +37,7 @@ from ..guesses import guess
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
-from ..workload import Workload
+from ..workload import LINE_BYTES, Workload
 
 ROWS, TURNS = 256, 5
 """Rows of a call, and how often calls are timed."""
@@ -184,6 +184,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
     yield from _list_rows_and_leaves()
     blocks = sorted(LANE_COUNTS["bits"])
     batch = 2 * blocks[-1]
+    yield from (Cell(THIRD, _vector_point(BIT_PLANES, x, "bits"), batch) for x in blocks)
     for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
         yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
     for shape in (WIDE, WIDE_FINE, WIDEST, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
@@ -195,7 +196,8 @@ def list_cells(target: Target) -> Iterator[Cell]:
         for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, NARROW._replace(features=64)):
             yield from (Cell(shape, octets, x) for x in (1, ROWS))
         lopsided = (LOPSIDED, LOPSIDED._replace(features=64))
-        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64), *lopsided):
+        many = (NARROW._replace(trees=600), SECOND)
+        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64), *lopsided, *many):
             for block in sorted(LANE_COUNTS["permute"]):
                 yield Cell(shape, _vector_point(PERMUTED, block, "permute"))
 
@@ -304,7 +306,7 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     """
     near, cells = nearest(shipped_machines(), target), list(list_cells(target))
     forests = {shape: draw_forest(shape) for shape in dict.fromkeys(cell.shape for cell in cells)}
-    here = replace(near, cache_bytes=read_caches() or near.cache_bytes)
+    here = replace(near, cache_bytes=measure_caches() or near.cache_bytes)
     works = {x: Workload(canonicalize(forest), target, here) for x, forest in forests.items()}
     times, counts = list[float](), list[dict[str, float]]()
     for cell in cells:
@@ -319,6 +321,33 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
     abilities = frozenset(x for x in TELLING if target.has(x))
     return Machine(cpu_name(), cpu_vendor(), (), abilities, here.cache_bytes, found, origin)
+
+
+def measure_caches() -> tuple[int, ...]:
+    """Return the sizes of the caches of data, the nearest first.
+
+    The last one may be shared with other machines of the same host, so it is as large as what its
+    lines are found in, in random order, nearly as fast as in twice the second one.
+    """
+    *near, last = read_caches() or (0,)
+    if len(near) < 2 or last < 4 * near[-1]:
+        return (*near, last) if last else ()
+    sizes = [2 * near[-1]]
+    while sizes[-1] < 2 * last:
+        sizes.append(int(sizes[-1] * 2**0.5))
+    rounds = np.array([[time_lines(size) for size in sizes] for _ in range(TURNS)])
+    times = np.median(rounds, axis=0)
+    held = np.cumprod(times <= np.sqrt(times[0] * times[-1]))
+    return (*near, min(last, sizes[max(0, int(held.sum()) - 1)]))
+
+
+def time_lines(size: int) -> float:
+    """Return the nanoseconds of a load from lines of so many bytes, in random order."""
+    memory = np.ones((size // LINE_BYTES, LINE_BYTES // 4), np.float32).ravel()
+    places = np.random.default_rng(0).permutation(size // LINE_BYTES) * (LINE_BYTES // 4)
+    begin = time.thread_time()
+    memory.take(places, mode="clip")
+    return 1e9 * (time.thread_time() - begin) / len(places)
 
 
 def read_caches() -> tuple[int, ...]:
