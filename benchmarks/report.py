@@ -118,7 +118,10 @@ def ours_and_best(results: Results, threads: int, engine: str) -> str:
 
 
 def means(results: Results, threads: int) -> str:
-    """Return the table of geometric means: batches in groups, over the best peer and XGBoost."""
+    """Return the table of geometric means: batches in groups, over the best peer and XGBoost.
+
+    The last column is the least ratio of any model and batch.
+    """
     engines = dict.fromkeys(cell["engine"] for cell in results["cells"] if is_ours(cell["engine"]))
     rows = []
     for engine in engines:
@@ -126,8 +129,10 @@ def means(results: Results, threads: int) -> str:
             found = ratios(results, threads, engine, over)
             groups = [[r for (_, b), r in found.items() if has(b)] for has in GROUPS.values()]
             name = "best peer" if over == "best" else "XGBoost"
-            rows.append([f"{name} / {engine}", *(_number(geometric_mean(g)) for g in groups)])
-    return table(["geometric mean", *(f"batch {name}" for name in GROUPS)], rows)
+            least = min(found.values(), default=math.nan)
+            means = [_number(geometric_mean(group)) for group in groups]
+            rows.append([f"{name} / {engine}", *means, _number(least)])
+    return table(["geometric mean", *(f"batch {name}" for name in GROUPS), "least"], rows)
 
 
 def every_engine(results: Results, threads: int, model: str) -> str:

@@ -92,8 +92,8 @@ def test_means_are_taken_by_group_of_batches_over_the_best_peer() -> None:
     cells = [("a", 512, "ours", 1.0), ("a", 512, "xgboost", 8.0), ("a", 512, "other", 2.0)]
     cells += [("b", 4096, "ours", 1.0), ("b", 4096, "other", 8.0), ("b", 1, "ours", 5.0)]
     lines = module("report").means(results_of(*cells), 1).splitlines()
-    assert lines[2] == "| best peer / ours | 4 | - | - |"
-    assert lines[3] == "| XGBoost / ours | 8 | - | - |"
+    assert lines[2] == "| best peer / ours | 4 | - | - | 2 |"
+    assert lines[3] == "| XGBoost / ours | 8 | - | - | 8 |"
 
 
 def test_a_busy_machine_is_told_from_a_quiet_one() -> None:
