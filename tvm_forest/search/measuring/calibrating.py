@@ -9,7 +9,9 @@ the times of the calls best, and are not far from what `guesses` expects.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -42,8 +44,8 @@ from ..workload import LINE_BYTES, Workload
 ROWS, TURNS = 256, 5
 """Rows of a call, and how often calls are timed."""
 
-MOST_BATCHES, ROW_BYTES = 64, 64 << 20
-"""Distinct batches of rows, and bytes of all of them, at most: wide rows come from memory."""
+MOST_BATCHES, ROW_BYTES, WIDE_ROW_BYTES = 64, 64 << 20, 4096
+"""Distinct batches of rows, bytes of all of them, at most, and bytes from which a row is wide."""
 
 BELIEF = 0.15
 """How much an error of what is expected of an operation counts beside one of a call."""
@@ -83,7 +85,7 @@ FINE = Shape(8, 9, 4, cuts=1000)
 DOUBLE, DOUBLE_WIDE = Shape(32, 8, dtype="float64"), WIDE._replace(dtype="float64")
 SECOND, THIRD = Shape(300, 8, 8), Shape(3000, 8)
 
-TALL, VECTORS = Shape(40, 14), Shape(32, 8, outputs=10)
+TALL, VECTORS = Shape(80, 14), Shape(32, 8, outputs=10)
 TALL_VECTORS = Shape(100, 11, outputs=2)
 DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
@@ -253,7 +255,8 @@ def _list_rows_and_leaves() -> Iterator[Cell]:
     for walks in (8, "gather"):
         yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", walks))
         yield Cell(WIDEST, _walk_point(WORD_NODES, 1, "rows", walks))
-    for layout, tile in ((WORD_NODES, 1), (ANY_FOREST, 8)):
+    yield Cell(WIDEST, _walk_point(ANY_FOREST, 8, "rows", 8))
+    for layout, tile in ((WORD_NODES, 1), (PADDED, 4), (ANY_FOREST, 8)):
         yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8))
         yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8), 1)
     for shape, order in itertools.product((VECTORS, TALL_VECTORS), WAYS):
@@ -273,25 +276,37 @@ def _vector_point(layout: str, block: int, walks: str) -> Point:
 
 
 def time_cell(cell: Cell, forest: Forest, target: Target) -> float:
-    """Return the nanoseconds of a row on one thread: the least over turns, of processor time."""
+    """Return the nanoseconds of a row on one thread: the median over turns, of processor time."""
     from ...predictor.building import build
 
     work = Workload.of(forest, target)
     sch = Space(work, work.start, cell.batch, threads=False).write(cell.point)
     predictor = build(forest, sch, target)
-    bytes_ = cell.batch * forest.n_features * np.dtype(forest.row_dtype).itemsize
-    count = min(MOST_BATCHES, max(2, ROW_BYTES // bytes_))
-    rows = np.random.default_rng(1).random((count, cell.batch, forest.n_features), np.float32)
-    batches = list(rows.astype(forest.row_dtype))
+    batches = _cut_batches(cell.batch, forest)
     predictor.predict_margin(batches[0], n_jobs=1)
     calls = max(1, 4096 // cell.batch)
-    least = float("inf")
+    turns, rotating = list[float](), itertools.cycle(batches)
     for _ in range(TURNS):
         begin = time.thread_time()
-        for _, batch in zip(range(calls), itertools.cycle(batches), strict=False):
+        for batch in itertools.islice(rotating, calls):
             predictor.predict_margin(batch, n_jobs=1)
-        least = min(least, (time.thread_time() - begin) / calls)
-    return 1e9 * least / cell.batch
+        turns.append((time.thread_time() - begin) / calls)
+    return 1e9 * statistics.median(turns) / cell.batch
+
+
+def _cut_batches(batch: int, forest: Forest) -> list[Array]:
+    """Return distinct batches of rows; wide rows are so many that each comes from memory."""
+    numbers = _draw_numbers()
+    count = len(numbers) // (batch * forest.n_features)
+    if forest.n_features * 4 < WIDE_ROW_BYTES:
+        count = min(MOST_BATCHES, count)
+    rows = numbers[: count * batch * forest.n_features].reshape(count, batch, forest.n_features)
+    return list(rows.astype(forest.row_dtype, copy=False))
+
+
+@functools.cache
+def _draw_numbers() -> Array:
+    return np.random.default_rng(1).random(ROW_BYTES // 4, np.float32)
 
 
 def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, all: None) -> Machine:
