@@ -54,6 +54,9 @@ LEAST_SHARE = 0.15
 """What an operation takes at least, as a share of what is expected: several explain the same calls,
 and none of them is for nothing."""
 
+ROUNDS, DESCENTS = 4, 1000
+"""How often errors are weighed anew, and times of operations improved each time."""
+
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 
@@ -379,21 +382,31 @@ def read_caches() -> tuple[int, ...]:
     return tuple(sizes[level] for level in sorted(sizes))
 
 
-def solve(counts: Array, times: Array, expected: Array, turns: int = 3000) -> Array:
+def solve(counts: Array, times: Array, expected: Array) -> Array:
     """Return float64 (O,), times of operations that explain calls best, none of them near zero.
+
+    Errors count in proportion to what a call takes and to what it should take: being off by a
+    factor is as bad whichever of the two is longer.
 
     Args:
         counts: float64 (C, O), how often each operation is done in each call.
-        times: float64 (C,), what the calls take; errors count in proportion to these.
+        times: float64 (C,), what the calls take.
         expected: float64 (O,), what operations take, about; errors count in proportion to these,
             and `BELIEF` times as much.
     """
-    scaled = counts / times[:, None]
-    squares, slope = scaled.T @ scaled, scaled.T @ np.ones(len(times))
-    squares += np.diag((BELIEF / expected) ** 2)
-    slope += BELIEF**2 / expected
-    found = expected.copy()
-    for _ in range(turns):
+    found, scale = expected, times
+    for _ in range(ROUNDS):
+        found = _descend(counts / scale[:, None], times / scale, expected, found)
+        scale = np.sqrt(times * (counts @ found))
+    return found
+
+
+def _descend(counts: Array, times: Array, expected: Array, start: Array) -> Array:
+    """Return the times of the least squares, one operation after the other, again and again."""
+    squares = counts.T @ counts + np.diag((BELIEF / expected) ** 2)
+    slope = counts.T @ times + BELIEF**2 / expected
+    found = start.copy()
+    for _ in range(DESCENTS):
         for i in range(len(found)):
             wanted = found[i] + (slope[i] - squares[i] @ found) / squares[i, i]
             found[i] = max(LEAST_SHARE * expected[i], wanted)
