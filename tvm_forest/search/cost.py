@@ -154,24 +154,16 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     yield from _count_leaves(way, work)
     size = node_bytes(point, work)
     is_small = size * work.mean_nodes <= FETCHED_BYTES
-    where = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
-    where = "small trees" if is_small else where
+    kind = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
+    where = "small trees" if is_small else f"{kind} fetched ahead" if point.cache else kind
     overlap = min(together, MOST_OVERLAPPED) / MOST_OVERLAPPED
     near = max(1, work.code_bytes if point.layout == CODED else work.row_bytes) * rows
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = work.count_far_nodes(capacity, rows, size, near)
-        if point.cache and level != LEVELS_OF_CACHE[0]:
-            yield from _count_stream(level, capacity, size * work.forest.n_nodes, rows)
-        else:
-            yield f"wait {level} {where}", far / overlap
+        yield f"wait {level} {where}", far / overlap
         yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0
     if point.layout != CODED:
         yield f"wait row line, {way}", work.count_lines(hops * point.tile)
-
-
-def _count_stream(level: str, capacity: int, size: float, rows: int) -> Iterator[tuple[str, float]]:
-    """Lines of a model that are loaded one after the other for each block of rows."""
-    yield f"wait model {level}", max(0.0, 1 - capacity / size) * size / LINE_BYTES / rows
 
 
 def node_bytes(point: Point, work: Workload) -> float:
@@ -228,7 +220,8 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
         far = max(0.0, 1 - capacity / max(1.0, work.tests * plane))
         lines = (work.slots + 3 * work.selections) * plane / LINE_BYTES
         yield f"wait plane {level}", far * lines / rows
-        yield from _count_stream(level, capacity, size, rows)
+        far = max(0.0, 1 - capacity / size)
+        yield f"wait model {level}", far * size / LINE_BYTES / rows
     kind = f"{BIT_PLANES} {work.leaf_table or 'far'}"
     for name, count in _count_leaves(kind, work):
         yield name, count * (-(-rows // 64) * 64 / rows)

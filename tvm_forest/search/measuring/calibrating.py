@@ -247,8 +247,9 @@ def _list_far_walks() -> Iterator[Cell]:
         yield Cell(shape, point._replace(block=ROWS))
         for order in WAYS:
             yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
-    for shape in (TALL, THIRD):
-        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", 8)._replace(cache="stream"))
+    points = [_walk_point(WORD_NODES, 1, "rows", 8), _walk_point(WORD_NODES, 1, "rows", "gather")]
+    for shape, point in itertools.product((TALL, THIRD), points):
+        yield Cell(shape, point._replace(cache="stream"))
 
 
 def _list_rows_and_leaves() -> Iterator[Cell]:
