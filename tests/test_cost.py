@@ -17,7 +17,7 @@ from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
-from tvm_forest.search.measuring import calibrating
+from tvm_forest.search.measuring import caches, calibrating
 from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import CPUS, Target, cpu_name, parse_target
@@ -115,16 +115,16 @@ def test_vectors_of_leaves_take_bytes_too() -> None:
 
 
 def test_the_last_cache_is_as_large_as_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrating, "read_caches", lambda: (32 << 10, 1 << 20, 32 << 20))
+    monkeypatch.setattr(caches, "read_caches", lambda: (32 << 10, 1 << 20, 32 << 20))
     for held, expected in ((8 << 20, 8 << 20), (1 << 30, 32 << 20), (2 << 20, 2 << 20)):
-        monkeypatch.setattr(calibrating, "time_lines", lambda size, x=held: 1 + 8 * (size > x))
-        assert calibrating.measure_caches() == (
+        monkeypatch.setattr(caches, "time_lines", lambda size, x=held: 1 + 8 * (size > x))
+        assert caches.measure_caches() == (
             32 << 10,
             1 << 20,
             pytest.approx(expected, rel=0.01),
         )
-    monkeypatch.setattr(calibrating, "read_caches", lambda: (32 << 10, 1 << 20))
-    assert calibrating.measure_caches() == (32 << 10, 1 << 20)
+    monkeypatch.setattr(caches, "read_caches", lambda: (32 << 10, 1 << 20))
+    assert caches.measure_caches() == (32 << 10, 1 << 20)
 
 
 # -- prices ---------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_what_is_timed_needs_most_operations(monkeypatch: pytest.MonkeyPatch) ->
         return sum(guess(name) * count for name, count in counts.items())
 
     monkeypatch.setattr(calibrating, "time_cell", planted)
-    monkeypatch.setattr(calibrating, "read_caches", tuple)  # so those of the nearest machine
+    monkeypatch.setattr(caches, "read_caches", tuple)  # so those of the nearest machine
     done = list[int]()
     found = calibrating.calibrate(TARGETS[list(CPUS)[-1]], lambda now, all: done.append(now))
     assert len(found.nanoseconds) > 100 and done == list(range(1, len(done) + 1))

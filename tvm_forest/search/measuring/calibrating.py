@@ -15,7 +15,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +38,8 @@ from ..guesses import guess
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..machines import TELLING, Machine, nearest, shipped_machines
 from ..space import Point, Space
-from ..workload import LINE_BYTES, Workload
+from ..workload import Workload
+from .caches import measure_caches
 
 ROWS, TURNS = 256, 5
 """Rows of a call, and how often calls are timed."""
@@ -56,8 +56,6 @@ and none of them is for nothing."""
 
 ROUNDS, DESCENTS = 4, 1000
 """How often errors are weighed anew, and times of operations improved each time."""
-
-CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 
 class Shape(NamedTuple):
@@ -340,47 +338,6 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
     abilities = frozenset(x for x in TELLING if target.has(x))
     return Machine(cpu_name(), cpu_vendor(), (), abilities, here.cache_bytes, found, origin)
-
-
-def measure_caches() -> tuple[int, ...]:
-    """Return the sizes of the caches of data, the nearest first.
-
-    The last one may be shared with other machines of the same host, so it is as large as what its
-    lines are found in, in random order, nearly as fast as in twice the second one.
-    """
-    *near, last = read_caches() or (0,)
-    if len(near) < 2 or last < 4 * near[-1]:
-        return (*near, last) if last else ()
-    sizes = [2 * near[-1]]
-    while sizes[-1] < 2 * last:
-        sizes.append(int(sizes[-1] * 2**0.5))
-    rounds = np.array([[time_lines(size) for size in sizes] for _ in range(TURNS)])
-    times = np.median(rounds, axis=0)
-    held = np.cumprod(times <= np.sqrt(times[0] * times[-1]))
-    return (*near, min(last, sizes[max(0, int(held.sum()) - 1)]))
-
-
-def time_lines(size: int) -> float:
-    """Return the nanoseconds of a load from lines of so many bytes, in random order."""
-    memory = np.ones((size // LINE_BYTES, LINE_BYTES // 4), np.float32).ravel()
-    places = np.random.default_rng(0).permutation(size // LINE_BYTES) * (LINE_BYTES // 4)
-    begin = time.thread_time()
-    memory.take(places, mode="clip")
-    return 1e9 * (time.thread_time() - begin) / len(places)
-
-
-def read_caches() -> tuple[int, ...]:
-    """Return the sizes of the caches of data that the system tells, the nearest first."""
-    sizes = dict[int, int]()
-    for folder in sorted(Path(CACHES).glob("index*")):
-        try:
-            fields = [(folder / x).read_text().strip() for x in ("level", "type", "size")]
-        except OSError:
-            continue
-        if fields[1] != "Instruction":
-            unit = {"K": 1 << 10, "M": 1 << 20}[fields[2][-1]]
-            sizes[int(fields[0])] = int(fields[2][:-1]) * unit
-    return tuple(sizes[level] for level in sorted(sizes))
 
 
 def solve(counts: Array, times: Array, expected: Array) -> Array:

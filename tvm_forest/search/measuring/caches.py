@@ -1,0 +1,59 @@
+"""The sizes of the caches of the CPU at hand.
+
+takes: what the system tells, and times of loads; gives: bytes, the nearest cache first.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ..workload import LINE_BYTES
+
+FOLDER = "/sys/devices/system/cpu/cpu0/cache"
+
+ROUNDS = 5
+"""How often each size is timed."""
+
+
+def measure_caches() -> tuple[int, ...]:
+    """Return the sizes of the caches of data, the nearest first.
+
+    The last one may be shared with other machines of the same host, so it is as large as what its
+    lines are found in, in random order, nearly as fast as in twice the second one.
+    """
+    *near, last = read_caches() or (0,)
+    if len(near) < 2 or last < 4 * near[-1]:
+        return (*near, last) if last else ()
+    sizes = [2 * near[-1]]
+    while sizes[-1] < 2 * last:
+        sizes.append(int(sizes[-1] * 2**0.5))
+    rounds = np.array([[time_lines(size) for size in sizes] for _ in range(ROUNDS)])
+    times = np.median(rounds, axis=0)
+    held = np.cumprod(times <= np.sqrt(times[0] * times[-1]))
+    return (*near, min(last, sizes[max(0, int(held.sum()) - 1)]))
+
+
+def time_lines(size: int) -> float:
+    """Return the nanoseconds of a load from lines of so many bytes, in random order."""
+    memory = np.ones((size // LINE_BYTES, LINE_BYTES // 4), np.float32).ravel()
+    places = np.random.default_rng(0).permutation(size // LINE_BYTES) * (LINE_BYTES // 4)
+    begin = time.thread_time()
+    memory.take(places, mode="clip")
+    return 1e9 * (time.thread_time() - begin) / len(places)
+
+
+def read_caches() -> tuple[int, ...]:
+    """Return the sizes of the caches of data that the system tells, the nearest first."""
+    sizes = dict[int, int]()
+    for folder in sorted(Path(FOLDER).glob("index*")):
+        try:
+            fields = [(folder / x).read_text().strip() for x in ("level", "type", "size")]
+        except OSError:
+            continue
+        if fields[1] != "Instruction":
+            unit = {"K": 1 << 10, "M": 1 << 20}[fields[2][-1]]
+            sizes[int(fields[0])] = int(fields[2][:-1]) * unit
+    return tuple(sizes[level] for level in sorted(sizes))
