@@ -378,6 +378,34 @@ def test_codes_of_all_rows_are_hidden_too() -> None:
     assert np.array_equal(margin, forest.predict_reference(rows))
 
 
+def in_registers(forest: Forest, layout: str) -> Any:
+    """Return a schedule whose code gives addresses of buffers to functions in LLVM's language."""
+    sch = tvm_forest.new_schedule(forest).represent_as(layout)
+    if layout == "octets":
+        return sch.simdize("tree", "octets")
+    sch = sch.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+    return sch.simdize("b1", "permute" if layout == "levels" else "bits")
+
+
+@pytest.mark.parametrize("layout", ["octets", "levels", "bitsliced"])
+def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
+    """TVM would keep of 64 codes in a register those columns that are written."""
+    forest = drawn_forest(20, 5)
+    sch, rows = in_registers(forest, layout), hard_rows(forest, 70)
+    (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
+    assert np.array_equal(margin, forest.predict_reference(rows))
+
+
+def test_buffers_whose_addresses_are_given_away_are_views() -> None:
+    forest = drawn_forest(20, 5)
+    vbmi = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
+    sch = in_registers(forest, "octets")
+    function = lower_for_batches(forest, {1: sch}, vbmi, "predict", exact=True).func
+    hidden = hide_indirect_buffers(function).script()
+    assert "codes = memory.view(T.int64(1), T.int64(64))" in hidden
+    assert "codes = T.alloc_buffer(" in function.script()
+
+
 def test_rows_are_cleaned_in_the_module() -> None:
     forest = replace(drawn_forest(9, 4), missing=-999.0, zero_missing=(1, 2))
     rows = hard_rows(forest, 65).astype(np.float32)

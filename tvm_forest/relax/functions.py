@@ -34,6 +34,7 @@ from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
+from ..tir_gen.ops import find_calls
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 
@@ -147,21 +148,24 @@ def choose_by_rows(
 
 
 def hide_indirect_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function in which large buffers, accessed at places that are loaded, are views.
+    """Return a function in which some buffers are views, at which TVM's pipeline does not look.
 
-    TVM's default pipeline works out which part of a buffer is accessed. For bit planes, whose
-    places are read from the model, that takes seconds; it does not look at views.
+    It works out which part of a buffer is accessed, and makes the buffer smaller. Where an address
+    is given to a function that reads on from there, it would find one element. For large buffers
+    that are accessed at places which are loaded, such as bit planes, it would take seconds.
     """
     accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
     places = [(x.source, x.indices) for x in accesses[0]]
     places += [(x.buffer, x.indices) for x in accesses[1]]
+    addressed = {call.args[0].source for call in find_calls(func.body, "tirx.address_of")}
     indirect = {buffer for buffer, at in places if any(find_all(i, tvm.ir.TensorLoad) for i in at)}
 
     def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:
         buffer, item = statement.buffer, tvm.DataType(statement.buffer.dtype).itemsize
         size = prod(buffer.shape, start=i64(1))  # for all rows it is an expression
         is_small = isinstance(size, tirx.IntImm) and int(size) * item <= STACK_BYTES
-        if is_small or buffer not in indirect or buffer.scope() != "global":
+        hidden = buffer in addressed or (buffer in indirect and not is_small)
+        if not hidden or buffer.scope() != "global":
             return statement
         memory = tirx.decl_buffer((size,), buffer.dtype, "memory")
         return tirx.SeqStmt([tirx.AllocBuffer(memory), tirx.DeclBuffer(buffer, data=memory.data)])
