@@ -192,18 +192,19 @@ def planted(where: Space, seed: int) -> dict[Schedule, float]:
     return dict(zip(where.points().values(), hop.tolist(), strict=True))
 
 
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("batch", [1, 64, 4096])
-@pytest.mark.cases(1)
-def test_the_guided_search_comes_near_planted_optima_in_few_trials(batch: int) -> None:
-    where, lost = space_of(MANY_TREES, VBMI, batch), []
-    for seed in range(4):
-        times = planted(where, seed)
-        hop = 1e-9 * where.hops
-        asked = walk("heuristic", where, lambda sch, x=times, hop=hop: x[sch] * hop)
-        assert asked[0] == where.default
-        assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
-        lost.append(math.log(min(map(times.__getitem__, asked)) / min(times.values())))
-    assert max(lost) <= math.log(1.25) and sum(lost) / len(lost) <= math.log(1.1)
+@pytest.mark.cases(4)
+def test_the_guided_search_comes_near_a_planted_optimum_in_few_trials(
+    batch: int, seed: int
+) -> None:
+    where = space_of(MANY_TREES, VBMI, batch)
+    times = planted(where, seed)
+    hop = 1e-9 * where.hops
+    asked = walk("heuristic", where, lambda sch: times[sch] * hop)
+    assert asked[0] == where.default
+    assert len(asked) == len(set(asked)) <= max(2, len(times) // 20)
+    assert min(map(times.__getitem__, asked)) <= 1.05 * min(times.values())
 
 
 def test_the_guided_search_goes_on_where_nothing_can_be_built() -> None:

@@ -44,7 +44,7 @@ POINTS_PER_TRIAL, LEAST_TRIALS = 20, 2
 LEAST_TRIALS_TO_END = 5
 """Trials before the guided search may end because nothing faster is expected."""
 
-CURIOSITY = 1.5
+CURIOSITY = 3.0
 """How many spreads a point may be better than expected when the next one is chosen."""
 
 
