@@ -27,7 +27,7 @@ from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, Unsup
 from tvm_forest.forest import Forest, choose_labels
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.relax import LinkForests, register_linked
-from tvm_forest.relax.functions import hide_indirect_buffers, lower_for_batches
+from tvm_forest.relax.functions import hide_buffers, lower_for_batches
 from tvm_forest.relax.link_forests import join_arrays
 from tvm_forest.relax.model import from_constant, to_constant, to_tensor_constant
 from tvm_forest.relax.outputs import label_table
@@ -364,7 +364,7 @@ def test_buffers_at_loaded_places_are_views() -> None:
     sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 512)
     sch = sch.reorder("b0", "tree", "b1").simdize("b1", "bits")
     function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
-    assert "planes = memory.view(" in hide_indirect_buffers(function).script()
+    assert "planes = memory.view(" in hide_buffers(function).script()
     assert "planes = T.alloc_buffer(" in function.script()
 
 
@@ -372,7 +372,7 @@ def test_codes_of_all_rows_are_hidden_too() -> None:
     forest = drawn_forest(12, 4)
     sch = tvm_forest.new_schedule(forest).represent_as("ranked").reorder("tree", "batch")
     function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
-    assert "codes = memory.view(n, " in hide_indirect_buffers(function).script()
+    assert "codes = memory.view(n, " in hide_buffers(function).script()
     rows = hard_rows(forest, 65)
     (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
     assert np.array_equal(margin, forest.predict_reference(rows))
@@ -401,7 +401,7 @@ def test_buffers_whose_addresses_are_given_away_are_views() -> None:
     vbmi = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
     sch = in_registers(forest, "octets")
     function = lower_for_batches(forest, {1: sch}, vbmi, "predict", exact=True).func
-    hidden = hide_indirect_buffers(function).script()
+    hidden = hide_buffers(function).script()
     assert "codes = memory.view(T.int64(1), T.int64(64))" in hidden
     assert "codes = T.alloc_buffer(" in function.script()
 

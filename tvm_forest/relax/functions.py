@@ -147,7 +147,7 @@ def choose_by_rows(
     return func, arrays
 
 
-def hide_indirect_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function in which some buffers are views, at which TVM's pipeline does not look.
 
     It works out which part of a buffer is accessed, and makes the buffer smaller. Where an address

@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.ir import Op, register_op_attr
 
 from ..passes.model_table import MODEL
-from .functions import BatchFunction, hide_indirect_buffers
+from .functions import BatchFunction, hide_buffers
 from .gpu.devices import DeviceBuilder
 from .lowering import expand
 from .model import to_tensor_constant
@@ -34,7 +34,7 @@ def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def compute(
         function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        func = function.func if target.on_gpu else hide_indirect_buffers(function.func)
+        func = function.func if target.on_gpu else hide_buffers(function.func)
         func = func.without_attr("target").without_attr("global_symbol").without_attr(MODEL)
         var = bb.add_func(func.with_attrs(builder.attributes), "forest")
         arrays = [builder.bring(to_tensor_constant(array)) for array in function.arrays.values()]
