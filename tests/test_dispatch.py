@@ -267,7 +267,6 @@ def test_small_batches_start_no_threads() -> None:
 # -- the default ----------------------------------------------------------------------------------
 
 WIDE = drawn_forest(30, 4, n_features=40, seed=2)
-MANY_TREES = drawn_forest(300, 6, n_features=10)
 CPU = Target(abilities=frozenset({"avx2", "avx512f"}))
 
 
@@ -279,7 +278,7 @@ def layouts(forest: Any, target: Target = CPU) -> list[str]:
 def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:
     for cpu in ("x86-64", "x86-64-v3", "cascadelake", "znver4"):
         target = Target(options=(("mcpu", cpu),), cores=1)
-        few, *_, many = layouts(MANY_TREES, target)
+        few, *_, many = layouts(FOREST, target)
         assert few != many
 
 

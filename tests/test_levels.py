@@ -19,8 +19,8 @@ from tvm_forest.layouts import representation
 from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.search import heuristic
-from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target, cpu_abilities
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
@@ -162,14 +162,12 @@ def test_loops_over_trees_may_be_cut(name: str) -> None:
 WIDE = forest_of([full(8)] * 40)
 
 
-def test_a_cpu_with_vbmi_may_walk_by_permutes() -> None:
-    def layouts(target: Target) -> set[str]:
-        points = heuristic.price_points(Workload.of(WIDE, target), 32)
-        return {point.layout for _, point, _ in points}
-
-    assert "levels" in layouts(CAN)
+def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
+    chosen = heuristic.default_schedules(WIDE, CAN)
+    assert select_schedule(chosen, 32).representation == "levels"
     can_not = replace(CAN, abilities=CAN.abilities - {"avx512vbmi"})  # type: ignore[operator]
-    assert "levels" not in layouts(can_not)
+    other = heuristic.default_schedules(WIDE, can_not).values()
+    assert "levels" not in {sch.representation for sch in other}
 
 
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:

@@ -17,7 +17,6 @@ from tvm_forest.layouts.octets import OctetsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule import Schedule
 from tvm_forest.search import heuristic
-from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target, cpu_abilities
 
 CAN = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
@@ -142,11 +141,10 @@ def test_what_bytes_cannot_count_is_refused(trees: Any, features: int, message: 
 # -- the default ----------------------------------------------------------------------------------
 
 
-def test_a_cpu_with_vbmi_may_walk_single_rows_in_octets() -> None:
-    def layouts(target: Target) -> set[str]:
-        points = heuristic.price_points(Workload.of(forest_of([full(6)] * 40), target), 1)
-        return {point.layout for _, point, _ in points}
-
-    assert "octets" in layouts(CAN)
+def test_a_cpu_with_vbmi_walks_few_rows_in_octets() -> None:
+    forest = forest_of([full(6)] * 40)
+    chosen = heuristic.default_schedules(forest, CAN)
+    assert {k: sch.representation for k, sch in chosen.items()}[1] == "octets"
     can_not = replace(CAN, abilities=CAN.abilities - {"avx512vbmi"})  # type: ignore[operator]
-    assert "octets" not in layouts(can_not)
+    other = heuristic.default_schedules(forest, can_not).values()
+    assert "octets" not in {sch.representation for sch in other}
