@@ -26,6 +26,7 @@ import pytest
 
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.library import Backend, KernelLibrary, ModelArray
+from tvm_forest.gpu_runtime.plan import PythonNames, expression_in_python
 
 HERE = Path(__file__).with_name("cuda_emulation")
 OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
@@ -95,6 +96,14 @@ def emulated(predictor: Any, seed: int = 0) -> Any:
     settings().emulated_set(b"seed", seed)
     predictor.library.backend = Backend(lambda: CudaDriver(library=libcuda()), translate)
     return predictor
+
+
+def evaluate(expr: Any, values: dict[str, Any]) -> int:
+    """Return what an expression of a plan is for some numbers and arrays."""
+    arrays = {name: name for name, x in values.items() if isinstance(x, np.ndarray)}
+    names = PythonNames({name: name for name in values}, arrays)
+    flat = {name: x.reshape(-1) if name in arrays else x for name, x in values.items()}
+    return int(eval(expression_in_python(expr, names), flat))
 
 
 class Work(NamedTuple):

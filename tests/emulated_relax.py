@@ -9,7 +9,6 @@ the text in the module, compiled by g++ (see `emulated_cuda.py`), for "rocm" the
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import pickle
@@ -28,6 +27,7 @@ from tvm import relax, tirx
 import tvm_forest.relax
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.hip import HipDriver
+from tvm_forest.gpu_runtime.kernels import Arguments
 from tvm_forest.targets import rocm
 
 GPUS = {"cuda": {"arch": "sm_90"}, "rocm": {"mcpu": "gfx942"}}
@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
     """What launches a kernel.
 
     Attributes:
-        kinds: classes of ctypes, one for each parameter.
+        kinds: "pointer" or a dtype, of each parameter.
         tags: the dimensions of grid and block whose sizes follow.
     """
 
@@ -107,8 +107,8 @@ def recorded(kind: str) -> Iterator[tuple[dict[str, Kernel], list[bytes]]]:
     def note(mod: tvm.IRModule, target: Any) -> Any:
         kernels.clear()  # those of texts that are written on the way
         for func in mod.functions.values():
-            sizes = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
-            kinds = [sizes.get(str(x.ty), ctypes.c_void_p) for x in func.params]
+            types = [str(x.ty) for x in func.params]
+            kinds = [x if x in ("int32", "int64") else "pointer" for x in types]
             tags = list(map(str, func.attrs[LAUNCH_PARAMS]))
             kernels[str(func.attrs["global_symbol"])] = Kernel(kinds, tags)
         if kind == "rocm":
@@ -152,11 +152,9 @@ def launcher(driver: Any, module: Any, name: str, kernel: Kernel) -> Any:
             tuple(int(sizes.get(f"{level}Idx.{axis}", 1)) for axis in "xyz")
             for level in ("block", "thread")
         )
-        values = [
-            kind(getattr(x, "value", x))
-            for kind, x in zip(kernel.kinds, arguments[:count], strict=True)
-        ]
-        driver.launch(loaded, grid, block, 0, values, 0)
+        given = Arguments(kernel.kinds)
+        given.set(*(getattr(x, "value", x) or 0 for x in arguments[:count]))
+        driver.launch(loaded, grid, block, 0, given, 0)
 
     return launch
 

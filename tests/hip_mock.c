@@ -115,6 +115,18 @@ int hipMemcpyDtoHAsync(void *to, const char *from, size_t size, void *stream) {
   memcpy(to, from, size);
   return OK;
 }
+int hipHostMalloc(void **p, size_t size, unsigned flags) {
+  CALLED("%zu %u", size, flags);
+  return (*p = malloc(size)) ? OK : NO_MEMORY;
+}
+int hipHostFree(void *p) { CALLED(""); free(p); return OK; }
+int hipStreamCreateWithFlags(void **stream, unsigned flags) {
+  static long count;
+  CALLED("%u", flags);
+  *stream = (void *)(0x100 + count++);
+  return OK;
+}
+int hipStreamIsCapturing(void *stream, int *status) { *status = 0; return OK; }
 int hipStreamSynchronize(void *stream) { CALLED("stream %p", stream); return OK; }
 int hipEventCreateWithFlags(void **event, unsigned flags) { CALLED("%u", flags); *event = &gpu; return OK; }
 int hipEventRecord(void *event, void *stream) { CALLED("stream %p", stream); return event == &gpu ? OK : INVALID; }

@@ -22,7 +22,7 @@ import tvm_ffi
 
 import gpu_schedules
 import tvm_forest
-from emulated_cuda import called, emulated, libcuda, margins_with, settings, translate
+from emulated_cuda import called, emulated, evaluate, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
 from recipe_cases import CASES
 from schedules import drawn_gpu_schedule, rounding_bound
@@ -30,11 +30,11 @@ from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.gpu_runtime import cuda_compiler, dlpack
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.driver import LoadedKernel
-from tvm_forest.gpu_runtime.executor import DeviceArray
+from tvm_forest.gpu_runtime.arrays import DeviceArray
+from tvm_forest.gpu_runtime.cuda import CudaDriver, KernelNeeds
+from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
-from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan, evaluate
+from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -166,9 +166,9 @@ class Elsewhere:
     """An array of another library, on device 0 unless said otherwise."""
 
     def __init__(self, made: Any, rows: Any, device: tuple[int, int] = (2, 0)) -> None:
-        executor = made.library.executor
-        self.array = DeviceArray(executor, rows.shape, rows.dtype, 0)
-        executor.driver.upload(self.array.pointer, rows, 0)
+        driver = made.library.executor.driver
+        self.array = DeviceArray(driver, rows.shape, rows.dtype, 0)
+        driver.upload(self.array.pointer, rows, 0)
         self.device, self.streams = device, list[Any]()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -341,10 +341,9 @@ def test_memory_is_kept_and_serves_again() -> None:
 
 WHILE_MEMORY_IS_TAKEN = """
 import gc, sys
-from types import SimpleNamespace
 import numpy as np
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.executor import DeviceArray, MemoryPool
+from tvm_forest.gpu_runtime.arrays import DeviceArray
 
 class Stream(int):
     def __hash__(self):  # at a moment when the garbage collector may run as well
@@ -352,18 +351,19 @@ class Stream(int):
         return int.__hash__(self)
 
 driver = CudaDriver(library=sys.argv[1])
-pool = MemoryPool(driver)
-executor = SimpleNamespace(pool=pool, driver=driver)
+pool = driver.pool
 gc.disable()
 for _ in range(3):
-    lost = [DeviceArray(executor, (100,), np.dtype("float32"), 7)]
+    lost = [DeviceArray(driver, (100,), np.dtype("float32"), 7)]
     lost.append(lost)
     pointer = lost[0].pointer
     del lost
     pool.take(4096, Stream(7))
-    assert pool.take(400, 7) == pointer
-    pool.give(pointer, 400, Stream(7))
-    assert pool.take(400, 7) == pointer
+    piece = pool.take(400, 7)
+    assert piece.pointer == pointer
+    piece.stream = Stream(7)
+    pool.give(piece)
+    assert pool.take(400, 7) is piece
 """
 
 
@@ -479,7 +479,11 @@ def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() 
     [
         ("version", 11080, "driver is of version 11.8, needed is 12.0 or newer; update the driver"),
         ("devices", 0, "cuInit failed with 100, no CUDA-capable device .* nvidia-smi"),
-        ("minor", 5, "cuModuleLoadDataEx .* sm_95; .* 209, no kernel image .* its 'arch'"),
+        (
+            "minor",
+            5,
+            "cuModuleLoadDataEx .* sm_95, driver for CUDA 13.0; .* 209, no kernel image .* its 'arch'",
+        ),
         ("threads", 64, "takes 128 threads per block, 64 are allowed; use smaller tiles"),
     ],
 )
@@ -533,7 +537,8 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
     with pytest.raises(
         DeviceError, match="300000 bytes of shared memory per block, .* are allowed"
     ):
-        driver.launch(LoadedKernel(None, "wide"), (1, 1, 1), (1, 1, 1), 300000, [], 0)
+        kernel = LoadedKernel(None, "wide", KernelNeeds(1024, 1000))
+        driver.launch(kernel, (1, 1, 1), (1, 1, 1), 299000, Arguments([]), 0)
 
 
 def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

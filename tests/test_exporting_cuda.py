@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from emulated_cuda import emulated, libcuda
+from emulated_cuda import emulated, evaluate, libcuda
 from forests import drawn_forest
 from recipe_cases import CASES
 from schedules import rounding_bound
 from tvm_forest.errors import DeviceError
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.plan import evaluate
 from tvm_forest.predictor import exporting
 from tvm_forest.predictor.exporting.cuda import CNames, expression_in_c
 from tvm_forest.probe_rows import hard_rows
@@ -84,13 +83,12 @@ BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.executor import DeviceArray, MemoryPool
+from tvm_forest.gpu_runtime.arrays import DeviceArray
 assert "tvm" not in sys.modules
 class Gpu:
-    driver, device = CudaDriver(library=sys.argv[2]), 0
-    pool = MemoryPool(driver)
+    driver = CudaDriver(library=sys.argv[2])
 def there(array):
-    made = DeviceArray(Gpu, array.shape, array.dtype, 0)
+    made = DeviceArray(Gpu.driver, array.shape, array.dtype, 0)
     Gpu.driver.upload(made.pointer, array, 0)
     return made
 folder = sys.argv[1]

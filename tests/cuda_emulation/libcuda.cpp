@@ -154,7 +154,7 @@ std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"majo
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
 std::map<char*, size_t> allocations;
-long contexts = 0;
+thread_local long contexts = 0;
 using Clock = std::chrono::steady_clock;
 
 struct Function {
@@ -206,6 +206,7 @@ int cuDeviceGetAttribute(int* value, int what, int) {
 }
 int cuDeviceTotalMem_v2(size_t* bytes, int) { CALL("cuDeviceTotalMem_v2") *bytes = settings["memory"]; return 0; }
 int cuDevicePrimaryCtxRetain(void** context, int) { CALL("cuDevicePrimaryCtxRetain") *context = &settings; return 0; }
+int cuCtxGetCurrent(void** context) { CALL("cuCtxGetCurrent") *context = contexts > 0 ? &settings : nullptr; return 0; }
 int cuCtxPushCurrent_v2(void* context) { CALL("cuCtxPushCurrent_v2") ++contexts; return context == &settings ? 0 : 201; }
 int cuCtxPopCurrent_v2(void**) { CALL("cuCtxPopCurrent_v2") --contexts; return 0; }
 
@@ -242,9 +243,16 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return f->call ? 0 : 500;
 }
 int cuFuncSetAttribute(void*, int, int) { CALL("cuFuncSetAttribute") return 0; }
+int cuFuncGetAttribute(int* value, int what, void* function) {
+  CALL("cuFuncGetAttribute")
+  auto f = (Function*)function;
+  *value = what == 0 ? 1024 : int(f->end - f->shared);
+  return 0;
+}
 
 int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
   CALL("cuMemAlloc_v2")
+  if (settings["captured"] && settings["capture_mode"] != 2) return 900;
   char* p = new char[size + 2 * GUARD];
   std::memset(p, 0x5A, GUARD), std::memset(p + GUARD, 0xA5, size), std::memset(p + GUARD + size, 0x5A, GUARD);
   allocations[p] = size;
@@ -253,14 +261,34 @@ int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
 }
 int cuMemFree_v2(uint64_t pointer) {
   CALL("cuMemFree_v2")
+  if (settings["captured"]) return 900;
   char* p = (char*)pointer - GUARD;
   if (!allocations.erase(p)) return 1;
   delete[] p;
   return 0;
 }
+int cuMemHostAlloc(void** pointer, size_t size, unsigned) {
+  CALL("cuMemHostAlloc")
+  *pointer = std::memset(new char[size], 0xA5, size);
+  return 0;
+}
+int cuMemFreeHost(void* pointer) { CALL("cuMemFreeHost") delete[] (char*)pointer; return 0; }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void*) { CALL("cuMemcpyHtoDAsync_v2") std::memcpy((void*)to, from, size); return 0; }
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoHAsync_v2") std::memcpy(to, (void*)from, size); return 0; }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoDAsync_v2") std::memcpy((void*)to, (void*)from, size); return 0; }
+int cuStreamCreate(void** stream, unsigned) { CALL("cuStreamCreate") *stream = new char; return 0; }
+int cuStreamIsCapturing(void* stream, int* status) {
+  CALL("cuStreamIsCapturing")
+  *status = long(stream) == settings["captured"];
+  return 0;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  CALL("cuThreadExchangeStreamCaptureMode")
+  long before = settings["capture_mode"];
+  settings["capture_mode"] = *mode;
+  *mode = before;
+  return 0;
+}
 int cuStreamSynchronize(void*) { CALL("cuStreamSynchronize") return guarded() ? 0 : 700; }
 
 int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = new Clock::time_point; return 0; }

@@ -7,24 +7,32 @@ CUDA's runtime and PyTorch do, so that their pointers and streams are ours as we
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from ctypes import byref, c_int, c_void_p
+from typing import Any, NamedTuple
 
-from .driver import FORKED, SMALLER, Driver, LoadedKernel, Module, Size
+from .driver import CAPTURING, FORKED, SMALLER, Driver
+from .kernels import Arguments, LoadedKernel, Module, Size
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 """Options of cuModuleLoadDataEx."""
 
-DYNAMIC_SHARED = 8
-"""Attribute of a kernel: bytes of shared memory that its launches may ask for."""
+MOST_THREADS, STATIC_SHARED, DYNAMIC_SHARED = 0, 1, 8
+"""Attributes of a kernel: threads that its registers allow a block, and bytes of shared memory that
+it declares, and that its launches may ask for beside those."""
 
 RENEWED = (
     *("DeviceTotalMem", "MemAlloc", "MemFree", "MemcpyHtoDAsync", "MemcpyDtoHAsync"),
     *("MemcpyDtoDAsync", "EventDestroy", "CtxPushCurrent", "CtxPopCurrent"),
 )
 """Functions whose old form keeps the plain name."""
+
+
+class KernelNeeds(NamedTuple):
+    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
+
+    threads: int
+    shared: int
 
 
 class CudaDriver(Driver):
@@ -60,12 +68,14 @@ class CudaDriver(Driver):
         222: OLD_DRIVER,
         500: "build the model again",
         701: SMALLER,
+        **CAPTURING,
     }
 
     def _open(self) -> int:
         handle = self._ask("DeviceGet", self.device)
-        self._context = ctypes.c_void_p()
-        self._call("DevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+        context = c_void_p()
+        self._call("DevicePrimaryCtxRetain", byref(context), handle)
+        self._context = context.value
         return handle
 
     def _find_architecture(self) -> str:
@@ -73,35 +83,51 @@ class CudaDriver(Driver):
 
     def load(self, image: bytes) -> Module:
         """Return the module of a cubin or of PTX."""
-        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(8192)
-        options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
-        size = ctypes.c_void_p(len(log))
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), size)
-        with self._select():
-            code = self._library.cuModuleLoadDataEx(
-                ctypes.byref(module), image + b"\0", 2, options, values
-            )
+        module, log = c_void_p(), ctypes.create_string_buffer(8192)
+        options = (c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
+        values = (c_void_p * 2)(ctypes.addressof(log), len(log))
+        before = self._enter()
+        try:
+            code = self._find("ModuleLoadDataEx")(byref(module), image + b"\0", 2, options, values)
+        finally:
+            self._leave(before)
         reason = log.value.decode(errors="replace").strip()
-        self._check("cuModuleLoadDataEx", code, f"on {self.architecture}; {reason}".rstrip("; "))
+        here = f"on {self.architecture}, driver for CUDA {self.shown_version}"
+        self._check("cuModuleLoadDataEx", code, f"{here}; {reason}".rstrip("; "))
         return Module(module, {})
 
-    def _prepare_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    def find_kernel(self, module: Module, name: str) -> LoadedKernel:
+        """See `Driver.find_kernel`; asks what the kernel needs."""
+        kernel = super().find_kernel(module, name)
+        needs = [c_int(), c_int()]
+        for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):
+            self._do("FuncGetAttribute", byref(number), what, kernel.handle)
+        kernel.needs = KernelNeeds(*(number.value for number in needs))
+        return kernel
+
+    def _check_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
     ) -> None:
-        limits = self.limits
-        self._check_block(kernel.name, block, limits["threads"], shared, limits["most_shared"])
-        if shared > limits["shared"]:
+        limits, needs = self.limits, kernel.needs
+        threads = min(limits["threads"], needs.threads)
+        whole = shared + needs.shared
+        self._check_block(kernel.name, block, threads, whole, limits["most_shared"])
+        if whole > limits["shared"]:
             self._do("FuncSetAttribute", kernel.handle, DYNAMIC_SHARED, shared)
 
-    @contextmanager
-    def _select(self) -> Iterator[None]:
+    def _enter(self) -> Any:
+        current = c_void_p()
+        self._call("CtxGetCurrent", byref(current))
+        if current.value == self._context:
+            return None
         self._call("CtxPushCurrent", self._context)
-        try:
-            yield
-        finally:
-            self._call("CtxPopCurrent", ctypes.byref(ctypes.c_void_p()))
+        return self._context
+
+    def _leave(self, before: Any) -> None:
+        if before is not None:
+            self._call("CtxPopCurrent", byref(c_void_p()))
 
     def _describe_error(self, code: int) -> bytes | None:
         text = ctypes.c_char_p()
-        known = self._library.cuGetErrorString(code, ctypes.byref(text)) == 0
+        known = self._library.cuGetErrorString(code, byref(text)) == 0
         return text.value if known else None

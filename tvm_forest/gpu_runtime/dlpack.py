@@ -2,14 +2,15 @@
 
 takes: objects with `__dlpack__`; gives: Tensor, and capsules.
 
-The structures are those of dlpack.h (https://github.com/dmlc/dlpack), version 0: all libraries
-still exchange them.
+The structures are those of dlpack.h (https://github.com/dmlc/dlpack). Arrays are taken as version
+0 has them, which all libraries still give, and given as version 1 to those who ask for it.
 """
 
 from __future__ import annotations
 
 import ctypes
-from math import prod
+import functools
+from struct import Struct, unpack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +18,22 @@ import numpy as np
 from ..errors import InputError
 
 CPU = 1
+HOST = (CPU, 0)
 KINDS = {"cuda": 2, "rocm": 10}
 """DLPack's numbers of devices."""
 
 LETTERS = "iuf"
 """Of numpy's dtypes, by DLPack's numbers."""
 
-FRESH = b"dltensor"
-"""Name of a capsule until somebody takes its array."""
+FRESH, FRESH_1 = b"dltensor", b"dltensor_versioned"
+"""Names of a capsule of version 0 and 1 until somebody takes its array."""
+
+VERSION_1 = (1, 0)
+IS_COPY = 2
+"""Flag of an array that nobody else has."""
+
+FORM = Struct("@PiiiBBHPPQ")
+"""Of `_Tensor` in memory, to be read at once."""
 
 
 class _Device(ctypes.Structure):
@@ -56,6 +65,20 @@ _Managed._fields_ = (  # it holds a pointer to a function of itself
     ("tensor", _Tensor),
     ("context", ctypes.c_void_p),
     ("deleter", _Deleter),
+)
+
+
+class _Managed1(ctypes.Structure):
+    pass
+
+
+_Deleter1 = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed1))
+_Managed1._fields_ = (
+    ("version", ctypes.c_uint32 * 2),
+    ("context", ctypes.c_void_p),
+    ("deleter", _Deleter1),
+    ("flags", ctypes.c_uint64),
+    ("tensor", _Tensor),
 )
 
 _python = ctypes.pythonapi
@@ -97,44 +120,76 @@ def take(array: Any, stream: int) -> Tensor:
     """Return an array as it will be once the work on a stream has come so far.
 
     Raises:
-        InputError: not C-ordered, or elements that numpy does not have.
+        InputError: its library does not give it (such as a tensor that requires a gradient), it is
+            not C-ordered, or it has elements that numpy does not have.
     """
-    capsule = array.__dlpack__(stream=stream)
-    managed = _Managed.from_address(_address(id(capsule), FRESH))
-    tensor = managed.tensor
-    shape = tuple(tensor.shape[: tensor.ndim])
-    code, bits = tensor.dtype.code, tensor.dtype.bits
-    if tensor.dtype.lanes != 1 or code >= len(LETTERS):
+    try:
+        capsule = array.__dlpack__(stream=stream)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"predict: argument 'rows': a {type(array).__name__} cannot be read ({error}); give a "
+            "plain array, such as rows.detach()"
+        ) from None
+    found = FORM.unpack(ctypes.string_at(_address(id(capsule), FRESH), FORM.size))
+    data, _, number, ndim, code, bits, lanes, shape_at, strides_at, offset = found
+    if lanes != 1 or code >= len(LETTERS):
         raise InputError(
             f"predict: argument 'rows': elements of DLPack type ({code}, {bits} bits); give floats"
         )
-    steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    own = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else tuple(steps)
-    if any(a != b for a, b, size in zip(own, steps, shape, strict=True) if size > 1):
-        raise InputError(
-            f"predict: argument 'rows': strides {own} are not those of a C-ordered array; use "
-            "rows.contiguous()"
-        )
-    dtype = np.dtype(f"{LETTERS[code]}{bits // 8}")
-    pointer = (tensor.data or 0) + tensor.byte_offset
-    return Tensor(pointer, shape, dtype, tensor.device.number, capsule)
+    shape = _read_numbers(shape_at, ndim)
+    if strides_at:
+        _check_strides(_read_numbers(strides_at, ndim), shape)
+    return Tensor((data or 0) + offset, shape, _find_dtype(code, bits), number, capsule)
+
+
+def _read_numbers(address: int, count: int) -> tuple[int, ...]:
+    return unpack(f"{count}q", ctypes.string_at(address, 8 * count))
+
+
+def _check_strides(strides: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    step = 1
+    for stride, size in zip(reversed(strides), reversed(shape), strict=True):
+        if stride != step and size > 1:
+            raise InputError(
+                f"predict: argument 'rows': strides {strides} are not those of a C-ordered array; "
+                "use rows.contiguous()"
+            )
+        step *= size
+
+
+@functools.cache
+def _find_dtype(code: int, bits: int) -> np.dtype[Any]:
+    return np.dtype(f"{LETTERS[code]}{bits // 8}")
 
 
 _exported: dict[int, tuple[Any, ...]] = {}
 """What the capsules that others hold stand for, by address, until they are done with it."""
 
 
-def give(tensor: Tensor, kind: int) -> Any:
-    """Return a capsule of an array; what it keeps lives until whoever took it needs it no more."""
-    managed = _Managed()
+def give(
+    tensor: Tensor, kind: int, max_version: tuple[int, int] | None = None, is_copy: bool = False
+) -> Any:
+    """Return a capsule of an array; what it keeps lives until whoever took it needs it no more.
+
+    Args:
+        tensor: the array.
+        kind: of its device.
+        max_version: of DLPack, what the consumer reads; None for version 0.
+        is_copy: whether nobody else has the array, which version 1 tells.
+    """
+    versioned = max_version is not None and tuple(max_version) >= VERSION_1
+    managed: Any = _Managed1() if versioned else _Managed()
     sizes = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
     dtype = _Dtype(LETTERS.index(tensor.dtype.kind), tensor.dtype.itemsize * 8, 1)
     place = _Device(kind, tensor.device)
     managed.tensor = _Tensor(tensor.pointer, place, len(sizes), dtype, sizes, None, 0)
-    managed.deleter = _delete
+    managed.deleter = _delete_1 if versioned else _delete
+    if versioned:
+        managed.version[:] = VERSION_1
+        managed.flags = IS_COPY * is_copy
     address = ctypes.addressof(managed)
     _exported[address] = (managed, sizes, tensor.keeps)
-    return _python.PyCapsule_New(address, FRESH, _release_untaken)
+    return _python.PyCapsule_New(address, FRESH_1 if versioned else FRESH, _release_untaken)
 
 
 @_Deleter  # type: ignore[untyped-decorator]
@@ -142,8 +197,14 @@ def _delete(managed: Any) -> None:
     _exported.pop(ctypes.addressof(managed.contents), None)
 
 
+@_Deleter1  # type: ignore[untyped-decorator]
+def _delete_1(managed: Any) -> None:
+    _exported.pop(ctypes.addressof(managed.contents), None)
+
+
 @_Destructor  # type: ignore[untyped-decorator]
 def _release_untaken(capsule: int) -> None:
     """Let go of an array that nobody took; the capsule has no owner any more."""
-    if _is_valid(capsule, FRESH):
-        _delete(_Managed.from_address(_address(capsule, FRESH)))
+    for name in (FRESH, FRESH_1):
+        if _is_valid(capsule, name):
+            _exported.pop(_address(capsule, name), None)

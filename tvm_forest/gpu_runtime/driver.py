@@ -14,44 +14,56 @@ from __future__ import annotations
 import ctypes
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import DeviceError
 from ..forest import Array
+from .kernels import Arguments, LoadedKernel, Module, Size
+from .memory import MemoryPool
 
-Size = tuple[int, ...]
-"""x, y and z of a grid (in blocks) or of a block (in threads)."""
+_copy = (c_void_p, c_void_p, c_size_t, c_void_p)
+_out = POINTER(c_void_p)
+PARAMETERS: dict[str, tuple[Any, ...]] = {
+    "MemAlloc": (_out, c_size_t),
+    **dict.fromkeys(("MemFree", "MemFreeHost", "StreamSynchronize"), (c_void_p,)),
+    "MemHostAlloc": (_out, c_size_t, c_uint),
+    **dict.fromkeys(("MemcpyHtoDAsync", "MemcpyDtoHAsync", "MemcpyDtoDAsync"), _copy),
+    "ModuleGetFunction": (_out, c_void_p, c_char_p),
+    "FuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "FuncSetAttribute": (c_void_p, c_int, c_int),
+    "CtxPushCurrent": (c_void_p,),
+    "LaunchKernel": (c_void_p, *[c_uint] * 7, *[c_void_p] * 3),
+    "StreamCreate": (_out, c_uint),
+    "StreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "StreamWaitEvent": (c_void_p, c_void_p, c_uint),
+    "EventCreate": (_out, c_uint),
+    "EventRecord": (c_void_p, c_void_p),
+    **dict.fromkeys(("EventQuery", "EventDestroy", "EventSynchronize"), (c_void_p,)),
+    "EventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+}
+"""Of functions that take addresses or sizes: without, ctypes would pass them as 32 bits."""
 
 NO_TIMING = 2
+NON_BLOCKING = 1
+"""Of a stream: it does not wait for the default one."""
+RELAXED = 2
+"""What may be done on a thread while some stream is captured: all that does not touch it."""
 NOT_READY = 600
 FORKED = (
     "a GPU that is open does not survive a fork; start processes by 'spawn', or let none but the "
     "children predict"
 )
 SMALLER = "use smaller tiles in the schedule"
-
-
-class Module(NamedTuple):
-    """An image that was loaded.
-
-    Attributes:
-        handle: what the library knows it by.
-        needs: what the image says of each kernel, by name; empty if the library checks launches.
-    """
-
-    handle: ctypes.c_void_p
-    needs: dict[str, Any]
-
-
-class LoadedKernel(NamedTuple):
-    """A kernel of a module: its handle in the library, its name, and what the image says of it."""
-
-    handle: ctypes.c_void_p
-    name: str
-    needs: Any = None
+CAPTURING = dict.fromkeys(
+    range(900, 909),
+    "while a graph is captured, predict rows that are on the GPU, on the stream that is captured, "
+    "and read results afterwards",
+)
+"""Remedies for the errors of streams that are captured."""
 
 
 class Driver(ABC):
@@ -77,7 +89,10 @@ class Driver(ABC):
         architecture: what code is made for, such as "sm_90".
         title: what its maker calls it.
         memory: its bytes.
+        version: of the library, as it counts.
         limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
+        pool, frames: memory that calls have left for the next ones: that of the GPU, and room for
+            rows of the host, see `staging`.
     """
 
     name: str
@@ -106,16 +121,17 @@ class Driver(ABC):
         """
         tried = (library,) if library else self.libraries
         self._library: Any = find_library(tried)
+        self._functions: dict[str, Any] = {}
         self.device, self._process = device, os.getpid()
         if self._library is None:
             raise DeviceError(self.missing.format(tried=", ".join(tried)))
         self._call("Init", 0)
-        version = self._ask("DriverGetVersion")
-        if version < self.oldest:
-            here, needed = (_format_version(x, self.major) for x in (version, self.oldest))
+        self.version = self._ask("DriverGetVersion")
+        if self.version < self.oldest:
+            needed = _format_version(self.oldest, self.major)
             raise DeviceError(
-                f"{self.name}: {self.runtime} is of version {here}, needed is {needed} or newer; "
-                f"{self.update}"
+                f"{self.name}: {self.runtime} is of version {self.shown_version}, needed is "
+                f"{needed} or newer; {self.update}"
             )
         count = self._ask("DeviceGetCount")
         if not 0 <= device < count:
@@ -127,10 +143,11 @@ class Driver(ABC):
         codes = self.attributes.items()
         self.limits = {name: self._ask("DeviceGetAttribute", code, handle) for name, code in codes}
         self.architecture = self._find_architecture()
-        title, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+        title, size = ctypes.create_string_buffer(256), c_size_t()
         self._call("DeviceGetName", title, len(title), handle)
-        self._call("DeviceTotalMem", ctypes.byref(size), handle)
+        self._call("DeviceTotalMem", byref(size), handle)
         self.title, self.memory = title.value.decode(errors="replace"), size.value
+        self.pool, self.frames = MemoryPool(self), deque[Any]()
 
     @abstractmethod
     def _open(self) -> int:
@@ -145,14 +162,18 @@ class Driver(ABC):
         """Return the module of an image."""
 
     @abstractmethod
-    def _prepare_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    def _check_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
     ) -> None:
         """Refuse a launch that cannot be, and allow what it needs."""
 
     @abstractmethod
-    def _select(self) -> AbstractContextManager[None]:
-        """Use the GPU on the calling thread, and the caller's own afterwards."""
+    def _enter(self) -> Any:
+        """Use the GPU on the calling thread; return what `_leave` takes, None if it was in use."""
+
+    @abstractmethod
+    def _leave(self, before: Any) -> None:
+        """Use what the caller used before `_enter`, which said so."""
 
     @abstractmethod
     def _describe_error(self, code: int) -> bytes | None:
@@ -164,35 +185,67 @@ class Driver(ABC):
         count, size = self.limits["processors"], self.memory >> 20
         return f"{self.title}, {self.architecture}, {count} multiprocessors, {size} MB"
 
+    @property
+    def shown_version(self) -> str:
+        """The version of the library, such as "12.4"."""
+        return _format_version(self.version, self.major)
+
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
         """Return a kernel of a module."""
-        handle = ctypes.c_void_p()
-        arguments = (ctypes.byref(handle), module.handle, name.encode())
+        handle = c_void_p()
+        arguments = (byref(handle), module.handle, name.encode())
         self._do("ModuleGetFunction", *arguments, detail=f"kernel '{name}'")
-        return LoadedKernel(handle, name, module.needs.get(name))
+        return LoadedKernel(handle.value, name, module.needs.get(name))
 
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
-        pointer, count = ctypes.c_void_p(), ctypes.c_size_t(max(1, size))
-        self._do("MemAlloc", ctypes.byref(pointer), count, detail=f"{size} bytes")
+        pointer = c_void_p()
+        self._do("MemAlloc", byref(pointer), max(1, size), detail=f"{size} bytes")
         return pointer.value or 0
+
+    def allocate_while_captured(self, size: int) -> int:
+        """Do what `allocate` does while work of this thread becomes a graph."""
+        mode = c_int(RELAXED)
+        self._do("ThreadExchangeStreamCaptureMode", byref(mode))
+        try:
+            return self.allocate(size)
+        finally:
+            self._do("ThreadExchangeStreamCaptureMode", byref(mode))
+
+    def allocate_host(self, size: int) -> int:
+        """Return the address of memory of the host that copies read and write by themselves."""
+        pointer = c_void_p()
+        self._do("MemHostAlloc", byref(pointer), size, 0, detail=f"{size} bytes")
+        return pointer.value or 0
+
+    def free_host(self, pointer: int) -> None:
+        """Give memory of `allocate_host` back."""
+        self._do("MemFreeHost", pointer)
 
     def free(self, pointer: int) -> None:
         """Give memory back, once no work uses it any more: waits for the GPU."""
-        self._do("MemFree", ctypes.c_void_p(pointer))
+        self._do("MemFree", pointer)
 
     def upload(self, pointer: int, array: Array, stream: int) -> None:
         """Copy a C-ordered array to the GPU; it may change as soon as this returns."""
-        self._copy("MemcpyHtoDAsync", pointer, array.ctypes.data, array.nbytes, stream)
+        self._do("MemcpyHtoDAsync", pointer, array.ctypes.data, array.nbytes, stream)
 
     def download(self, array: Array, pointer: int, stream: int) -> None:
         """Copy from the GPU into a C-ordered array; waits for the work before it."""
-        self._copy("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
+        self._do("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
         self.synchronize(stream)
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
         """Copy within the GPU's memory; the caller does not wait."""
-        self._copy("MemcpyDtoDAsync", to, pointer, size, stream)
+        self._do("MemcpyDtoDAsync", to, pointer, size, stream)
+
+    def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
+        """Copy to the GPU from memory of `allocate_host`; the caller does not wait."""
+        self._do("MemcpyHtoDAsync", to, host, size, stream)
+
+    def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
+        """Copy from the GPU to memory of `allocate_host`; the caller does not wait."""
+        self._do("MemcpyDtoHAsync", host, pointer, size, stream)
 
     def launch(
         self,
@@ -200,47 +253,69 @@ class Driver(ABC):
         grid: Size,
         block: Size,
         shared: int,
-        arguments: Sequence[Any],
+        arguments: Arguments,
         stream: int,
     ) -> None:
-        """Start a kernel with values of ctypes, in its order of parameters."""
-        self._prepare_launch(kernel, block, shared, arguments)
-        places = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
-        sizes, on = (*grid, *block, shared), ctypes.c_void_p(stream)
-        self._do("LaunchKernel", kernel.handle, *sizes, on, places, None, detail=detail)
+        """Start a kernel; the arguments are read before this returns."""
+        if kernel.checked != (block, shared):
+            self._check_launch(kernel, block, shared, arguments)
+            kernel.checked = block, shared
+        places, before = arguments.places, self._enter()
+        try:
+            launch = self._find("LaunchKernel")
+            code = launch(kernel.handle, *grid, *block, shared, stream, places, None)
+            if code:
+                detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
+                self._check(self.symbol("LaunchKernel"), code, detail)
+        finally:
+            self._leave(before)
+
+    def create_stream(self) -> int:
+        """Return a stream that does not wait for the default one."""
+        stream = c_void_p()
+        self._do("StreamCreate", byref(stream), NON_BLOCKING)
+        return stream.value or 0
 
     def synchronize(self, stream: int) -> None:
         """Wait for all work on a stream."""
-        self._do("StreamSynchronize", ctypes.c_void_p(stream))
+        self._do("StreamSynchronize", stream)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Return whether work on a stream is not done but becomes a graph."""
+        status = c_int()
+        if stream:  # the default one cannot be
+            self._do("StreamIsCapturing", stream, byref(status))
+        return status.value != 0
 
     def wait(self, stream: int, other: int) -> None:
         """Let later work on `stream` wait for what is on `other` now; the caller does not wait."""
         event = self.mark(other, NO_TIMING)
-        self._do("StreamWaitEvent", ctypes.c_void_p(stream), event, 0)
+        self._do("StreamWaitEvent", stream, event, 0)
         self._do("EventDestroy", event)
 
-    def mark(self, stream: int, flags: int = 0) -> ctypes.c_void_p:
+    def mark(self, stream: int, flags: int = 0) -> c_void_p:
         """Return an event behind the work that is on a stream now; `seconds` gives it back."""
-        event = ctypes.c_void_p()
-        self._do("EventCreate", ctypes.byref(event), flags)
-        self._do("EventRecord", event, ctypes.c_void_p(stream))
+        event = c_void_p()
+        self._do("EventCreate", byref(event), flags)
+        self._do("EventRecord", event, stream)
         return event
 
-    def is_done(self, event: ctypes.c_void_p) -> bool:
+    def is_done(self, event: c_void_p) -> bool:
         """Return whether the GPU has come to an event."""
-        symbol = self.symbol("EventQuery")
-        with self._select():
-            code = int(getattr(self._library, symbol)(event))
+        before = self._enter()
+        try:
+            code = int(self._find("EventQuery")(event))
+        finally:
+            self._leave(before)
         if code != NOT_READY:
-            self._check(symbol, code)
+            self._check(self.symbol("EventQuery"), code)
         return code != NOT_READY
 
-    def seconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
+    def seconds(self, first: c_void_p, last: c_void_p) -> float:
         """Wait for two events, return the GPU's seconds between them, and give them back."""
-        milliseconds = ctypes.c_float()
+        milliseconds = c_float()
         self._do("EventSynchronize", last)
-        self._do("EventElapsedTime", ctypes.byref(milliseconds), first, last)
+        self._do("EventElapsedTime", byref(milliseconds), first, last)
         for event in (first, last):
             self._do("EventDestroy", event)
         return milliseconds.value / 1000
@@ -263,30 +338,39 @@ class Driver(ABC):
                     f"{SMALLER}"
                 )
 
-    def _copy(self, function: str, to: int, source: int, size: int, stream: int) -> None:
-        places = (ctypes.c_void_p(to), ctypes.c_void_p(source))
-        self._do(function, *places, ctypes.c_size_t(size), ctypes.c_void_p(stream))
-
     def _ask(self, function: str, *arguments: Any) -> int:
         """Return the number that a function of the library writes to its first argument."""
-        number = ctypes.c_int()
-        self._call(function, ctypes.byref(number), *arguments)
+        number = c_int()
+        self._call(function, byref(number), *arguments)
         return number.value
 
     def _do(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library on this GPU."""
-        with self._select():
+        before = self._enter()
+        try:
             self._call(function, *arguments, detail=detail)
+        finally:
+            self._leave(before)
 
     def _call(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library; `detail` is what an error says of the arguments."""
+        code = self._find(function)(*arguments)
+        if code:
+            self._check(self.symbol(function), code, detail)
+
+    def _find(self, function: str) -> Any:
+        """Return a function of the library; there is none for a process that was forked."""
         if os.getpid() != self._process:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
-        symbol = self.symbol(function)
-        call = getattr(self._library, symbol, None)
-        if call is None:
-            raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
-        self._check(symbol, call(*arguments), detail)
+        found = self._functions.get(function)
+        if found is None:
+            symbol = self.symbol(function)
+            found = getattr(self._library, symbol, None)
+            if found is None:
+                raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
+            found.argtypes = PARAMETERS.get(function)
+            self._functions[function] = found
+        return found
 
     def _check(self, symbol: str, code: int, detail: str = "") -> None:
         """Raise what an error of the library means; 0 is none."""

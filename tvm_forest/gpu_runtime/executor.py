@@ -1,242 +1,179 @@
 """Run plans on a GPU.
 
-takes: a driver, an image, plans; gives: results, in memory of the GPU or of the host.
+takes: a driver, an image, plans, arrays of a model; gives: results, in memory of the GPU.
 
-The arrays of the model are copied to the GPU once. Memory that a call needs is taken from what
-earlier calls on the same stream have left, and given back as soon as the work is started: the work
-of a stream is done in order, so the next call cannot write to it too early.
+The arrays of the model are copied to the GPU once. A plan is bound once to kernels and to these
+arrays, and becomes a Python function whose sizes are written out:
+
+    def run(take, stream, n, p0, p1):         # rows and results; 139648: where the nodes are
+        t0 = take((n + 7) // 8 * 416)
+        launch_0(stream, ((n + 7) // 8, 1, 1), (8, 13, 1), 0, 139648, t0, p0, p1, n)
+
+Memory that a call needs is taken from what earlier calls on the same stream have left, and given
+back as soon as the work is started: the work of a stream is done in order, so the next call cannot
+write to it too early. Only where the work becomes a graph, it is kept as long as the model.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..errors import DeviceError
 from ..forest import Array
-from . import dlpack
+from .arrays import DeviceArray
 from .driver import Driver
-from .plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr, Values, evaluate
+from .kernels import Arguments, LoadedKernel, Size
+from .memory import Piece
+from .plan import Launch, Plan, write_python
 
-MIN_PIECE = 512
-"""Bytes of the smallest piece of memory of a pool; larger ones are powers of two."""
-
-
-class MemoryPool:
-    """Memory of a GPU, kept for the next call.
-
-    A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
-    that used it last. There is no lock: the garbage collector gives memory back whenever it likes,
-    also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        """Begin with nothing."""
-        self._driver = driver
-        self._free: dict[tuple[int, int], deque[int]] = {}
-
-    def take(self, size: int, stream: int) -> int:
-        """Return the address of so many bytes or more."""
-        rounded = _round_up(size)
-        with suppress(IndexError):
-            return self._free_pieces(stream, rounded).pop()
-        try:
-            return self._driver.allocate(rounded)
-        except DeviceError:  # perhaps pieces of other sizes take all memory
-            self.drop()
-            return self._driver.allocate(rounded)
-
-    def drop(self) -> None:
-        """Give the driver back what is not in use."""
-        for free in tuple(self._free.values()):
-            with suppress(IndexError):
-                while True:
-                    self._driver.free(free.pop())
-
-    def give(self, pointer: int, size: int, stream: int) -> None:
-        """Return what `take` gave for the same size and stream."""
-        self._free_pieces(stream, _round_up(size)).append(pointer)
-
-    def _free_pieces(self, stream: int, rounded: int) -> deque[int]:
-        return self._free.setdefault((stream, rounded), deque())
-
-
-def _round_up(size: int) -> int:
-    return max(MIN_PIECE, 1 << (size - 1).bit_length())
-
-
-class DeviceArray:
-    """An array in memory of a GPU, that other libraries take by DLPack without a copy.
-
-    The work that fills it may still be under way; who takes it says on which stream it will be
-    used, and that stream waits. `numpy()` copies it to the host.
-
-    Attributes:
-        shape, dtype: of the array, which is C-ordered.
-        nbytes: its size.
-        pointer: its address.
-        stream: on which it is filled.
-    """
-
-    def __init__(
-        self,
-        executor: Executor,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        stream: int,
-        keeps: Any = None,
-    ) -> None:
-        """Take memory; `keeps` is what the work on it reads, and lives as long."""
-        self.shape, self.dtype, self.stream = shape, dtype, stream
-        self.nbytes = prod(shape) * dtype.itemsize
-        self._executor, self._keeps, self._users = executor, keeps, set[int]()
-        self.pointer = executor.pool.take(self.nbytes, stream)
-
-    def squeeze(self) -> DeviceArray:
-        """Return itself as (R,) if it is (R, 1)."""
-        self.shape = self.shape[:1] if self.shape[1:] == (1,) else self.shape
-        return self
-
-    def numpy(self) -> Array:
-        """Return a copy on the host; waits for the work."""
-        array = np.empty(self.shape, self.dtype)
-        if array.size:
-            self._executor.driver.download(array, self.pointer, self.stream)
-        return array
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.KINDS[self._executor.driver.name], self._executor.device
-
-    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """Return a capsule; `stream` is the consumer's, -1 for one that does not wait."""
-        kind, number = self.__dlpack_device__()
-        user = to_driver_stream(stream)
-        if user != self.stream and stream != -1:
-            self._executor.driver.wait(user, self.stream)
-            self._users.add(user)
-        tensor = dlpack.Tensor(self.pointer, self.shape, self.dtype, number, self)
-        return dlpack.give(tensor, kind)
-
-    def __del__(self) -> None:
-        if not hasattr(self, "pointer"):
-            return
-        with suppress(DeviceError):  # the driver may be gone by now
-            for user in self._users:  # they may still read it
-                self._executor.driver.wait(self.stream, user)
-            self._executor.pool.give(self.pointer, self.nbytes, self.stream)
-
-    def __repr__(self) -> str:
-        return f"<DeviceArray {self.shape} {self.dtype} on {self._executor.driver.name}>"
-
-
-def to_driver_stream(stream: int | None) -> int:
-    """Return a stream as drivers know it; DLPack has 1 for CUDA's default one."""
-    return 0 if stream in (None, -1, 1) else int(stream or 0)
+Shapes = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 class Executor:
-    """Kernels on a GPU, with the memory that they use.
+    """Kernels on a GPU, with the model that they read.
 
     Attributes:
         driver: of the GPU.
-        device: number of the GPU.
-        pool: memory for calls.
+        captured: memory of graphs, which do not outlive the model.
     """
 
     def __init__(self, driver: Driver, image: bytes) -> None:
         """Load an image."""
-        self.driver, self.pool = driver, MemoryPool(driver)
-        self.device = int(getattr(driver, "device", 0))
+        self.driver, self.captured = driver, list[int]()
         self._module = driver.load(image)
-        self._kernels: dict[str, Any] = {}
+        self._kernels: dict[str, LoadedKernel] = {}
         self._copies: dict[int, tuple[Array, int]] = {}  # by `id`: arrays of the model, addresses
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
         with suppress(DeviceError, AttributeError):  # the driver may be gone by now
-            self.pool.drop()
-            for _, pointer in self._copies.values():
+            for pointer in (*self.captured, *(pointer for _, pointer in self._copies.values())):
                 self.driver.free(pointer)
 
-    def pointer_of(self, array: Array) -> int:
-        """Return where an array of the model is on the GPU; copies it if it was not asked for."""
-        with self._lock:
-            if id(array) not in self._copies:
-                pointer = self.driver.allocate(array.nbytes)
-                self.driver.upload(pointer, np.ascontiguousarray(array), 0)
-                self.driver.synchronize(0)
-                self._copies[id(array)] = array, pointer
-            return self._copies[id(array)][1]
+    def bind(self, plan: Plan, model: Sequence[Array], stream: int) -> BoundPlan:
+        """Return a plan that reads arrays of the model, which are on the GPU from now on.
 
-    def run(self, plan: Plan, pointers: Sequence[int], values: Values, stream: int) -> None:
-        """Do what a plan says.
+        Raises:
+            DeviceError: the driver refuses a call, or work on the stream becomes a graph.
+        """
+        if self.driver.is_capturing(stream):
+            raise DeviceError(
+                f"{self.driver.name}: the model is not on the GPU yet, and cannot be copied while "
+                "a graph is captured; predict some rows once before"
+            )
+        with self._lock:
+            pointers = [self._pointer_of(array) for array in model]
+            for launch in plan.launches:
+                if launch.kernel not in self._kernels:
+                    kernel = self.driver.find_kernel(self._module, launch.kernel)
+                    self._kernels[launch.kernel] = kernel
+        return BoundPlan(self, plan, model, pointers, self._kernels)
+
+    def _pointer_of(self, array: Array) -> int:
+        """Return where an array of the model is on the GPU; copies it if it was not asked for."""
+        if id(array) not in self._copies:
+            pointer = self.driver.allocate(array.nbytes)
+            self.driver.upload(pointer, np.ascontiguousarray(array), 0)
+            self.driver.synchronize(0)
+            self._copies[id(array)] = array, pointer
+        return self._copies[id(array)][1]
+
+
+class BoundPlan:
+    """A plan with its kernels and the model.
+
+    Attributes:
+        driver: of the GPU.
+        model: the arrays that it reads.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        plan: Plan,
+        model: Sequence[Array],
+        pointers: Sequence[int],
+        kernels: dict[str, LoadedKernel],
+    ) -> None:
+        """Write the plan as a function; `pointers` are those of the model."""
+        self._executor, self.driver, self.model = executor, executor.driver, model
+        rows, *others = plan.parameters
+        names = dict(zip(others, pointers, strict=False))
+        arrays = dict(zip(others, model, strict=False))
+        given = [rows, *others[len(model) :]]
+        launchers = [BoundLaunch(self.driver, kernels[x.kernel], x) for x in plan.launches]
+        self._run = write_python(plan, given, names, arrays, launchers)
+
+    def run(self, rows: int, results: Sequence[int], n: int, stream: int) -> None:
+        """Start the work for n rows; nothing is launched for none.
 
         Args:
-            plan: launches of kernels of the image.
-            pointers: where the plan's parameters are.
-            values: "n", the number of rows, and the arrays of the model by name; nothing is
-                launched for no rows.
+            rows: where the first row is on the GPU.
+            results: where the results are to be.
+            n: number of rows.
             stream: on which the work is done, in order.
 
         Raises:
             DeviceError: the driver refuses a call.
         """
-        if values["n"] < 1:
+        if n < 1:
             return
-        places = dict(zip(plan.parameters, pointers, strict=True))
-        pieces: list[tuple[int, int]] = []  # addresses and sizes
+        pool, pieces = self.driver.pool, list[Piece]()
+
+        def take(size: int) -> int:
+            if self.driver.is_capturing(stream):
+                return self.take_for_graph(size)
+            pieces.append(piece := pool.take(size, stream))
+            return piece.pointer
+
         try:
-            self._run_steps(plan.steps, places, values, stream, pieces)
+            self._run(take, stream, n, rows, *results)
         finally:
-            for pointer, size in pieces:
-                self.pool.give(pointer, size, stream)
+            for piece in pieces:
+                pool.give(piece)
 
-    def _run_steps(
-        self,
-        steps: tuple[HostStep, ...],
-        places: dict[str, int],
-        values: Values,
-        stream: int,
-        pieces: list[tuple[int, int]],
-    ) -> None:
-        """Do some steps, and note the pieces of memory that they take."""
-        for step in steps:
-            if isinstance(step, HostLoop):
-                for turn in range(evaluate(step.count, values)):
-                    inside = {**values, step.variable: turn}
-                    self._run_steps(step.steps, dict(places), inside, stream, pieces)
-            elif isinstance(step, Allocate):
-                size = evaluate(step.size, values)
-                places[step.name] = self.pool.take(size, stream)
-                pieces.append((places[step.name], size))
-            else:
-                self._launch(step, places, values, stream)
+    def start(self, rows: int, n: int, results: Shapes, stream: int, keeps: Any) -> list[Any]:
+        """Start the work for n rows of the GPU, and return its results; `keeps` holds the rows."""
+        driver, arrays = self.driver, list[DeviceArray]()
+        is_captured = driver.is_capturing(stream)
+        for shape, dtype in results:
+            size = dtype.itemsize
+            for length in shape:
+                size *= length
+            pointer = self.take_for_graph(size) if is_captured else None
+            arrays.append(DeviceArray(driver, shape, dtype, stream, (keeps, self), pointer))
+        self.run(rows, [array.pointer for array in arrays], n, stream)
+        return arrays
 
-    def _launch(self, step: Launch, places: Mapping[str, int], values: Values, stream: int) -> None:
-        grid, block = (tuple(evaluate(x, values) for x in size) for size in (step.grid, step.block))
+    def take_for_graph(self, size: int) -> int:
+        """Return the address of memory that no other call uses as long as the model is there."""
+        pointer = self.driver.allocate_while_captured(size)
+        self._executor.captured.append(pointer)
+        return pointer
+
+
+class BoundLaunch:
+    """A launch, with the kernel and room for its arguments; several threads may call it."""
+
+    def __init__(self, driver: Driver, kernel: LoadedKernel, step: Launch) -> None:
+        self._launch: Callable[..., None] = driver.launch
+        self._kernel, self._kinds = kernel, [kind for kind, _ in step.arguments]
+        self._idle = deque[Arguments]()
+
+    def __call__(self, stream: int, grid: Size, block: Size, shared: int, *values: int) -> None:
+        """Start the kernel, unless the grid is empty."""
         if min(grid) < 1:
             return
-        arguments = [
-            ctypes.c_uint64(places[expr]) if kind == "pointer" else _number(kind, expr, values)
-            for kind, expr in step.arguments
-        ]
-        shared = evaluate(step.shared, values)
-        kernel = self._kernel(step.kernel)
-        self.driver.launch(kernel, grid, block, shared, arguments, stream)
-
-    def _kernel(self, name: str) -> Any:
-        if name not in self._kernels:
-            self._kernels[name] = self.driver.find_kernel(self._module, name)
-        return self._kernels[name]
-
-
-def _number(dtype: str, expr: SizeExpr, values: Values) -> Any:
-    """Return the value of an expression as ctypes has it for a dtype."""
-    return np.ctypeslib.as_ctypes_type(np.dtype(dtype))(evaluate(expr, values))
+        try:
+            arguments = self._idle.pop()
+        except IndexError:  # others use all that there are
+            arguments = Arguments(self._kinds)
+        arguments.set(*values)
+        self._launch(self._kernel, grid, block, shared, arguments, stream)
+        self._idle.append(arguments)

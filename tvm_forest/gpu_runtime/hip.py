@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from ..errors import DeviceError
 from . import code_object
-from .driver import FORKED, SMALLER, Driver, LoadedKernel, Module, Size
+from .driver import CAPTURING, FORKED, SMALLER, Driver
+from .kernels import Arguments, LoadedKernel, Module, Size
 
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
 """The later one has another struct; the name of the GPU is looked for in either."""
@@ -38,6 +37,9 @@ class HipDriver(Driver):
         "DeviceGetCount": "hipGetDeviceCount",
         "MemAlloc": "hipMalloc",
         "MemFree": "hipFree",
+        "MemHostAlloc": "hipHostMalloc",
+        "MemFreeHost": "hipHostFree",
+        "StreamCreate": "hipStreamCreateWithFlags",
         "LaunchKernel": "hipModuleLaunchKernel",
         "EventCreate": "hipEventCreateWithFlags",
     }
@@ -58,6 +60,7 @@ class HipDriver(Driver):
         209: "build for this GPU, with its name as 'mcpu' in the target",
         500: "build the model again",
         701: SMALLER,
+        **CAPTURING,
     }
 
     def _open(self) -> int:
@@ -86,28 +89,29 @@ class HipDriver(Driver):
         self._do("ModuleLoadData", ctypes.byref(handle), image)
         return Module(handle, code.kernels)
 
-    def _prepare_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Sequence[Any]
+    def _check_launch(
+        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
     ) -> None:
         needs: code_object.KernelNeeds = kernel.needs
         threads, shared = min(self.limits["threads"], needs.threads), shared + needs.shared
         self._check_block(kernel.name, block, threads, shared, self.limits["shared"])
-        sizes = tuple(ctypes.sizeof(x) for x in arguments)
+        sizes = tuple(dtype.itemsize for dtype in arguments.dtypes)
         if sizes != needs.argument_sizes:  # the runtime cannot know
             raise DeviceError(
                 f"rocm: kernel '{kernel.name}' takes arguments of {list(needs.argument_sizes)} "
                 f"bytes, got {list(sizes)}; build the model again"
             )
 
-    @contextmanager
-    def _select(self) -> Iterator[None]:
+    def _enter(self) -> Any:
         before = self._ask("GetDevice")
+        if before == self.device:
+            return None
         self._call("SetDevice", self.device)
-        try:
-            yield
-        finally:
-            if before != self.device:
-                self._call("SetDevice", before)
+        return before
+
+    def _leave(self, before: Any) -> None:
+        if before is not None:
+            self._call("SetDevice", before)
 
     def _describe_error(self, code: int) -> bytes | None:
         describe = self._library.hipGetErrorString

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..errors import BuildError
 from ..forest import Array
-from .executor import DeviceArray, Executor
+from .arrays import DeviceArray
+from .executor import BoundPlan, Executor, Shapes
 from .plan import Plan
+from .staging import run_on_host
 
 STORED = ("kind", "source", "plans", "architecture", "images")
 
@@ -68,7 +68,7 @@ class KernelLibrary:
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
-        """Return a function."""
+        """Return a function; what it binds is its own."""
         return KernelFunction(self, self.plans[name])
 
     @property
@@ -84,6 +84,9 @@ class KernelLibrary:
             DeviceError: no GPU, no driver, no compiler, or code of another GPU.
             BuildError: the compiler refuses the source.
         """
+        found = self._executor
+        if found is not None:
+            return found
         with self._lock:
             if self._executor is None:
                 driver = self.backend.open()
@@ -128,11 +131,17 @@ class KernelLibrary:
         return self.source
 
 
-class KernelFunction(NamedTuple):
-    """A function of rows, arrays of the model, and results."""
+class KernelFunction:
+    """A function of rows, arrays of the model, and results.
 
-    library: KernelLibrary
-    plan: Plan
+    Attributes:
+        library: that it is of.
+        plan: what it does.
+    """
+
+    def __init__(self, library: KernelLibrary, plan: Plan) -> None:
+        self.library, self.plan = library, plan
+        self._bound: BoundPlan | None = None
 
     def __call__(self, rows: Array, *others: Any) -> None:
         """Compute results on the GPU for rows of the host; waits for them.
@@ -142,21 +151,14 @@ class KernelFunction(NamedTuple):
             others: ModelArray of the model, then arrays that results are written to.
         """
         model = [x for x in others if isinstance(x, ModelArray)]
-        results = [x for x in others if not isinstance(x, ModelArray)]
-        run = self.library.executor
-        copied = DeviceArray(run, rows.shape, rows.dtype, 0)
-        run.driver.upload(copied.pointer, rows, 0)
-        shapes = [(array.shape, array.dtype) for array in results]
-        computed = self.on_device(copied.pointer, len(rows), model, shapes, 0)
-        for array, result in zip(results, computed, strict=True):
-            run.driver.download(array, result.pointer, 0)
+        run_on_host(self.bind(model), rows, others[len(model) :])
 
     def on_device(
         self,
         rows: int,
         n: int,
         model: Sequence[ModelArray],
-        results: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+        results: Shapes,
         stream: int,
         keeps: Any = None,
     ) -> list[DeviceArray]:
@@ -170,10 +172,16 @@ class KernelFunction(NamedTuple):
             stream: on which the work is done.
             keeps: what holds the rows.
         """
-        run = self.library.executor
-        empty = [DeviceArray(run, shape, dtype, stream, keeps) for shape, dtype in results]
-        pointers = [rows, *(run.pointer_of(x.array) for x in model), *(x.pointer for x in empty)]
-        names = self.plan.parameters[1 : 1 + len(model)]
-        arrays = {name: x.array for name, x in zip(names, model, strict=True)}
-        run.run(self.plan, pointers, {**arrays, "n": n}, stream)
-        return empty
+        return self.bind(model, stream).start(rows, n, results, stream, keeps)
+
+    def bind(self, model: Sequence[ModelArray], stream: int = 0) -> BoundPlan:
+        """Return the plan bound to the GPU and to arrays of the model; always to the same.
+
+        Raises:
+            DeviceError: see `KernelLibrary.executor` and `Executor.bind`.
+        """
+        bound = self._bound
+        if bound is None:
+            arrays = [x.array for x in model]
+            bound = self._bound = self.library.executor.bind(self.plan, arrays, stream)
+        return bound

@@ -8,54 +8,19 @@ takes: JSON, or steps; gives: Plan, whose sizes are arithmetic on the number of 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from ..errors import BuildError
 
 SizeExpr = Any
 """A number, the name of a variable or of an array of the model, or (operator, operands...):
 ("*", ("//", ("+", "n", 7), 8), 416) is (n + 7) // 8 * 416."""
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "min": min,
-    "max": max,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "and": lambda a, b: bool(a) and bool(b),
-    "or": lambda a, b: bool(a) or bool(b),
-    "not": operator.not_,
-    "[]": lambda array, index: array.flat[index],
-}
-
-Values = Mapping[str, Any]
-"""Numbers, and arrays of the model, by name."""
-
-
-def evaluate(expr: SizeExpr, values: Values) -> int:
-    """Return what an expression is for some values of its variables.
-
-    Arrays are indexed as if they had one dimension. An "if" computes one side only.
-    """
-    return int(_evaluate(expr, values))
-
-
-def _evaluate(expr: SizeExpr, values: Values) -> Any:
-    if isinstance(expr, str):
-        return values[expr]
-    if isinstance(expr, int):
-        return expr
-    name, *operands = expr
-    if name == "if":
-        condition, then, other = operands
-        return _evaluate(then if _evaluate(condition, values) else other, values)
-    return OPERATORS[name](*(_evaluate(x, values) for x in operands))
+INFIX = {*("+", "-", "*", "//", "%", "<", "<=", "==", "and", "or")}
+"""Operators that Python writes between its operands."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +77,7 @@ class Plan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """All launches, each once."""
+        """All launches in order."""
         return tuple(_launches(self.steps))
 
     def to_json(self) -> dict[str, Any]:
@@ -146,3 +111,104 @@ def _read_step(data: dict[str, Any]) -> HostStep:
 
 def _to_tuples(value: Any) -> Any:
     return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+
+
+# -- as Python ------------------------------------------------------------------------------------
+
+
+class PythonNames(NamedTuple):
+    """How Python calls what a plan names; nothing of the plan's own text gets into the code.
+
+    Attributes:
+        values: numbers and addresses.
+        arrays: arrays of the model on the host.
+    """
+
+    values: Mapping[str, str]
+    arrays: Mapping[str, str]
+
+
+def write_python(
+    plan: Plan,
+    given: Sequence[str],
+    pointers: Mapping[str, int],
+    arrays: Mapping[str, Any],
+    launchers: Sequence[Callable[..., None]],
+) -> Callable[..., None]:
+    """Return a function that does what a plan says.
+
+    It takes a function that gives memory of so many bytes, a stream, the number of rows, and the
+    addresses of the arrays in `given`.
+
+    Args:
+        plan: of a function.
+        given: arrays that differ from call to call.
+        pointers: where the others are, by name.
+        arrays: arrays on the host that sizes depend on, by name.
+        launchers: take the stream, grid, block, bytes of shared memory, and the arguments of each
+            of `Plan.launches`.
+    """
+    parameters = [f"p{number}" for number in range(len(given))]
+    values = {name: str(int(pointer)) for name, pointer in pointers.items()}
+    values |= {**dict(zip(given, parameters, strict=True)), "n": "n"}
+    known: dict[str, Any] = {f"launch_{k}": launcher for k, launcher in enumerate(launchers)}
+    known |= {f"a{k}": array.reshape(-1) for k, array in enumerate(arrays.values())}
+    names = PythonNames(values, {name: f"a{k}" for k, name in enumerate(arrays)})
+    count = itertools.count()
+    lines = _python_steps(plan.steps, names, count, itertools.count(), "    ")
+    head = f"def run(take, stream, n, {', '.join(parameters)}):"
+    exec("\n".join([head, *lines, "    return"]), known)
+    run: Callable[..., None] = known["run"]
+    return run
+
+
+def _python_steps(
+    steps: tuple[HostStep, ...],
+    names: PythonNames,
+    count: Iterator[int],
+    launches: Iterator[int],
+    indent: str,
+) -> Iterator[str]:
+    """Write steps; variables and launches get the next numbers."""
+    for step in steps:
+        if isinstance(step, Allocate):
+            piece = f"t{next(count)}"
+            yield f"{indent}{piece} = take({expression_in_python(step.size, names)})"
+            names = names._replace(values={**names.values, step.name: piece})
+        elif isinstance(step, HostLoop):
+            variable = f"t{next(count)}"
+            inside = names._replace(values={**names.values, step.variable: variable})
+            end = expression_in_python(step.count, names)
+            yield f"{indent}for {variable} in range({end}):"
+            yield from _python_steps(step.steps, inside, count, launches, indent + "    ")
+            yield f"{indent}    pass"
+        else:
+            sizes = [
+                f"({', '.join(expression_in_python(x, names) for x in size)})"
+                for size in (step.grid, step.block)
+            ]
+            exprs = (step.shared, *(expr for _, expr in step.arguments))
+            given = ", ".join(["stream", *sizes, *(expression_in_python(x, names) for x in exprs)])
+            yield f"{indent}launch_{next(launches)}({given})"
+
+
+def expression_in_python(expr: SizeExpr, names: PythonNames) -> str:
+    """Write a number as Python; arrays are indexed as if they had one dimension."""
+    if isinstance(expr, str):
+        return names.values[expr]
+    if isinstance(expr, int):
+        return str(int(expr))
+    name, *operands = expr
+    if name == "[]":
+        array, index = operands
+        return f"int({names.arrays[array]}[{expression_in_python(index, names)}])"
+    texts = [expression_in_python(x, names) for x in operands]
+    if name == "if":
+        return "({1} if {0} else {2})".format(*texts)
+    if name in INFIX:
+        return f"({texts[0]} {name} {texts[1]})"
+    if name in ("min", "max"):
+        return f"{name}({', '.join(texts)})"
+    if name == "not":
+        return f"(not {texts[0]})"
+    raise BuildError(f"build: {name!r} is no operator of a plan; build the model again")

@@ -5,6 +5,7 @@ takes: KernelLibrary, arrays, Forest; gives: DevicePredictor.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,18 @@ import numpy as np
 from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
-from ..gpu_runtime.executor import DeviceArray
+from ..gpu_runtime.arrays import DeviceArray
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..targets import Library
+from ..threads import check_n_jobs
 from ..tir_gen.canonical import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
+
+GPUS = frozenset(dlpack.KINDS.values())
+DeviceRows = dlpack.Tensor | DeviceArray
 
 DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 """As DLPack numbers it."""
@@ -32,6 +37,15 @@ class DeviceFunctions(Functions):
         """See `Functions.bind`; another library finds the GPU as the first one does."""
         library.backend = self.libraries[0][0].backend if self.libraries else library.backend
         super().bind(library, arrays)
+
+    def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
+        """See `Functions.compute_sums`; there are no threads to share rows out to."""
+        rows = to_rows(rows, self.forest)
+        if n_jobs is not None:
+            check_n_jobs("predict", n_jobs)
+        function, results = self.for_batch(len(rows)), self.new_results(len(rows))
+        function.serial(self.prepare_rows(function, rows), *function.model, *results)
+        return results[self.margin_place], results[-1]
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array for executors, which copy it to the GPU once."""
@@ -108,7 +122,7 @@ class DevicePredictor(Predictor):
 
     def start(self, rows: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
         """Start the work for rows of `put`; return margins and values, see `_start_sums`."""
-        return self._start_on(dlpack.Tensor(rows.pointer, rows.shape, rows.dtype, 0, rows), 0)
+        return self._start_on(rows, 0)
 
     # -- rows on the GPU --------------------------------------------------------------------------
 
@@ -133,50 +147,56 @@ class DevicePredictor(Predictor):
         """Start the work of margins and values, both (R, C); one array if the link is identity."""
         return self._start_on(*self._take(rows))
 
-    def _start_on(self, rows: dlpack.Tensor, stream: int) -> tuple[DeviceArray, DeviceArray]:
+    def _start_on(self, rows: DeviceRows, stream: int) -> tuple[DeviceArray, DeviceArray]:
+        functions = self._functions
         shape = (rows.shape[0], self.forest.n_outputs)
-        wanted = [(shape, dtype) for dtype in self._functions.result_dtypes]
-        results = _start(self._functions.for_batch(shape[0]), rows, wanted, stream)
-        return results[self._functions.margin_place], results[-1]
+        wanted = [(shape, dtype) for dtype in functions.result_dtypes]
+        results = _start(functions.for_batch(shape[0]), rows, wanted, stream)
+        return results[functions.margin_place], results[-1]
 
-    def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[dlpack.Tensor, int]:
+    def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[DeviceRows, int]:
         """Return rows on the GPU as a function reads them, and the stream for the work on them.
 
         The function is that of their number if none is given.
         """
-        stream = self.stream
-        if stream is None:
-            named = getattr(rows, "__cuda_array_interface__", None) or {}
-            stream = int(named.get("stream") or 0)
         kind, place = self.library.kind, dlpack.device_of(rows)
-        wanted = (dlpack.KINDS[kind], self.library.executor.device)
+        stream = _stream_of(rows) if self.stream is None else self.stream
+        wanted = (dlpack.KINDS[kind], self.library.executor.driver.device)
         if place != wanted:
             raise InputError(
                 f"predict: argument 'rows': they are on device {place} of DLPack, the model is on "
                 f"{wanted} ({kind}); move them, or give 'device' in the target"
             )
-        tensor = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
+        if type(rows) is DeviceArray:
+            tensor: DeviceRows = rows.let_wait(stream)
+        else:
+            tensor = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
         stream = 0 if stream == 1 else stream
         check_shape(tensor.shape, self.forest)
         function, forest = function or self._functions.for_batch(tensor.shape[0]), self.forest
         changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
-        if tensor.dtype == np.dtype(forest.row_dtype) and not changes and not forest.refuses:
+        if tensor.dtype == self._row_dtype and not changes and not forest.refuses:
             return tensor, stream
         host_rows = np.empty(tensor.shape, tensor.dtype)
         if host_rows.size:
             self.library.executor.driver.download(host_rows, tensor.pointer, stream)
-        ready = self._upload(to_rows(host_rows, forest), function, stream)
-        return dlpack.Tensor(ready.pointer, ready.shape, ready.dtype, tensor.device, ready), stream
+        return self._upload(to_rows(host_rows, forest), function, stream), stream
+
+    @cached_property
+    def _row_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.forest.row_dtype)
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""
         ready = np.ascontiguousarray(self._functions.prepare_rows(function, rows))
-        executor = self.library.executor
-        copy = DeviceArray(executor, ready.shape, ready.dtype, stream)
-        executor.driver.upload(copy.pointer, ready, stream)
+        driver = self.library.executor.driver
+        copy = DeviceArray(driver, ready.shape, ready.dtype, stream)
+        driver.upload(copy.pointer, ready, stream)
         return copy
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
+        if iteration_range is None:
+            return self
         part: Any = super()._part(iteration_range)
         part.library.backend, part.stream = self.library.backend, self.stream
         return part
@@ -184,12 +204,29 @@ class DevicePredictor(Predictor):
 
 def on_device(rows: Any) -> bool:
     """Return whether rows are in the memory of a GPU."""
-    return dlpack.device_of(rows)[0] in dlpack.KINDS.values()
+    return dlpack.device_of(rows)[0] in GPUS
+
+
+_streamless: set[type] = set()
+"""Classes whose `__cuda_array_interface__` names no stream, such as tensors of PyTorch."""
+
+
+def _stream_of(rows: Any) -> int:
+    """Return the stream that rows name; 0 for the default one, and where they name none."""
+    if type(rows) in _streamless:
+        return 0
+    try:
+        named = getattr(rows, "__cuda_array_interface__", None) or {}
+    except RuntimeError:  # a tensor that requires a gradient, which DLPack will refuse by name
+        named = {}
+    if named and "stream" not in named:
+        _streamless.add(type(rows))
+    return int(named.get("stream") or 0)
 
 
 def _start(
-    function: BoundFunction, rows: dlpack.Tensor, results: list[Any], stream: int
+    function: BoundFunction, rows: DeviceRows, results: list[Any], stream: int
 ) -> list[DeviceArray]:
     """Start the work of a function; `results` are shapes and dtypes."""
     n_rows, model = rows.shape[0], function.model
-    return function.serial.on_device(rows.pointer, n_rows, model, results, stream, rows.keeps)
+    return function.serial.on_device(rows.pointer, n_rows, model, results, stream, rows)

@@ -1,0 +1,144 @@
+"""Arrays in memory of a GPU.
+
+takes: a driver, shapes, dtypes; gives: DeviceArray, which other libraries take without a copy.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError
+from ..forest import Array
+from . import dlpack
+from .driver import Driver
+from .memory import Piece
+
+
+class DeviceArray:
+    """An array in memory of a GPU, that other libraries take by DLPack without a copy.
+
+    The work that fills it may still be under way; who takes it says on which stream it will be
+    used, and that stream waits. `numpy()` copies it to the host.
+
+    Attributes:
+        shape, dtype: of the array, which is C-ordered.
+        nbytes: its size.
+        pointer: its address.
+        stream: on which it is filled.
+    """
+
+    __slots__ = (
+        *("shape", "dtype", "nbytes", "pointer", "stream"),
+        *("_driver", "_piece", "_keeps", "_users", "__weakref__"),
+    )
+
+    def __init__(
+        self,
+        driver: Driver,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        stream: int,
+        keeps: Any = None,
+        pointer: int | None = None,
+    ) -> None:
+        """Take memory, or use that at `pointer`; `keeps` lives as long as the array."""
+        self.shape, self.dtype, self.stream = shape, dtype, stream
+        self.nbytes = prod(shape) * dtype.itemsize
+        self._driver, self._keeps = driver, keeps
+        self._users: set[int] | None = None
+        self._piece: Piece | None = None
+        if pointer is None:
+            self._piece = driver.pool.take(self.nbytes, stream)
+            pointer = self._piece.pointer
+        self.pointer = pointer
+
+    def squeeze(self) -> DeviceArray:
+        """Return itself as (R,) if it is (R, 1)."""
+        if self.shape[1:] == (1,):
+            self.shape = self.shape[:1]
+        return self
+
+    def numpy(self) -> Array:
+        """Return a copy on the host; waits for the work."""
+        array = np.empty(self.shape, self.dtype)
+        if array.size:
+            self._driver.download(array, self.pointer, self.stream)
+        return array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.KINDS[self._driver.name], self._driver.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a capsule, as the array API standard says.
+
+        Args:
+            stream: the consumer's, -1 for one that does not wait; without meaning for the host.
+            max_version: the latest version of DLPack that the consumer reads.
+            dl_device: where the array is wanted: the device that it is on, or the host, (1, 0).
+            copy: whether to copy; None if there is no other way.
+
+        Raises:
+            BufferError: another device, or the host without a copy.
+        """
+        here = self.__dlpack_device__()
+        if dl_device in (None, here):
+            array = self._copied() if copy else self
+            if stream != -1:
+                array.let_wait(to_driver_stream(stream))
+            tensor = dlpack.Tensor(array.pointer, self.shape, self.dtype, here[1], array)
+            return dlpack.give(tensor, here[0], max_version, is_copy=bool(copy))
+        if tuple(dl_device or ()) != dlpack.HOST:
+            raise BufferError(
+                f"__dlpack__: argument 'dl_device': {dl_device} is neither that of the array, "
+                f"{here}, nor the host, {dlpack.HOST}"
+            )
+        if copy is False:
+            raise BufferError(
+                f"__dlpack__: argument 'copy': an array on {here} gets to the host by a copy only; "
+                "give copy=None"
+            )
+        there = self.numpy()
+        tensor = dlpack.Tensor(there.ctypes.data, there.shape, there.dtype, 0, there)
+        return dlpack.give(tensor, dlpack.CPU, max_version, is_copy=True)
+
+    def _copied(self) -> DeviceArray:
+        """Return another array with the same elements, copied behind the work on this one."""
+        other = DeviceArray(self._driver, self.shape, self.dtype, self.stream, self)
+        if self.nbytes:
+            self._driver.copy(other.pointer, self.pointer, self.nbytes, self.stream)
+        return other
+
+    def let_wait(self, user: int) -> DeviceArray:
+        """Return itself for later work on a stream, which waits for the work on the array."""
+        if user != self.stream:
+            self._driver.wait(user, self.stream)
+            self._users = {*(self._users or ()), user}
+        return self
+
+    def __del__(self) -> None:
+        piece = getattr(self, "_piece", None)
+        if piece is None:
+            return
+        with suppress(DeviceError):  # the driver may be gone by now, or stay behind a fork
+            for user in self._users or ():  # they may still read it
+                self._driver.wait(self.stream, user)
+            self._driver.pool.give(piece)
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.shape} {self.dtype} on {self._driver.name}>"
+
+
+def to_driver_stream(stream: int | None) -> int:
+    """Return a stream as drivers know it; DLPack has 1 for CUDA's default one."""
+    return 0 if stream in (None, 1) else int(stream or 0)

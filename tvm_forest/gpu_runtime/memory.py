@@ -1,0 +1,120 @@
+"""Memory of a GPU that calls leave for the next ones.
+
+takes: a driver, numbers of bytes; gives: pieces of memory.
+
+    take 700 bytes on stream 7 --> a piece of 704 that stream 7 has left, or one of up to 1,408,
+                                   or a new one of 704
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+
+if TYPE_CHECKING:
+    from .driver import Driver
+
+MIN_BYTES = 512
+"""Of the smallest piece."""
+
+CLASSES = 8
+"""Sizes of pieces from one power of two to the next, so that an eighth at most is lost."""
+
+IDLE_TURNS = 1000
+"""Pieces that lie idle while so many others are taken go back to the driver."""
+
+IDLE_SHARE = 4
+"""All idle pieces go back if they would be more than this part of the GPU's memory: a fourth."""
+
+
+class Piece:
+    """Memory of a GPU.
+
+    Attributes:
+        pointer: its address.
+        size: its bytes.
+        stream: on which it was used last.
+        turn: when that was, as its pool counts.
+    """
+
+    __slots__ = ("pointer", "size", "stream", "turn")
+
+    def __init__(self, pointer: int, size: int, stream: int) -> None:
+        self.pointer, self.size, self.stream, self.turn = pointer, size, stream, 0
+
+
+class MemoryPool:
+    """Idle memory of a GPU.
+
+    A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
+    that used it last. There is no lock: the garbage collector gives memory back whenever it likes,
+    also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        """Begin with nothing."""
+        self._driver, self._most = driver, driver.memory // IDLE_SHARE
+        self._idle: dict[tuple[int, int], deque[Piece]] = {}  # by stream and size, the oldest first
+        self._turns, self._turn = itertools.count(1), 0
+
+    def take(self, size: int, stream: int) -> Piece:
+        """Return a piece of so many bytes or more.
+
+        Raises:
+            DeviceError: the GPU has no such memory left.
+        """
+        self._turn = turn = next(self._turns)
+        if not turn % IDLE_TURNS:
+            self.trim(turn - IDLE_TURNS)
+        size = round_up(size)
+        with suppress(KeyError, IndexError):
+            return self._idle[stream, size].pop()
+        return self._find_larger(size, stream) or self._allocate(size, stream)
+
+    def give(self, piece: Piece) -> None:
+        """Keep a piece that was taken, for work behind that on its stream now."""
+        piece.turn = self._turn
+        self._idle.setdefault((piece.stream, piece.size), deque()).append(piece)
+
+    def trim(self, turn: int | None = None) -> None:
+        """Give the driver back what lies idle, or what has since a turn."""
+        for pieces in tuple(self._idle.values()):
+            with suppress(IndexError):
+                while turn is None or pieces[0].turn <= turn:
+                    self._driver.free(pieces.popleft().pointer)
+
+    def count_idle_bytes(self) -> int:
+        """Return the bytes of all idle pieces."""
+        return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
+
+    def _find_larger(self, size: int, stream: int) -> Piece | None:
+        """Return an idle piece of up to twice the size, the smallest; None if there is none."""
+        fitting = [
+            key for key in tuple(self._idle) if key[0] == stream and size < key[1] < 2 * size
+        ]
+        for key in sorted(fitting):
+            with suppress(IndexError):
+                return self._idle[key].pop()
+        return None
+
+    def _allocate(self, size: int, stream: int) -> Piece:
+        if self.count_idle_bytes() + size > self._most:
+            self.trim()
+        try:
+            pointer = self._driver.allocate(size)
+        except DeviceError:  # perhaps idle pieces take all memory
+            self.trim()
+            pointer = self._driver.allocate(size)
+        return Piece(pointer, size, stream)
+
+
+def round_up(size: int) -> int:
+    """Return the size of the pieces that serve so many bytes."""
+    if size <= MIN_BYTES:
+        return MIN_BYTES
+    step = (1 << ((size - 1).bit_length() - 1)) // CLASSES
+    return -(-size // step) * step

@@ -1,0 +1,149 @@
+"""Rows and results of the host on their way to a GPU and back.
+
+takes: a bound plan, rows, arrays for results; gives: these, filled.
+
+Rows go in chunks by way of memory that copies read and write by themselves. Two chunks are under
+way, each on a stream of its own, so that one is copied while the other is computed:
+
+    frame 0   | copy in | kernels | copy out |  copy in | ...
+    frame 1             | copy in | kernels  | copy out | ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError
+from ..forest import Array
+from .driver import Driver
+from .executor import BoundPlan
+from .memory import round_up
+
+CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 2048
+"""Bytes of the rows of a chunk, but so many rows at least."""
+
+ALIGNMENT = 256
+"""Of each array in a frame, in bytes."""
+
+
+class Frame:
+    """Room for a chunk on the host and on the GPU, and a stream for it.
+
+    Rows and results lie one behind the other, alike in both.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        """Begin without room."""
+        self._driver, self._stream = driver, driver.create_stream()
+        self._size, self._host, self._there = 0, 0, 0
+        self._about: Any = None
+        self._rows: Any = None
+        self._results: list[Array] = []
+        self._pointers: list[int] = []
+        self._span = 0, 0  # of the results: where they begin, and their bytes
+
+    def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+        """Start the work for rows, whose results `finish` will give."""
+        about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
+        if about != self._about:
+            self._lay_out(rows, results)
+            self._about = about
+        driver, stream = self._driver, self._stream
+        self._rows[...] = rows
+        driver.copy_in(self._there, self._host, rows.nbytes, stream)
+        bound.run(self._there, self._pointers, len(rows), stream)
+        begin, size = self._span
+        driver.copy_out(self._host + begin, self._there + begin, size, stream)
+
+    def finish(self, results: Sequence[Array]) -> None:
+        """Wait for the work, and copy what it gives."""
+        self._driver.synchronize(self._stream)
+        for result, found in zip(results, self._results, strict=True):
+            result[...] = found
+
+    def settle(self) -> None:
+        """Wait for work that failed half-way: it may still use the frame."""
+        with suppress(DeviceError):
+            self._driver.synchronize(self._stream)
+
+    def _lay_out(self, rows: Array, results: Sequence[Array]) -> None:
+        """Find places for arrays like these, and more room if it is needed."""
+        places, size = [], 0
+        for array in (rows, *results):
+            places.append(size)
+            size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        if size > self._size:
+            self._enlarge(round_up(size))
+        views = [
+            _view(self._host + place, x) for place, x in zip(places, (rows, *results), strict=True)
+        ]
+        self._rows, *self._results = views
+        self._pointers = [self._there + place for place in places[1:]]
+        self._span = places[1], size - places[1]
+
+    def _enlarge(self, size: int) -> None:
+        driver, self._about, self._size = self._driver, None, 0
+        if self._there:
+            driver.free(self._there)
+            driver.free_host(self._host)
+        self._host = self._there = 0
+        self._there = driver.allocate(size)
+        self._host = driver.allocate_host(size)
+        self._size = size
+
+
+def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+    """Compute results on the GPU for rows of the host, and wait for them.
+
+    Args:
+        bound: what is to be done.
+        rows: (R, F).
+        results: arrays of R rows, which are written to.
+
+    Raises:
+        DeviceError: the driver refuses a call.
+    """
+    driver, n_rows = bound.driver, len(rows)
+    if not n_rows:
+        return
+    size = max(CHUNK_ROWS, CHUNK_BYTES // max(1, rows.nbytes // n_rows))
+    under_way = deque[tuple[Frame, Sequence[Array]]]()
+    frames = driver.frames
+    try:
+        for begin in range(0, n_rows, size):
+            part = slice(begin, begin + size)
+            if len(under_way) > 1:
+                _finish_first(under_way, frames)
+            try:
+                frame = frames.pop()
+            except IndexError:
+                frame = Frame(driver)
+            whole = n_rows <= size
+            of_chunk = results if whole else [array[part] for array in results]
+            under_way.append((frame, of_chunk))
+            frame.start(bound, rows if whole else rows[part], of_chunk)
+        while under_way:
+            _finish_first(under_way, frames)
+    finally:
+        for frame, _ in under_way:
+            frame.settle()
+            frames.append(frame)
+
+
+def _finish_first(under_way: deque[tuple[Frame, Sequence[Array]]], frames: deque[Any]) -> None:
+    frame, results = under_way[0]
+    frame.finish(results)
+    under_way.popleft()
+    frames.append(frame)
+
+
+def _view(address: int, like: Array) -> Array:
+    """Return an array in memory of the host."""
+    memory: Any = (ctypes.c_char * like.nbytes).from_address(address)
+    return np.ndarray(like.shape, like.dtype, memory)
