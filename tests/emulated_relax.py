@@ -154,7 +154,9 @@ def launcher(driver: Any, module: Any, name: str, kernel: Kernel) -> Any:
         )
         given = Arguments(kernel.kinds)
         given.set(*(getattr(x, "value", x) or 0 for x in arguments[:count]))
+        before = driver.enter()
         driver.launch(loaded, grid, block, 0, given, 0)
+        driver.leave(before)
 
     return launch
 

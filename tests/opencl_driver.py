@@ -84,6 +84,12 @@ class OpenCLDriver:
         buffer, offset = self.place(pointer)
         return buffer[offset:] if offset else buffer
 
+    def enter(self) -> None:
+        pass
+
+    def leave(self, before: None) -> None:
+        pass
+
     def create_stream(self) -> int:
         return 0
 

@@ -482,7 +482,7 @@ def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() 
         (
             "minor",
             5,
-            "cuModuleLoadDataEx .* sm_95, driver for CUDA 13.0; .* 209, no kernel image .* its 'arch'",
+            "on sm_95, driver for CUDA 13.0; .* 209, no kernel image .* its 'arch'",
         ),
         ("threads", 64, "takes 128 threads per block, 64 are allowed; use smaller tiles"),
     ],

@@ -5,7 +5,6 @@ takes: a driver, shapes, dtypes; gives: DeviceArray, which other libraries take 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -130,10 +129,12 @@ class DeviceArray:
         piece = getattr(self, "_piece", None)
         if piece is None:
             return
-        with suppress(DeviceError):  # the driver may be gone by now, or stay behind a fork
+        try:
             for user in self._users or ():  # they may still read it
                 self._driver.wait(self.stream, user)
-            self._driver.pool.give(piece)
+        except DeviceError:  # the driver is gone, or stayed behind a fork
+            return
+        self._driver.pool.give(piece)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} on {self._driver.name}>"

@@ -86,11 +86,11 @@ class CudaDriver(Driver):
         module, log = c_void_p(), ctypes.create_string_buffer(8192)
         options = (c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
         values = (c_void_p * 2)(ctypes.addressof(log), len(log))
-        before = self._enter()
+        before = self.enter()
         try:
             code = self._find("ModuleLoadDataEx")(byref(module), image + b"\0", 2, options, values)
         finally:
-            self._leave(before)
+            self.leave(before)
         reason = log.value.decode(errors="replace").strip()
         here = f"on {self.architecture}, driver for CUDA {self.shown_version}"
         self._check("cuModuleLoadDataEx", code, f"{here}; {reason}".rstrip("; "))
@@ -115,7 +115,8 @@ class CudaDriver(Driver):
         if whole > limits["shared"]:
             self._do("FuncSetAttribute", kernel.handle, DYNAMIC_SHARED, shared)
 
-    def _enter(self) -> Any:
+    def enter(self) -> Any:
+        """See `Driver.enter`."""
         current = c_void_p()
         self._call("CtxGetCurrent", byref(current))
         if current.value == self._context:
@@ -123,7 +124,8 @@ class CudaDriver(Driver):
         self._call("CtxPushCurrent", self._context)
         return self._context
 
-    def _leave(self, before: Any) -> None:
+    def leave(self, before: Any) -> None:
+        """See `Driver.leave`."""
         if before is not None:
             self._call("CtxPopCurrent", byref(c_void_p()))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from struct import Struct, unpack
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ IS_COPY = 2
 
 FORM = Struct("@PiiiBBHPPQ")
 """Of `_Tensor` in memory, to be read at once."""
+
+PAIR = Struct("2q")
 
 
 class _Device(ctypes.Structure):
@@ -143,7 +145,8 @@ def take(array: Any, stream: int) -> Tensor:
 
 
 def _read_numbers(address: int, count: int) -> tuple[int, ...]:
-    return unpack(f"{count}q", ctypes.string_at(address, 8 * count))
+    form = PAIR if count == 2 else Struct(f"{count}q")
+    return form.unpack(ctypes.string_at(address, 8 * count))
 
 
 def _check_strides(strides: tuple[int, ...], shape: tuple[int, ...]) -> None:

@@ -168,12 +168,12 @@ class Driver(ABC):
         """Refuse a launch that cannot be, and allow what it needs."""
 
     @abstractmethod
-    def _enter(self) -> Any:
-        """Use the GPU on the calling thread; return what `_leave` takes, None if it was in use."""
+    def enter(self) -> Any:
+        """Use the GPU on the calling thread; return what `leave` takes, None if it was in use."""
 
     @abstractmethod
-    def _leave(self, before: Any) -> None:
-        """Use what the caller used before `_enter`, which said so."""
+    def leave(self, before: Any) -> None:
+        """Use what the caller used before `enter`, which said so."""
 
     @abstractmethod
     def _describe_error(self, code: int) -> bytes | None:
@@ -240,12 +240,12 @@ class Driver(ABC):
         self._do("MemcpyDtoDAsync", to, pointer, size, stream)
 
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
-        """Copy to the GPU from memory of `allocate_host`; the caller does not wait."""
-        self._do("MemcpyHtoDAsync", to, host, size, stream)
+        """Between `enter` and `leave`, start a copy to the GPU from memory of `allocate_host`."""
+        self._call("MemcpyHtoDAsync", to, host, size, stream)
 
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """Copy from the GPU to memory of `allocate_host`; the caller does not wait."""
-        self._do("MemcpyDtoHAsync", host, pointer, size, stream)
+        """Between `enter` and `leave`, start a copy from the GPU to memory of `allocate_host`."""
+        self._call("MemcpyDtoHAsync", host, pointer, size, stream)
 
     def launch(
         self,
@@ -256,19 +256,15 @@ class Driver(ABC):
         arguments: Arguments,
         stream: int,
     ) -> None:
-        """Start a kernel; the arguments are read before this returns."""
+        """Between `enter` and `leave`, start a kernel; the arguments are read at once."""
         if kernel.checked != (block, shared):
             self._check_launch(kernel, block, shared, arguments)
             kernel.checked = block, shared
-        places, before = arguments.places, self._enter()
-        try:
-            launch = self._find("LaunchKernel")
-            code = launch(kernel.handle, *grid, *block, shared, stream, places, None)
-            if code:
-                detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
-                self._check(self.symbol("LaunchKernel"), code, detail)
-        finally:
-            self._leave(before)
+        launch, places = self._find("LaunchKernel"), arguments.places
+        code = launch(kernel.handle, *grid, *block, shared, stream, places, None)
+        if code:
+            detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
+            self._check(self.symbol("LaunchKernel"), code, detail)
 
     def create_stream(self) -> int:
         """Return a stream that does not wait for the default one."""
@@ -302,11 +298,11 @@ class Driver(ABC):
 
     def is_done(self, event: c_void_p) -> bool:
         """Return whether the GPU has come to an event."""
-        before = self._enter()
+        before = self.enter()
         try:
             code = int(self._find("EventQuery")(event))
         finally:
-            self._leave(before)
+            self.leave(before)
         if code != NOT_READY:
             self._check(self.symbol("EventQuery"), code)
         return code != NOT_READY
@@ -346,11 +342,11 @@ class Driver(ABC):
 
     def _do(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library on this GPU."""
-        before = self._enter()
+        before = self.enter()
         try:
             self._call(function, *arguments, detail=detail)
         finally:
-            self._leave(before)
+            self.leave(before)
 
     def _call(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library; `detail` is what an error says of the arguments."""

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -111,12 +112,12 @@ class BoundPlan:
         self._run = write_python(plan, given, names, arrays, launchers)
 
     def run(self, rows: int, results: Sequence[int], n: int, stream: int) -> None:
-        """Start the work for n rows; nothing is launched for none.
+        """Between `Driver.enter` and `leave`, start the work for n rows.
 
         Args:
             rows: where the first row is on the GPU.
             results: where the results are to be.
-            n: number of rows.
+            n: number of rows; nothing is launched for none.
             stream: on which the work is done, in order.
 
         Raises:
@@ -127,7 +128,7 @@ class BoundPlan:
         pool, pieces = self.driver.pool, list[Piece]()
 
         def take(size: int) -> int:
-            if self.driver.is_capturing(stream):
+            if stream and self.driver.is_capturing(stream):
                 return self.take_for_graph(size)
             pieces.append(piece := pool.take(size, stream))
             return piece.pointer
@@ -138,17 +139,29 @@ class BoundPlan:
             for piece in pieces:
                 pool.give(piece)
 
-    def start(self, rows: int, n: int, results: Shapes, stream: int, keeps: Any) -> list[Any]:
-        """Start the work for n rows of the GPU, and return its results; `keeps` holds the rows."""
+    def start(
+        self, rows: int, n: int, results: Shapes, stream: int, keeps: Any
+    ) -> list[DeviceArray]:
+        """Start the work for n rows of the GPU, and return its results.
+
+        Args:
+            rows: where the first row is.
+            n: number of rows.
+            results: shape and dtype of each result.
+            stream: on which the work is done.
+            keeps: what holds the rows.
+        """
         driver, arrays = self.driver, list[DeviceArray]()
-        is_captured = driver.is_capturing(stream)
-        for shape, dtype in results:
-            size = dtype.itemsize
-            for length in shape:
-                size *= length
-            pointer = self.take_for_graph(size) if is_captured else None
-            arrays.append(DeviceArray(driver, shape, dtype, stream, (keeps, self), pointer))
-        self.run(rows, [array.pointer for array in arrays], n, stream)
+        before, keeps = driver.enter(), (keeps, self)
+        try:
+            is_captured = stream != 0 and driver.is_capturing(stream)
+            for shape, dtype in results:
+                size = dtype.itemsize * prod(shape)
+                pointer = self.take_for_graph(size) if is_captured else None
+                arrays.append(DeviceArray(driver, shape, dtype, stream, keeps, pointer))
+            self.run(rows, [array.pointer for array in arrays], n, stream)
+        finally:
+            driver.leave(before)
         return arrays
 
     def take_for_graph(self, size: int) -> int:

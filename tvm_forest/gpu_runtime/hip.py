@@ -102,14 +102,16 @@ class HipDriver(Driver):
                 f"bytes, got {list(sizes)}; build the model again"
             )
 
-    def _enter(self) -> Any:
+    def enter(self) -> Any:
+        """See `Driver.enter`."""
         before = self._ask("GetDevice")
         if before == self.device:
             return None
         self._call("SetDevice", self.device)
         return before
 
-    def _leave(self, before: Any) -> None:
+    def leave(self, before: Any) -> None:
+        """See `Driver.leave`."""
         if before is not None:
             self._call("SetDevice", before)
 

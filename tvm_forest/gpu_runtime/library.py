@@ -151,7 +151,11 @@ class KernelFunction:
             others: ModelArray of the model, then arrays that results are written to.
         """
         model = [x for x in others if isinstance(x, ModelArray)]
-        run_on_host(self.bind(model), rows, others[len(model) :])
+        self.on_host(rows, model, others[len(model) :])
+
+    def on_host(self, rows: Array, model: Sequence[ModelArray], results: Sequence[Array]) -> None:
+        """Do what a call does."""
+        run_on_host(self.bind(model), rows, results)
 
     def on_device(
         self,

@@ -8,6 +8,7 @@ takes: a driver, numbers of bytes; gives: pieces of memory.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from contextlib import suppress
@@ -71,14 +72,19 @@ class MemoryPool:
         if not turn % IDLE_TURNS:
             self.trim(turn - IDLE_TURNS)
         size = round_up(size)
-        with suppress(KeyError, IndexError):
+        try:
             return self._idle[stream, size].pop()
-        return self._find_larger(size, stream) or self._allocate(size, stream)
+        except (KeyError, IndexError):
+            return self._find_larger(size, stream) or self._allocate(size, stream)
 
     def give(self, piece: Piece) -> None:
         """Keep a piece that was taken, for work behind that on its stream now."""
         piece.turn = self._turn
-        self._idle.setdefault((piece.stream, piece.size), deque()).append(piece)
+        key = piece.stream, piece.size
+        try:
+            self._idle[key].append(piece)
+        except KeyError:
+            self._idle.setdefault(key, deque()).append(piece)
 
     def trim(self, turn: int | None = None) -> None:
         """Give the driver back what lies idle, or what has since a turn."""
@@ -112,6 +118,7 @@ class MemoryPool:
         return Piece(pointer, size, stream)
 
 
+@functools.lru_cache
 def round_up(size: int) -> int:
     """Return the size of the pieces that serve so many bytes."""
     if size <= MIN_BYTES:

@@ -112,9 +112,17 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
     driver, n_rows = bound.driver, len(rows)
     if not n_rows:
         return
+    before = driver.enter()
+    try:
+        _run_chunks(bound, rows, results)
+    finally:
+        driver.leave(before)
+
+
+def _run_chunks(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+    frames, n_rows = bound.driver.frames, len(rows)
     size = max(CHUNK_ROWS, CHUNK_BYTES // max(1, rows.nbytes // n_rows))
     under_way = deque[tuple[Frame, Sequence[Array]]]()
-    frames = driver.frames
     try:
         for begin in range(0, n_rows, size):
             part = slice(begin, begin + size)
@@ -123,7 +131,7 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
             try:
                 frame = frames.pop()
             except IndexError:
-                frame = Frame(driver)
+                frame = Frame(bound.driver)
             whole = n_rows <= size
             of_chunk = results if whole else [array[part] for array in results]
             under_way.append((frame, of_chunk))

@@ -44,7 +44,7 @@ class DeviceFunctions(Functions):
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
         function, results = self.for_batch(len(rows)), self.new_results(len(rows))
-        function.serial(self.prepare_rows(function, rows), *function.model, *results)
+        function.serial.on_host(self.prepare_rows(function, rows), function.model, results)
         return results[self.margin_place], results[-1]
 
     def to_tensor(self, array: Array) -> ModelArray:
@@ -94,26 +94,29 @@ class DevicePredictor(Predictor):
 
     def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Any:
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
-        if not on_device(rows) or self._gives_labels:
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS or self._gives_labels:
             return super().predict(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[1].squeeze()
+        return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Any:
         """See `Predictor.predict_proba`; a DeviceArray for rows on the GPU, of several columns."""
         several = self.forest.n_outputs > 1 and not self.forest.targets
-        if not on_device(rows) or not several or not self.gives_probabilities:
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS or not several or not self.gives_probabilities:
             return super().predict_proba(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[1]
+        return self._part(iteration_range)._start_sums(rows, place)[1]
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Any:
         """See `Predictor.predict_margin`; a DeviceArray for rows on the GPU."""
-        if not on_device(rows):
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
             return super().predict_margin(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows)[0].squeeze()
+        return self._part(iteration_range)._start_sums(rows, place)[0].squeeze()
 
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
@@ -129,23 +132,25 @@ class DevicePredictor(Predictor):
     def _sums(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> tuple[Array, Array]:
-        if not on_device(rows):
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
             return super()._sums(rows, n_jobs, iteration_range)
-        margin, value = self._part(iteration_range)._start_sums(rows)
+        margin, value = self._part(iteration_range)._start_sums(rows, place)
         return margin.numpy(), value.numpy()
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        if not on_device(rows):
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
             return super()._compute_leaves(name, rows, n_jobs)
         function = self._functions.find(name)
-        tensor, stream = self._take(rows, function)
+        tensor, stream = self._take(rows, place, function)
         shape = (tensor.shape[0], self._functions.n_places)
         result = (shape, np.dtype(self._functions.leaf_dtype(name)))
         return _start(function, tensor, [result], stream)[0].numpy()
 
-    def _start_sums(self, rows: Any) -> tuple[DeviceArray, DeviceArray]:
+    def _start_sums(self, rows: Any, place: tuple[int, int]) -> tuple[DeviceArray, DeviceArray]:
         """Start the work of margins and values, both (R, C); one array if the link is identity."""
-        return self._start_on(*self._take(rows))
+        return self._start_on(*self._take(rows, place))
 
     def _start_on(self, rows: DeviceRows, stream: int) -> tuple[DeviceArray, DeviceArray]:
         functions = self._functions
@@ -154,12 +159,14 @@ class DevicePredictor(Predictor):
         results = _start(functions.for_batch(shape[0]), rows, wanted, stream)
         return results[functions.margin_place], results[-1]
 
-    def _take(self, rows: Any, function: BoundFunction | None = None) -> tuple[DeviceRows, int]:
-        """Return rows on the GPU as a function reads them, and the stream for the work on them.
+    def _take(
+        self, rows: Any, place: tuple[int, int], function: BoundFunction | None = None
+    ) -> tuple[DeviceRows, int]:
+        """Return rows at a place as a function reads them, and the stream for the work on them.
 
         The function is that of their number if none is given.
         """
-        kind, place = self.library.kind, dlpack.device_of(rows)
+        kind = self.library.kind
         stream = _stream_of(rows) if self.stream is None else self.stream
         wanted = (dlpack.KINDS[kind], self.library.executor.driver.device)
         if place != wanted:
@@ -200,11 +207,6 @@ class DevicePredictor(Predictor):
         part: Any = super()._part(iteration_range)
         part.library.backend, part.stream = self.library.backend, self.stream
         return part
-
-
-def on_device(rows: Any) -> bool:
-    """Return whether rows are in the memory of a GPU."""
-    return dlpack.device_of(rows)[0] in GPUS
 
 
 _streamless: set[type] = set()
