@@ -10,6 +10,8 @@ of the mean of the calls of a round, with quartiles; the cases take turns.
 tensor   rows on the GPU that another library holds: a capsule of DLPack is taken
 array    rows on the GPU that `DevicePredictor.put` has copied there
 one row, 512 rows    numpy rows in and numpy results out
+
+The context of the GPU is current on a thread that uses PyTorch or CuPy; elsewhere a call pushes it.
 """
 
 from __future__ import annotations
@@ -87,12 +89,19 @@ def main() -> int:
         driver = stub_driver(Path(folder))
         predictor = tvm_forest.build(model, "cuda")
         predictor.library.backend = Backend(lambda: driver, lambda *_: b"stub")
-        found = time_in_turns(cases_of(predictor), chosen.rounds, chosen.calls)
+        cases, found = cases_of(predictor), {}
+        for about in ("context current", "context to be pushed"):
+            before = driver.enter() if about == "context current" else None
+            found |= {
+                f"{name}, {about}": times
+                for name, times in time_in_turns(cases, chosen.rounds, chosen.calls).items()
+            }
+            driver.leave(before)
     version = sys.version.split()[0]
     print(f"{datetime.date.today().isoformat()}, {cpu_name()}, Python {version}, stub driver")
     for name, times in found.items():
         low, middle, high = np.percentile(times, (25, 50, 75))
-        print(f"{name:18} {middle:6.1f} us a call (quartiles {low:.1f} to {high:.1f})")
+        print(f"{name:40} {middle:6.1f} us a call (quartiles {low:.1f} to {high:.1f})")
     return 0
 
 

@@ -89,6 +89,9 @@ _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
 _named = (ctypes.c_void_p, ctypes.c_char_p)
 _address = ctypes.PYFUNCTYPE(ctypes.c_void_p, *_named)(("PyCapsule_GetPointer", _python))
+_bytes_at = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", _python)
+)
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, *_named)(("PyCapsule_IsValid", _python))
 
 
@@ -132,7 +135,7 @@ def take(array: Any, stream: int) -> Tensor:
             f"predict: argument 'rows': a {type(array).__name__} cannot be read ({error}); give a "
             "plain array, such as rows.detach()"
         ) from None
-    found = FORM.unpack(ctypes.string_at(_address(id(capsule), FRESH), FORM.size))
+    found = FORM.unpack(_bytes_at(_address(id(capsule), FRESH), FORM.size))
     data, _, number, ndim, code, bits, lanes, shape_at, strides_at, offset = found
     if lanes != 1 or code >= len(LETTERS):
         raise InputError(
@@ -140,13 +143,15 @@ def take(array: Any, stream: int) -> Tensor:
         )
     shape = _read_numbers(shape_at, ndim)
     if strides_at:
-        _check_strides(_read_numbers(strides_at, ndim), shape)
+        strides = _read_numbers(strides_at, ndim)
+        if strides[-1:] != (1,) or strides[:-1] != shape[1:]:
+            _check_strides(strides, shape)
     return Tensor((data or 0) + offset, shape, _find_dtype(code, bits), number, capsule)
 
 
 def _read_numbers(address: int, count: int) -> tuple[int, ...]:
     form = PAIR if count == 2 else Struct(f"{count}q")
-    return form.unpack(ctypes.string_at(address, 8 * count))
+    return form.unpack(_bytes_at(address, 8 * count))
 
 
 def _check_strides(strides: tuple[int, ...], shape: tuple[int, ...]) -> None:

@@ -110,6 +110,7 @@ class BoundPlan:
         given = [rows, *others[len(model) :]]
         launchers = [BoundLaunch(self.driver, kernels[x.kernel], x) for x in plan.launches]
         self._run = write_python(plan, given, names, arrays, launchers)
+        self._takes_memory = bool(plan.allocations)
 
     def run(self, rows: int, results: Sequence[int], n: int, stream: int) -> None:
         """Between `Driver.enter` and `leave`, start the work for n rows.
@@ -124,6 +125,9 @@ class BoundPlan:
             DeviceError: the driver refuses a call.
         """
         if n < 1:
+            return
+        if not self._takes_memory:
+            self._run(None, stream, n, rows, *results)
             return
         pool, pieces = self.driver.pool, list[Piece]()
 
@@ -155,9 +159,10 @@ class BoundPlan:
         before, keeps = driver.enter(), (keeps, self)
         try:
             is_captured = stream != 0 and driver.is_capturing(stream)
+            pointer = None
             for shape, dtype in results:
-                size = dtype.itemsize * prod(shape)
-                pointer = self.take_for_graph(size) if is_captured else None
+                if is_captured:
+                    pointer = self.take_for_graph(dtype.itemsize * prod(shape))
                 arrays.append(DeviceArray(driver, shape, dtype, stream, keeps, pointer))
             self.run(rows, [array.pointer for array in arrays], n, stream)
         finally:

@@ -78,7 +78,12 @@ class Plan:
     @property
     def launches(self) -> tuple[Launch, ...]:
         """All launches in order."""
-        return tuple(_launches(self.steps))
+        return tuple(step for step in _walk(self.steps) if isinstance(step, Launch))
+
+    @property
+    def allocations(self) -> tuple[Allocate, ...]:
+        """All memory that is allocated, in order."""
+        return tuple(step for step in _walk(self.steps) if isinstance(step, Allocate))
 
     def to_json(self) -> dict[str, Any]:
         """Return lists, texts and numbers."""
@@ -90,9 +95,12 @@ class Plan:
         return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 
-def _launches(steps: tuple[HostStep, ...]) -> list[Launch]:
-    nested = (_launches(s.steps) if isinstance(s, HostLoop) else [s] for s in steps)
-    return [step for inside in nested for step in inside if isinstance(step, Launch)]
+def _walk(steps: tuple[HostStep, ...]) -> Iterator[HostStep]:
+    """Yield all steps, also those of loops."""
+    for step in steps:
+        yield step
+        if isinstance(step, HostLoop):
+            yield from _walk(step.steps)
 
 
 def _to_json(value: Any) -> Any:

@@ -146,7 +146,8 @@ class DevicePredictor(Predictor):
         tensor, stream = self._take(rows, place, function)
         shape = (tensor.shape[0], self._functions.n_places)
         result = (shape, np.dtype(self._functions.leaf_dtype(name)))
-        return _start(function, tensor, [result], stream)[0].numpy()
+        bound = function.serial.bind(function.model, stream)
+        return bound.start(tensor.pointer, shape[0], [result], stream, tensor)[0].numpy()
 
     def _start_sums(self, rows: Any, place: tuple[int, int]) -> tuple[DeviceArray, DeviceArray]:
         """Start the work of margins and values, both (R, C); one array if the link is identity."""
@@ -156,7 +157,9 @@ class DevicePredictor(Predictor):
         functions = self._functions
         shape = (rows.shape[0], self.forest.n_outputs)
         wanted = [(shape, dtype) for dtype in functions.result_dtypes]
-        results = _start(functions.for_batch(shape[0]), rows, wanted, stream)
+        function = functions.for_batch(shape[0])
+        bound = function.serial.bind(function.model, stream)
+        results = bound.start(rows.pointer, shape[0], wanted, stream, rows)
         return results[functions.margin_place], results[-1]
 
     def _take(
@@ -218,17 +221,9 @@ def _stream_of(rows: Any) -> int:
     if type(rows) in _streamless:
         return 0
     try:
-        named = getattr(rows, "__cuda_array_interface__", None) or {}
+        named = getattr(rows, "__cuda_array_interface__", {})
     except RuntimeError:  # a tensor that requires a gradient, which DLPack will refuse by name
-        named = {}
-    if named and "stream" not in named:
+        return 0
+    if "stream" not in named:
         _streamless.add(type(rows))
     return int(named.get("stream") or 0)
-
-
-def _start(
-    function: BoundFunction, rows: DeviceRows, results: list[Any], stream: int
-) -> list[DeviceArray]:
-    """Start the work of a function; `results` are shapes and dtypes."""
-    n_rows, model = rows.shape[0], function.model
-    return function.serial.on_device(rows.pointer, n_rows, model, results, stream, rows)
