@@ -85,7 +85,7 @@ def with_calls(source: str) -> str:
     return source + "".join(calls)
 
 
-def translate(source: str, architecture: str) -> bytes:
+def translate(source: str, architecture: str, driver: int | None = None) -> bytes:
     """Return an image for the emulated driver."""
     made = compiled(with_calls(source), "kernels", libcuda())
     return f"EMULATED {architecture} {made}".encode()

@@ -18,7 +18,7 @@ FIRST = 1 << 40
 class OpenCLDriver:
     """A device of pyopencl behind `gpu_runtime.driver.Driver`."""
 
-    name, device, architecture, memory = "opencl", 0, "any", 1 << 30
+    name, device, architecture, memory, version = "opencl", 0, "any", 1 << 30, 0
 
     def __init__(self, cl: Any) -> None:
         self.cl = cl

@@ -542,8 +542,8 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
 
 
 def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("find_nvrtc", "find_nvcc"):
-        monkeypatch.setattr(cuda_compiler, name, lambda: None)
+    for name, found in (("find_nvrtcs", ()), ("find_nvcc", None)):
+        monkeypatch.setattr(cuda_compiler, name, lambda found=found: found)
     with pytest.raises(DeviceError, match="neither NVRTC nor nvcc; pip install nvidia-cuda-nvrtc"):
         cuda_compiler.compile_cuda("", "sm_90")
     library: KernelLibrary = tvm_forest.build(forest(), {"kind": "cuda", "arch": "sm_90"}).library

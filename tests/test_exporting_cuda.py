@@ -228,8 +228,8 @@ print(library.tvm_forest_error().decode())""",
 def test_without_a_compiler_for_cuda_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("find_nvrtc", "find_nvcc"):
-        monkeypatch.setattr(cuda_compiler, name, lambda: None)
+    for name, found in (("find_nvrtcs", ()), ("find_nvcc", None)):
+        monkeypatch.setattr(cuda_compiler, name, lambda found=found: found)
     with pytest.raises(DeviceError, match=r"no compiler for CUDA found.* pip install"):
         tvm_forest.build(forest(), "cuda").export_library(tmp_path / "model.so")
     assert not list(tmp_path.iterdir())

@@ -66,7 +66,7 @@ def test_pocl_computes_what_the_model_says(name: str, layout: str) -> None:
     except cl.Error as error:
         pytest.skip(f"no OpenCL such as PoCL: {error}")
     predictor = built(name, layout)
-    predictor.library.backend = Backend(lambda: driver, lambda source, _: source.encode())
+    predictor.library.backend = Backend(lambda: driver, lambda source, *_: source.encode())
     for n in (1, 33):
         rows = hard_rows(forest(), n, seed=n)
         expected = forest().predict_reference(rows)[:, 0]

@@ -84,7 +84,7 @@ def runtime_for(compiled: rocm.CompiledKernels, folder: Path, gpu: str) -> tuple
     runtime = hip_twin.mock_runtime(compiled, folder)
     runtime.mock_gpu(gpu.encode(), GPUS[gpu][1])
     path = str(folder / "libamdhip64.so")
-    backend = Backend(lambda: HipDriver(library=path), lambda source, architecture: compiled.image)
+    backend = Backend(lambda: HipDriver(library=path), lambda *_: compiled.image)
 
     def run(plan: Plan, *arrays: Any) -> None:
         KernelLibrary("rocm", "", {"f": plan}, backend)["f"](*arrays)

@@ -1,10 +1,13 @@
 """Compile CUDA text to code of a GPU.
 
-takes: CUDA C++, an architecture; gives: a cubin, or PTX for a GPU that the compiler does not know.
+takes: CUDA C++, an architecture, the driver's version; gives: a cubin, or PTX for a GPU that the
+compiler does not know.
 
 NVRTC is looked for among installed libraries and Python packages, then nvcc. For all GPUs at once
-nvcc comes first: it puts several cubins and PTX into one image, NVRTC makes PTX only. Results must
-not depend on the compiler: subnormal numbers are kept, products and sums are rounded one by one.
+nvcc comes first: it puts several cubins and PTX into one image, NVRTC makes PTX only. A driver
+loads cubins of its own major version of CUDA and of older ones, and PTX of its own version and of
+older ones; so a compiler that is too new gives way to the next. Results must not depend on the
+compiler: subnormal numbers are kept, products and sums are rounded one by one.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ import ctypes
 import functools
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import BuildError, DeviceError
 from .driver import find_library
@@ -37,34 +41,103 @@ SHIPPED = (OLDEST, "90", "120")
 REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PATH"
 
 
-def compile_cuda(source: str, architecture: str) -> bytes:
+class Compiler(NamedTuple):
+    """A compiler that is at hand.
+
+    Attributes:
+        name: "NVRTC" or "nvcc".
+        version: of CUDA, major and minor.
+        tool: the library of NVRTC, or the path of nvcc.
+        known: numbers of the architectures that it makes cubins for.
+    """
+
+    name: str
+    version: tuple[int, int]
+    tool: Any
+    known: frozenset[int]
+
+    def gives_cubin(self, architecture: str) -> bool:
+        """Return whether the driver need not compile what comes out for a GPU."""
+        if architecture == ANY:
+            return self.name == "nvcc"
+        return _number_of(architecture) in self.known
+
+    def fits(self, architecture: str, driver: int | None) -> bool:
+        """Return whether a driver loads what comes out; any driver does if none is given."""
+        if driver is None:
+            return True
+        loads = driver // 1000, driver % 1000 // 10
+        if self.gives_cubin(architecture):
+            return self.version[0] <= loads[0]
+        return self.version <= loads
+
+    def compile(self, source: str, architecture: str) -> bytes:
+        """Return the code of a text.
+
+        Raises:
+            BuildError: it refuses the text or the architecture.
+        """
+        if self.name == "nvcc":
+            return _compile_by_nvcc(self.tool, source, architecture)
+        return _compile_by_nvrtc(self, source, architecture)
+
+
+def compile_cuda(source: str, architecture: str, driver: int | None = None) -> bytes:
     """Compile for a GPU.
 
     Args:
         source: CUDA C++ that includes no headers under NVRTC.
         architecture: such as "sm_90", or ANY.
+        driver: version of the driver that will load the code, such as 12040; None if it is not
+            known.
 
     Raises:
-        DeviceError: neither NVRTC nor nvcc is at hand.
+        DeviceError: no compiler is at hand, or none that is as old as the driver.
         BuildError: the compiler refuses the source or the architecture.
     """
-    nvrtc, nvcc = find_nvrtc(), find_nvcc()
-    if nvrtc is not None and not (architecture == ANY and nvcc is not None):
-        return _compile_by_nvrtc(nvrtc, source, architecture)
-    if nvcc is not None:
-        return _compile_by_nvcc(nvcc, source, architecture)
-    raise DeviceError(f"cuda: no compiler for CUDA found, neither NVRTC nor nvcc; {REMEDY}")
+    tried = dict[str, None]()
+    for compiler in _compilers(architecture):
+        if compiler.fits(architecture, driver):
+            return compiler.compile(source, architecture)
+        tried[f"{compiler.name} {'.'.join(map(str, compiler.version))}"] = None
+    if not tried or driver is None:
+        raise DeviceError(f"cuda: no compiler for CUDA found, neither NVRTC nor nvcc; {REMEDY}")
+    here = f"{driver // 1000}.{driver % 1000 // 10}"
+    raise DeviceError(
+        f"cuda: the driver is for CUDA {here}, and what {' and '.join(tried)} would make for "
+        f"{architecture} is too new for it; update the driver, or pip install "
+        f"'nvidia-cuda-nvrtc-cu{driver // 1000}<={here}.999'"
+    )
+
+
+def _compilers(architecture: str) -> Iterator[Compiler]:
+    """Yield the compilers at hand, the one that is to be taken first; opens them one by one."""
+    nvcc = find_nvcc()
+    path = [_describe_nvcc(nvcc)] if nvcc is not None else []
+    if architecture == ANY:
+        yield from path
+    for library in find_nvrtcs():
+        yield _describe_nvrtc(library)
+    if architecture != ANY:
+        yield from path
 
 
 def has_compiler() -> bool:
     """Return whether a compiler is at hand."""
-    return find_nvrtc() is not None or find_nvcc() is not None
+    return find_nvcc() is not None or next(iter(find_nvrtcs()), None) is not None
+
+
+def find_nvrtcs() -> Iterator[Any]:
+    """Yield the libraries of NVRTC that are at hand, the newest of each place first."""
+    for name in (*_find_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
+        library = _open(name)
+        if library is not None:
+            yield library
 
 
 @functools.cache
-def find_nvrtc() -> Any | None:
-    """Return the library of NVRTC, or None."""
-    return find_library((*_find_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"))
+def _open(name: str) -> Any | None:
+    return find_library((name,))
 
 
 def _find_installed() -> Iterator[str]:
@@ -84,14 +157,33 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
 
 
-def _compile_by_nvrtc(nvrtc: Any, source: str, architecture: str) -> bytes:
-    program = ctypes.c_void_p()
+def _number_of(architecture: str) -> int:
+    return int("".join(filter(str.isdigit, architecture)) or OLDEST)
+
+
+def _describe_nvrtc(nvrtc: Any) -> Compiler:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _call(nvrtc, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    known = frozenset(_supported_architectures(nvrtc))
+    return Compiler("NVRTC", (major.value, minor.value), nvrtc, known)
+
+
+@functools.cache
+def _describe_nvcc(nvcc: str) -> Compiler:
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=False)
+    found = re.search(r"release (\d+)\.(\d+)", run([nvcc, "--version"]).stdout)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    known = run([nvcc, "--list-gpu-code"]).stdout.split()
+    return Compiler("nvcc", version, nvcc, frozenset(int(x[3:]) for x in known if x[3:].isdigit()))
+
+
+def _compile_by_nvrtc(compiler: Compiler, source: str, architecture: str) -> bytes:
+    nvrtc, program = compiler.tool, ctypes.c_void_p()
     text = (source.encode(), b"forest.cu")
     _call(nvrtc, "nvrtcCreateProgram", ctypes.byref(program), *text, 0, None, None)
     try:
-        known = _supported_architectures(nvrtc)
-        number = int("".join(filter(str.isdigit, architecture)) or OLDEST)
-        exact = number in known and architecture != ANY
+        known, number = compiler.known, _number_of(architecture)
+        exact = compiler.gives_cubin(architecture)
         newest = max((x for x in known if x <= number), default=min(known))
         target = architecture if exact else f"compute_{newest}"  # the driver compiles PTX
         options = [f"--gpu-architecture={target}", "--std=c++17", *OPTIONS]
@@ -144,7 +236,6 @@ def _image_options(nvcc: str, architecture: str) -> list[str]:
     """Return the options for a cubin, or for one image with code for several architectures."""
     if architecture != ANY:
         return ["-cubin", f"-arch={architecture}"]
-    command = [nvcc, "--list-gpu-code"]
-    known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    cubins = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if f"sm_{x}" in known]
+    known = _describe_nvcc(nvcc).known
+    cubins = [f"-gencode=arch=compute_{x},code=sm_{x}" for x in SHIPPED if int(x) in known]
     return ["-fatbin", *cubins, f"-gencode=arch=compute_{OLDEST},code=compute_{OLDEST}"]

@@ -28,11 +28,12 @@ class Backend(NamedTuple):
 
     Attributes:
         open: finds the GPU.
-        translate: given the source and the architecture of the GPU, returns an image for it.
+        translate: given the source, the architecture of the GPU, and the version of its driver if
+            that is known, returns an image for it.
     """
 
     open: Callable[[], Any]
-    translate: Callable[[str, str], bytes]
+    translate: Callable[[str, str, int | None], bytes]
 
 
 class ModelArray(NamedTuple):
@@ -90,19 +91,24 @@ class KernelLibrary:
         with self._lock:
             if self._executor is None:
                 driver = self.backend.open()
-                image = self.image(self.architecture or driver.architecture)
+                image = self.image(self.architecture or driver.architecture, driver.version)
                 self._executor = Executor(driver, image)
             return self._executor
 
-    def image(self, architecture: str) -> bytes:
+    def image(self, architecture: str, driver: int | None = None) -> bytes:
         """Return the code of the kernels for an architecture.
 
+        Args:
+            architecture: of the GPU.
+            driver: version of the driver that is to load it, None if that is not known.
+
         Raises:
-            DeviceError: no compiler.
+            DeviceError: no compiler that will do.
             BuildError: it refuses the source.
         """
         if architecture not in self.images:
-            self.images[architecture] = self.backend.translate(self.source, architecture)
+            made = self.backend.translate(self.source, architecture, driver)
+            self.images[architecture] = made
         return self.images[architecture]
 
     def to_bytes(self) -> bytes:

@@ -109,7 +109,7 @@ _driver = functools.cache(HipDriver)
 """All predictors share the driver of a GPU."""
 
 
-def _refuse_to_translate(source: str, architecture: str) -> bytes:
+def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> bytes:
     raise DeviceError(
         f"rocm: the GPU is a {architecture}, and code was made for the default list "
         f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"

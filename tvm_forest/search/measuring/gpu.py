@@ -57,7 +57,7 @@ def open_gpu(target: Target) -> str:
     backend = _backend(target)
     driver = backend.open()
     if target.kind == "cuda":
-        backend.translate("", driver.architecture)
+        backend.translate("", driver.architecture, driver.version)
     return str(driver.identity)
 
 
