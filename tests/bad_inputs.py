@@ -219,6 +219,12 @@ BAD_INPUTS = [
     _target("a GPU", "metal", "'metal' is not supported yet", "use 'llvm'"),
     _target("a GPU dict", {"kind": "vulkan"}, "'vulkan' is not supported yet", "use 'llvm'"),
     _target("no architecture", {"kind": "cuda", "arch": "90"}, "'arch' of 'cuda': '90'", "'sm_90'"),
+    _target(
+        "an architecture that nobody compiled for",
+        {"kind": "cuda", "arch": "sm_75"},
+        "kernels were never compiled for 'sm_75' (have: sm_80, sm_86, ",
+        "use one of them, or 'any'",
+    ),
     _target("no GPU number", {"kind": "cuda", "device": "a"}, "'device' of 'cuda': 'a'", "use 0"),
     _target("a CUDA option", {"kind": "cuda", "libs": 1}, "'libs' of 'cuda' is unknown", "'arch'"),
     _target("options in a string", "llvm -mcpu=x86-64-v2", "-mcpu=x86-64-v2", "as a dict"),

@@ -484,7 +484,7 @@ def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() 
             5,
             "on sm_95, driver for CUDA 13.0; .* 209, no kernel image .* its 'arch'",
         ),
-        ("threads", 64, "takes 128 threads per block, 64 are allowed; use smaller tiles"),
+        ("threads", 64, r"takes 128 threads per block, 64 are allowed on emulated \(sm_90\); use"),
     ],
 )
 def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) -> None:
@@ -535,7 +535,8 @@ def test_an_error_of_the_driver_says_call_and_remedy(call: str, code: int, messa
 def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
     driver = CudaDriver(library=libcuda())
     with pytest.raises(
-        DeviceError, match="300000 bytes of shared memory per block, .* are allowed"
+        DeviceError,
+        match=r"300000 bytes of shared memory per block, 232448 are allowed on emulated",
     ):
         kernel = LoadedKernel(None, "wide", KernelNeeds(1024, 1000))
         driver.launch(kernel, (1, 1, 1), (1, 1, 1), 299000, Arguments([]), 0)

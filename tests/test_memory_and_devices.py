@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from forests import Split, forest_of
+from forests import Split, drawn_forest, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
@@ -235,3 +235,34 @@ def test_a_default_layout_holds_what_it_is_chosen_for() -> None:
         rows = hard_rows(forest, 20)
         margin = tvm_forest.build(forest).predict_margin(rows)
         assert np.array_equal(margin, forest.predict_reference(rows)[:, 0])
+
+
+WALKS: dict[str, Callable[[Schedule], Schedule]] = {
+    "plain": lambda s: s,
+    "trees together": lambda s: s.interleave("t1", 4),
+    "rows together": lambda s: (
+        s.tile("b1", "b2", "b3", 4).reorder("b2", "t0", "t1", "b3").interleave("b3", 4)
+    ),
+    "written out": lambda s: s.unroll_walk("t1"),
+    "peeled": lambda s: s.peel_walk("t1", 2),
+    "unrolled": lambda s: s.unroll("t1"),
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("layout", ["array", "sparse", "packed", "ranked", "reorg", "tiled"])
+@pytest.mark.cases(12)
+def test_trees_that_a_gpu_is_to_cache_are_copied_or_refused(layout: str, walk: str) -> None:
+    forest = drawn_forest(13, 3, seed=3)
+    start = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 32)
+    if layout == "tiled":
+        start, layout = start.tile_nodes(4), "sparse"
+    sch = start.represent_as(layout).tile("tree", "t0", "t1", 4).reorder("b0", "b1", "t0", "t1")
+    sch = WALKS[walk](sch.gpu_dimension("b0", "grid.x")).cache("t0")
+    sch = sch.gpu_dimension("b2" if walk == "rows together" else "b1", "block.x")
+    if layout == "reorg" or sch.rewrites:
+        with pytest.raises(ScheduleError, match="cache: .* cannot be copied into shared memory"):
+            tvm_forest.lower(forest, sch, "simt")
+        return
+    text = tvm_forest.lower(forest, sch, "simt").after["predict"].script()
+    assert "near_nodes = T.alloc_shared" in text

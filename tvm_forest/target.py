@@ -19,6 +19,19 @@ GPUS = ("simt", "cuda", "rocm", "opencl")
 KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
 
+STATIC_SHARED_BYTES = 48 * 1024
+"""Bytes of shared memory that a block may have on every GPU."""
+
+SHARED_BYTES = {
+    **dict.fromkeys((80, 87), 163 * 1024),
+    **dict.fromkeys((90, 100, 103), 227 * 1024),
+    **dict.fromkeys((86, 88, 89, 110, 120, 121), 99 * 1024),
+}
+"""The same for GPUs of NVIDIA, by the number of their architecture, where a kernel asks for more.
+Kernels are compiled for these architectures alone."""
+
+AMD_SHARED_BYTES = 64 * 1024, {"gfx950": 160 * 1024}
+"""The same for GPUs of AMD, and for those that have more."""
 
 OLD, SSE, AVX, AVX2 = "", "ssse3", "ssse3 avx", "ssse3 avx avx2"
 AVX512, AVX512_BW = f"{AVX2} avx512f", f"{AVX2} avx512f avx512bw"
@@ -74,6 +87,24 @@ class Target:
     def on_gpu(self) -> bool:
         """Whether code is made of kernels."""
         return self.kind in GPUS
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a block may have.
+
+        Where the architecture is not known yet, the most that some GPU of NVIDIA has: the GPU at
+        hand refuses what it does not have. Images for several have to do with the least.
+        """
+        options = dict(self.options)
+        if self.kind == "rocm":
+            usual, more = AMD_SHARED_BYTES
+            return more.get(str(options.get("mcpu")).partition(":")[0], usual)
+        if self.kind not in ("cuda", "simt"):
+            return STATIC_SHARED_BYTES
+        arch = str(options.get("arch", ""))
+        if arch == "any":
+            return min(SHARED_BYTES.values())
+        return SHARED_BYTES.get(_number_of(arch), max(SHARED_BYTES.values()))
 
     @property
     def is_elsewhere(self) -> bool:
@@ -187,15 +218,24 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
 
 
 def _check_cuda(spec: dict[str, Any]) -> None:
-    arch, device = spec.get("arch", "sm_80"), spec.get("device", 0)
+    arch, device = spec.get("arch", "any"), spec.get("device", 0)
     if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?|any", arch):
         what = f"option 'arch' of 'cuda': {arch!r} is no architecture"
         raise _refuse(f"{what}; use 'sm_90' or 'any'")
+    if arch != "any" and _number_of(arch) not in SHARED_BYTES:
+        have = ", ".join(f"sm_{number}" for number in sorted(SHARED_BYTES))
+        what = f"option 'arch' of 'cuda': kernels were never compiled for {arch!r} (have: {have})"
+        raise _refuse(f"{what}; use one of them, or 'any' for all from sm_80 on")
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
         raise _refuse(f"option 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
     other = sorted(set(spec) - {"kind", "arch", "device"})
     if other:
         raise _refuse(f"option {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
+
+
+def _number_of(arch: str) -> int:
+    """Return the number of an architecture such as "sm_90a"; 0 if it has none."""
+    return int("0" + "".join(filter(str.isdigit, arch)))
 
 
 def _refuse(what: str) -> InputError:

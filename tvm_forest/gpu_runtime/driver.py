@@ -330,8 +330,8 @@ class Driver(ABC):
         ):
             if wanted > allowed:
                 raise DeviceError(
-                    f"{self.name}: kernel '{name}' takes {wanted} {what}, {allowed} are allowed; "
-                    f"{SMALLER}"
+                    f"{self.name}: kernel '{name}' takes {wanted} {what}, {allowed} are allowed on "
+                    f"{self.title} ({self.architecture}); {SMALLER}"
                 )
 
     def _ask(self, function: str, *arguments: Any) -> int:
