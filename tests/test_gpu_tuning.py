@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from tvm_forest.search import measuring as tuning
 from tvm_forest.search import silvanforge
 from tvm_forest.search.gpu_space import GpuSpace
 from tvm_forest.search.measuring import measure
-from tvm_forest.search.measuring.gpu import check_near_margins
+from tvm_forest.search.measuring.gpu import GpuTimer, check_near_margins
 from tvm_forest.search.records import (
     NAMELESS,
     TrialRecord,
@@ -303,6 +304,53 @@ def test_a_search_for_cuda_measures_on_the_gpu_and_builds_without_one(
     rows = hard_rows(TINY, 20, seed=1)
     margin = predictor.predict_margin(rows)[:, None]
     assert np.all(np.abs(margin - TINY.predict_reference(rows)) <= rounding_bound(TINY, rows))
+
+
+# -- times of a GPU -------------------------------------------------------------------------------
+
+
+class PlantedGpu:
+    """A GPU whose copies take 1 ms, beside a host that takes 30 us to hand in a call."""
+
+    memory = 80 << 30
+
+    def __init__(self, call: float) -> None:
+        self.pool, self.call_seconds = self, call
+        self.now = self.busy_until = 0.0
+
+    def take(self, size: int, stream: int) -> Any:
+        return SimpleNamespace(pointer=0)
+
+    def clock(self) -> float:
+        return self.now
+
+    def work(self, seconds: float, handing_in: float) -> None:
+        self.now += handing_in
+        self.busy_until = max(self.now, self.busy_until) + seconds
+
+    def copy(self, *_: Any) -> None:
+        self.work(1e-3, 5e-6)
+
+    def call(self, number: int) -> None:
+        self.work(self.call_seconds, 30e-6)
+
+    def mark(self, stream: int) -> float:
+        return max(self.now, self.busy_until)
+
+    def is_done(self, event: float) -> bool:
+        return self.now >= event
+
+    def seconds(self, first: float, last: float) -> float:
+        self.now = max(self.now, last)
+        return last - first
+
+
+@pytest.mark.parametrize("seconds", [2e-6, 20e-6, 60e-6, 1e-3, 0.5])
+@pytest.mark.parametrize("count", [1, 10, 1000])
+def test_short_calls_of_a_gpu_are_not_timed_by_the_host(seconds: float, count: int) -> None:
+    gpu = PlantedGpu(seconds)
+    timer = GpuTimer(gpu, gpu.clock)
+    assert timer(gpu.call, count) == pytest.approx(count * seconds, rel=0.02)
 
 
 # -- records of several GPUs ----------------------------------------------------------------------

@@ -6,6 +6,8 @@ takes: a schedule as text; gives: `CallTimes`, those of the GPU by its own event
 from __future__ import annotations
 
 import functools
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +23,13 @@ from .child import Child, Failure
 
 OPEN_SECONDS = 60.0
 """Time to open a GPU."""
+
+COPY_BYTES = 1 << 26
+"""Of a copy that keeps a GPU busy, for some 50 to 500 us."""
+
+MAX_QUEUED, MAX_TRIES = 256, 4
+"""Calls, and copies, that wait in a stream at once, which holds about a thousand; and how often
+they are tried with more copies ahead."""
 
 
 def identify_in(child: Child, target: Target) -> str:
@@ -109,22 +118,59 @@ def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
     if not isinstance(predictor, DevicePredictor):
         return measure.TimedCalls(predictor.predict_margin, batches)
     rows_on_gpu = [predictor.put(rows) for rows in batches]
-    clock = GpuClock(predictor.library.executor.driver)
-    return measure.TimedCalls(predictor.start, rows_on_gpu, clock)
+    timer = _timer_of(predictor.library.executor.driver)
+    return measure.TimedCalls(predictor.start, rows_on_gpu, timer=timer)
 
 
-class GpuClock:
-    """Seconds of a GPU since the clock was made, on its default stream, for which it waits."""
+class GpuTimer:
+    """Seconds that a GPU works for calls on its default stream.
 
-    def __init__(self, driver: Any) -> None:
-        """Begin now."""
-        self._driver, self._last, self._spent = driver, driver.mark(0), 0.0
+    A short call is over before the host has handed in the next, and what its events say is the time
+    of the host. So copies keep the GPU busy until all calls are handed in.
+    """
 
-    def __call__(self) -> float:
-        """Return the time behind all work so far."""
-        self._spent += self._driver.seconds(self._last, self._driver.mark(0))
-        self._last = self._driver.mark(0)
-        return self._spent
+    def __init__(self, driver: Any, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Time a copy; `clock` is that of the host."""
+        self._driver, self._clock = driver, clock
+        self._size = min(COPY_BYTES, driver.memory // 64)
+        self._pieces = [driver.pool.take(self._size, 0) for _ in range(2)]
+        self._copies(1)
+        self._copy_seconds = max(1e-9, min(self._time_copy() for _ in range(3)))
+
+    def __call__(self, call: Callable[[int], Any], count: int) -> float:
+        """Return the seconds of `call(0)` to `call(count - 1)`."""
+        starts = range(0, count, MAX_QUEUED)
+        return sum(self._time(call, range(i, min(count, i + MAX_QUEUED))) for i in starts)
+
+    def _time(self, call: Callable[[int], Any], numbers: range) -> float:
+        """Return the seconds of some calls, which the GPU's queue holds at once."""
+        copies = 1
+        for _ in range(MAX_TRIES):
+            self._copies(copies)
+            first, begin = self._driver.mark(0), self._clock()
+            for number in numbers:
+                call(number)
+            handing_in = self._clock() - begin
+            is_ahead = not self._driver.is_done(first)
+            seconds = float(self._driver.seconds(first, self._driver.mark(0)))
+            if is_ahead or seconds > 2 * handing_in:  # the GPU did not wait for the host
+                break
+            copies = min(MAX_QUEUED, copies + 1 + int(2 * handing_in / self._copy_seconds))
+        return seconds
+
+    def _time_copy(self) -> float:
+        first = self._driver.mark(0)
+        self._copies(1)
+        return float(self._driver.seconds(first, self._driver.mark(0)))
+
+    def _copies(self, count: int) -> None:
+        source, to = (piece.pointer for piece in self._pieces)
+        for _ in range(count):
+            self._driver.copy(to, source, self._size, 0)
+
+
+_timer_of = functools.cache(GpuTimer)
+"""All candidates share the memory that it copies."""
 
 
 @functools.cache

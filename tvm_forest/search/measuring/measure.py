@@ -82,14 +82,20 @@ class TimedCalls(NamedTuple):
         call: takes a batch.
         batches: what it is given, in turn.
         clock: seconds from any moment on.
+        timer: given what does one call by its number, and how many, returns their seconds; None to
+            go by the clock.
     """
 
     call: Callable[[Any], Any]
     batches: Sequence[Any]
     clock: Callable[[], float] = time.perf_counter
+    timer: Callable[[Callable[[int], Any], int], float] | None = None
 
     def run(self, first: int, calls: int) -> float:
         """Return the seconds of some calls, from the batch `first` on."""
+        if self.timer is not None:
+            batches = self.batches
+            return self.timer(lambda i: self.call(batches[(first + i) % len(batches)]), calls)
         before = self.clock()
         for i in range(first, first + calls):
             self.call(self.batches[i % len(self.batches)])
