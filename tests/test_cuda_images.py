@@ -14,6 +14,7 @@ from forests import drawn_forest
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.target import SHARED_BYTES
 
 FOREST = drawn_forest(13, 3, seed=3)
 
@@ -29,6 +30,19 @@ def test_an_image_for_any_gpu_holds_cubins_and_ptx() -> None:
     cubins = [("cubin", int(x)) for x in known]
     ptx = ("ptx", int(cuda_compiler.OLDEST))
     assert set(parts_of(library.images["any"])) == {*cubins, ptx}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("number", sorted(SHARED_BYTES))
+def test_kernels_are_compiled_for_every_architecture_that_a_target_may_name(number: int) -> None:
+    nvcc = cuda_compiler.find_nvcc()
+    if nvcc is None or number not in cuda_compiler._describe_nvcc(nvcc).known:
+        pytest.skip(f"no nvcc that knows sm_{number}")
+    image = cuda_compiler.compile_cuda(
+        tvm_forest.build(FOREST, "cuda").source("cuda"), f"sm_{number}"
+    )
+    assert image[:4] == b"\x7fELF"
 
 
 def parts_of(image: bytes) -> list[tuple[str, int]]:

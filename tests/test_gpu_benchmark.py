@@ -162,7 +162,8 @@ def test_kernels_that_the_driver_refuses_are_compiled_or_it_is_said_why(
 
     done, results = run_changed(made, tmp_path, change)
     said = {record["engine"]: record for record in results["engines"]}
-    refused = "cuda: cuModuleLoadDataEx (on sm_90, driver for CUDA 13.0; the emulator says why) failed"
+    here = "on sm_90, driver for CUDA 13.0; the emulator says why"
+    refused = f"cuda: cuModuleLoadDataEx ({here}) failed with 200"
     why = said["ours: default"]["why"]
     assert why.startswith(refused) and "; and compiled here: " in why
     assert said["ours: fil packed"]["hard"] in ("equal", "bound")

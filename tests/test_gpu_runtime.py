@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tvm_forest.gpu_runtime.arrays import DeviceArray
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.cuda_compiler import Compiler, compile_cuda
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.target import parse_target
 
 FOREST = drawn_forest(13, 3, seed=3, base=(0.5,))
 LINKED = drawn_forest(13, 3, seed=3, base=(0.5,), link="sigmoid")
@@ -232,6 +234,62 @@ def test_the_context_is_pushed_once_a_call_and_not_where_it_is_current() -> None
         assert called("cuCtxPushCurrent_v2") == pushes + 2
         here.leave(before)
     assert settings().emulated_contexts() == 0
+
+
+# -- shared memory ---------------------------------------------------------------------------------
+
+
+def asking_for(size: int) -> Any:
+    """A predictor whose blocks have so many bytes of shared memory, with those of the kernel."""
+    predictor = made()
+    library = predictor.library
+    (launch,) = library.plans["predict"].steps
+    kernel = library.executor.driver.find_kernel(library.executor._module, launch.kernel)
+    step = replace(launch, shared=size - kernel.needs.shared)
+    function = predictor._functions.for_batches[-1].serial
+    function.plan = replace(function.plan, steps=(step,))
+    return predictor
+
+
+def test_more_shared_memory_than_a_kernel_may_declare_is_allowed_once() -> None:
+    rows, sets = hard_rows(FOREST, 9, seed=1), called("cuFuncSetAttribute")
+    for size, calls in ((49_152, 0), (100_000, 1), (232_448, 1)):
+        predictor = asking_for(size)
+        for _ in range(3):
+            assert np.array_equal(predictor.predict(rows), FOREST.predict_reference(rows)[:, 0])
+        sets += calls
+        assert called("cuFuncSetAttribute") == sets
+
+
+@pytest.mark.parametrize("most", [99 * 1024, 227 * 1024])
+def test_the_limit_of_shared_memory_is_that_of_the_gpu_at_hand(most: int) -> None:
+    settings().emulated_set(b"most", most)
+    said = f"takes {most + 1} bytes of shared memory per block, {most} are allowed on emulated"
+    try:
+        asking_for(most).predict(hard_rows(FOREST, 3))
+        with pytest.raises(DeviceError, match=said):
+            asking_for(most + 1).predict(hard_rows(FOREST, 3))
+    finally:
+        settings().emulated_set(b"most", 227 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("target", "size"),
+    [
+        ({"kind": "cuda", "arch": "sm_80"}, 163),
+        ({"kind": "cuda", "arch": "sm_86"}, 99),
+        ({"kind": "cuda", "arch": "sm_90a"}, 227),
+        ({"kind": "cuda", "arch": "any"}, 99),
+        ("cuda", 227),
+        ("simt", 227),
+        ({"kind": "rocm", "mcpu": "gfx942"}, 64),
+        ({"kind": "rocm", "mcpu": "gfx950:sramecc+"}, 160),
+        ("rocm", 64),
+        ("opencl", 48),
+    ],
+)
+def test_a_target_knows_the_shared_memory_of_its_gpu(target: Any, size: int) -> None:
+    assert parse_target(target).shared_bytes == size * 1024
 
 
 # -- compilers and drivers ------------------------------------------------------------------------

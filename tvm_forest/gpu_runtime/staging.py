@@ -89,10 +89,11 @@ class Frame:
 
     def _enlarge(self, size: int) -> None:
         driver, self._about, self._size = self._driver, None, 0
-        if self._there:
-            driver.free(self._there)
-            driver.free_host(self._host)
-        self._host = self._there = 0
+        there, self._there, host, self._host = self._there, 0, self._host, 0
+        if there:
+            driver.free(there)
+        if host:
+            driver.free_host(host)
         self._there = driver.allocate(size)
         self._host = driver.allocate_host(size)
         self._size = size

@@ -26,6 +26,12 @@ from .predictor import Predictor, Range
 GPUS = frozenset(dlpack.KINDS.values())
 DeviceRows = dlpack.Tensor | DeviceArray
 
+MAX_ROWS_WITH_MEMBERSHIPS = 1 << 16
+"""Rows that get their membership columns together, which may take many times their memory."""
+
+STREAM_VERSION = 3
+"""Of `__cuda_array_interface__`: the first that may name a stream."""
+
 DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 """As DLPack numbers it."""
 
@@ -43,8 +49,13 @@ class DeviceFunctions(Functions):
         rows = to_rows(rows, self.forest)
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
-        function, results = self.for_batch(len(rows)), self.new_results(len(rows))
-        function.serial.on_host(self.prepare_rows(function, rows), function.model, results)
+        n_rows = len(rows)
+        function, results = self.for_batch(n_rows), self.new_results(n_rows)
+        step = MAX_ROWS_WITH_MEMBERSHIPS if function.takes_memberships else n_rows
+        for begin in range(0, n_rows, step or 1):
+            part = slice(begin, begin + step)
+            ready = self.prepare_rows(function, rows[part])
+            function.serial.on_host(ready, function.model, [array[part] for array in results])
         return results[self.margin_place], results[-1]
 
     def to_tensor(self, array: Array) -> ModelArray:
@@ -213,7 +224,7 @@ class DevicePredictor(Predictor):
 
 
 _streamless: set[type] = set()
-"""Classes whose `__cuda_array_interface__` names no stream, such as tensors of PyTorch."""
+"""Classes whose `__cuda_array_interface__` is too old to name a stream, such as PyTorch's."""
 
 
 def _stream_of(rows: Any) -> int:
@@ -224,6 +235,6 @@ def _stream_of(rows: Any) -> int:
         named = getattr(rows, "__cuda_array_interface__", {})
     except RuntimeError:  # a tensor that requires a gradient, which DLPack will refuse by name
         return 0
-    if "stream" not in named:
+    if named.get("version", STREAM_VERSION) < STREAM_VERSION:
         _streamless.add(type(rows))
     return int(named.get("stream") or 0)
