@@ -75,7 +75,7 @@ class CudaDriver(Driver):
         handle = self._ask("DeviceGet", self.device)
         context = c_void_p()
         self._call("DevicePrimaryCtxRetain", byref(context), handle)
-        self._context = context.value
+        self._context, self._popped = context.value, byref(c_void_p())
         return handle
 
     def _find_architecture(self) -> str:
@@ -127,7 +127,7 @@ class CudaDriver(Driver):
     def leave(self, before: Any) -> None:
         """See `Driver.leave`."""
         if before is not None:
-            self._call("CtxPopCurrent", byref(c_void_p()))
+            self._call("CtxPopCurrent", self._popped)
 
     def _describe_error(self, code: int) -> bytes | None:
         text = ctypes.c_char_p()
