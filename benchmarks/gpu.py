@@ -11,17 +11,23 @@ First all answers are laid beside those of the training library, also on rows ma
 our margins must be equal to the bit, or within the bound of reordered sums if the schedule says
 that it reorders; otherwise the status is 1 and the schedule is not timed.
 
-Two figures, each a median over rounds in which engines take turns in an order drawn anew, with
+Three figures, each a median over rounds in which engines take turns in an order drawn anew, with
 another slice of distinct rows for each call, the first round not counted:
 
 kernel  microseconds of a call with rows and results on the GPU, by events on the default stream
         around several calls. A long copy ahead of them lets the host hand in all calls before the
         first one starts; where it could not (engines that wait), the figure is marked with "*" and
         holds gaps of the host.
-total   microseconds of a call with numpy rows in and numpy results out, by the clock of the host.
+device  microseconds of a call with rows and results on the GPU, by the clock of the host, which
+        waits until the results are there.
+host    microseconds of a call with numpy rows in and numpy results out, by the clock of the host.
 
 The bound beside them is the time to move the rows once: through the GPU's memory at the speed of a
 copy on the GPU, or to the GPU at the speed of a copy of ordinary host memory, both measured here.
+
+"ours on the CPU" is our code for the host, on one thread. Behind the table it is said which goals
+hold and from which batch on the GPU is faster (`gpu_goals.py`), and what NVIDIA's compute-sanitizer
+finds (`gpu_sanitize.py`). With `--check` answers are compared, and that is all.
 """
 
 from __future__ import annotations
@@ -41,18 +47,21 @@ from typing import Any
 import numpy as np
 
 import gpu_files
+import gpu_goals
 import gpu_report
+import gpu_sanitize
 from checks import compare, verdict
-from gpu_engines import PEERS, Engine, Ours, Refused, RowsThere
+from gpu_engines import PEERS, Engine, Ours, OursOnCpu, Refused, RowsThere
 from gpu_files import PackedModel
 from tvm_forest.errors import ForestError
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 
-BATCHES = (512, 4096, 32_768, 262_144, 1_048_576)
+BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
 SIZES = (1, 33)
 """Batches that are checked besides the whole."""
 MAX_BYTES = 1 << 30
 """Of all rows of a model: batches that are more than half of it are left out."""
+ENGINES = ("ours", gpu_report.ON_CPU, *PEERS)
 MAX_CALLS, MAX_COPIES = 200, 500
 """That wait in the stream at once, which holds about a thousand."""
 
@@ -111,7 +120,7 @@ class Clock:
         is_ahead = not self.driver.is_done(first)
         return self.driver.seconds(first, self.driver.mark(0)) / count, is_ahead
 
-    def total(self, call: Callable[[], Any], seconds: float) -> list[float]:
+    def waiting(self, call: Callable[[], Any], seconds: float) -> list[float]:
         """Return seconds of each of several calls that wait for their results."""
         found: list[float] = []
         while len(found) < 2 or sum(found) < seconds:
@@ -158,7 +167,8 @@ def options() -> argparse.Namespace:
     add("--folder", type=Path, default=Path(__file__).with_name("models"), help="of the models")
     add("--models", nargs="+", help="names; all that the folder holds")
     add("--batches", nargs="+", type=int, default=list(BATCHES))
-    add("--engines", nargs="+", default=["ours", *PEERS], choices=["ours", *PEERS])
+    add("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    add("--check", action="store_true", help="compare answers only")
     add("--rounds", type=int, default=7)
     add("--seconds", type=float, default=0.02, help="of a turn")
     add("--copy", type=int, default=1 << 28, help="bytes of a copy on the GPU")
@@ -179,9 +189,13 @@ def made(model: PackedModel, file: Path, names: list[str], records: list[Any]) -
                 if name == "ours":
                     engines[full] = Ours(model, label)
                     record["schedule"] = model.candidates[label].schedule
+                elif name == gpu_report.ON_CPU:
+                    engines[full] = OursOnCpu(model, file)
                 else:
                     engines[full] = PEERS[name](model, file)
-                    record["version"] = getattr(sys.modules.get(name), "__version__", None)
+                    record["version"] = getattr(
+                        sys.modules.get(name.split()[0]), "__version__", None
+                    )
             except Exception as error:  # whatever another library raises
                 record["why"] = said_of(error)
     return engines
@@ -236,10 +250,10 @@ def time_batch(
 ) -> dict[str, dict[str, Any]]:
     """Let engines take turns at one batch size; return figures, or why there are none."""
     cells: dict[str, dict[str, Any]] = {name: {} for name in engines}
-    turns: dict[str, Any] = {name: {"kernel": [], "total": []} for name in engines}
+    turns: dict[str, Any] = {name: {x: [] for x in gpu_report.FIGURES} for name in engines}
     for number in range(chosen.rounds + 1):
         for name in random.Random(number).sample(list(engines), len(engines)):
-            for figure in ("kernel", "total"):
+            for figure in gpu_report.FIGURES:
                 if f"{figure}_why" in cells[name]:
                     continue
                 try:
@@ -259,7 +273,14 @@ def turn(
     """Return what one turn of an engine finds for one figure."""
     if figure == "kernel":
         return [clock.kernel(lambda: engine.there(rows.next_there(batch)), seconds)]
-    return clock.total(lambda: engine.here(rows.next_here(batch)), seconds)
+    if figure == "host":
+        return clock.waiting(lambda: engine.here(rows.next_here(batch)), seconds)
+
+    def there() -> None:
+        engine.there(rows.next_there(batch))
+        clock.driver.synchronize(0)
+
+    return clock.waiting(there, seconds)
 
 
 def figures(turns: dict[str, list[Any]], failed: dict[str, Any]) -> dict[str, Any]:
@@ -268,8 +289,9 @@ def figures(turns: dict[str, list[Any]], failed: dict[str, Any]) -> dict[str, An
     if "kernel_why" not in failed:
         found["host_waits"] = not all(is_ahead for _, is_ahead in turns["kernel"])
         found |= spread("kernel", [seconds for seconds, _ in turns["kernel"]])
-    if "total_why" not in failed:
-        found |= spread("total", turns["total"]) | {"calls": len(turns["total"])}
+    for figure in ("device", "host"):
+        if f"{figure}_why" not in failed:
+            found |= spread(figure, turns[figure]) | {f"{figure}_calls": len(turns[figure])}
     return found
 
 
@@ -292,12 +314,15 @@ def measure(path: Path, clock: Clock, chosen: argparse.Namespace, results: dict[
         print(f"  {gpu_report.line_of(record)}", flush=True)
     results["models"].append(model.about)
     results["engines"] += records
+    if chosen.check:
+        return
     rows = Batches(clock.driver, model.rows, max(chosen.batches))
     width, outputs = model.rows.shape[1] * model.rows.itemsize, model.forest.n_outputs
     for batch in sorted(chosen.batches):
         cell: dict[str, Any] = {"model": model.about["name"], "batch": batch}
         cell["kernel_bound_us"] = 1e6 * batch * (width + 4 * outputs) / clock.copied
-        cell["total_bound_us"] = 1e6 * batch * width / clock.uploaded
+        cell["device_bound_us"] = cell["kernel_bound_us"]
+        cell["host_bound_us"] = 1e6 * batch * width / clock.uploaded
         if rows.holds(batch):
             cell["engines"] = time_batch(clock, rows, engines, batch, chosen)
             cell |= {figure: gpu_report.best_of(cell, figure) for figure in gpu_report.FIGURES}
@@ -321,6 +346,13 @@ def about(driver: CudaDriver, clock: Clock, chosen: argparse.Namespace) -> dict[
         "rounds": chosen.rounds,
         "seconds": chosen.seconds,
     }
+
+
+def store(results: dict[str, Any], path: Path | None) -> None:
+    """Write the results, if a file is wanted."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 def main() -> int:
@@ -348,10 +380,13 @@ def main() -> int:
         except (ForestError, OSError) as error:
             is_broken = True
             print(f"{name}: {error}", flush=True)
-        if chosen.out is not None:
-            chosen.out.parent.mkdir(parents=True, exist_ok=True)
-            chosen.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print(gpu_report.whole(results))
+        store(results, chosen.out)
+    if not chosen.check:
+        print(gpu_report.whole(results))
+        results["sanitizer"] = gpu_sanitize.sanitize_all(chosen.models or [])
+        is_broken |= any(x not in gpu_sanitize.HARMLESS for x in results["sanitizer"].values())
+        print("\n".join(gpu_goals.lines_of(results)))
+        store(results, chosen.out)
     for record in results["engines"]:
         is_default = record["engine"] == gpu_report.DEFAULT
         is_broken |= bool(record.get("failed") or (is_default and "why" in record))

@@ -5,6 +5,10 @@ takes: PackedModel, a driver; gives: Engine, whose calls are timed. None needs T
 
 from __future__ import annotations
 
+import ctypes
+import platform
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,10 @@ from gpu_files import PackedModel
 from tvm_forest.errors import DeviceError, ForestError
 from tvm_forest.gpu_runtime.library import KernelLibrary, ModelArray
 
+CPU_LEVEL, CPU_FLAGS = "x86-64-v3", ("avx2", "fma", "bmi2")
+"""What the libraries for CPUs are made for, and the flags by which Linux names it."""
+CHUNKS = (1, 2, 4, 8, 16, 32)
+"""Rows that a block of nvForest takes at once."""
 MAX_WALKS = 1 << 24
 """Rows x trees that the baseline in torch walks together; each takes some 60 bytes."""
 
@@ -75,22 +83,57 @@ class Ours(Engine):
     gives = "margin"
 
     def __init__(self, model: PackedModel, name: str) -> None:
-        one = model.candidates[name]
-        _load(one.library)
-        self.keeps_order = one.keeps_order
-        self.function = one.library["predict"]
-        self.arrays = [ModelArray(array) for array in one.arrays]
+        self.one = model.candidates[name]
+        _load(self.one.library)
+        self.keeps_order = self.one.keeps_order
+        functions = self.one.functions.values()
+        distinct = {id(array): array for function in functions for array in function.arrays}
+        self.arrays = {key: ModelArray(array) for key, array in distinct.items()}
+        self.outputs = model.forest.n_outputs
+        self.dtypes = [np.dtype(dtype) for _, dtype in model.results]
+
+    def _function(self, rows: int) -> tuple[Any, list[ModelArray]]:
+        """Return the function that predicts so many rows, and its arguments of the model."""
+        function = self.one.for_batch(rows)
+        return self.one.library[function.name], [self.arrays[id(x)] for x in function.arrays]
+
+    def here(self, rows: Any) -> Any:
+        function, model = self._function(len(rows))
+        found = [np.empty((len(rows), self.outputs), dtype) for dtype in self.dtypes]
+        function(rows, *model, *found)
+        return found[0]
+
+    def there(self, rows: RowsThere) -> Any:
+        function, model = self._function(len(rows))
+        shapes = [((len(rows), self.outputs), dtype) for dtype in self.dtypes]
+        return function.on_device(rows.pointer, len(rows), model, shapes, 0)
+
+
+class OursOnCpu(Engine):
+    """Our code for the CPU, on one thread, from the exported library beside the model."""
+
+    gives = "margin"
+
+    def __init__(self, model: PackedModel, file: Path) -> None:
+        if platform.machine() not in ("x86_64", "AMD64"):
+            raise Refused(f"the library is made for x86-64, this is {platform.machine()}")
+        flags = Path("/proc/cpuinfo")
+        if flags.exists() and not set(CPU_FLAGS) <= set(flags.read_text().split()):
+            raise Refused(f"the library is made for CPUs with {', '.join(CPU_FLAGS)}")
+        self.predict = ctypes.CDLL(str(file.with_suffix(".so"))).tvm_forest_predict
+        self.predict.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2]
         self.outputs = model.forest.n_outputs
         self.dtypes = [np.dtype(dtype) for _, dtype in model.results]
 
     def here(self, rows: Any) -> Any:
         found = [np.empty((len(rows), self.outputs), dtype) for dtype in self.dtypes]
-        self.function(rows, *self.arrays, *found)
+        margin, value = found[0].ctypes.data, found[1].ctypes.data if found[1:] else None
+        if self.predict(rows.ctypes.data, len(rows), margin, value):
+            raise Refused("the library returned an error")
         return found[0]
 
     def there(self, rows: RowsThere) -> Any:
-        shapes = [((len(rows), self.outputs), dtype) for dtype in self.dtypes]
-        return self.function.on_device(rows.pointer, len(rows), self.arrays, shapes, 0)
+        raise Refused("the CPU does not read the GPU's memory")
 
 
 def _load(library: KernelLibrary) -> None:
@@ -129,21 +172,36 @@ class XGBoost(Engine):
 
 
 class NvForest(Engine):
-    """nvForest as its defaults are."""
+    """nvForest: as its defaults are, with a chunk size, or as its `optimize` wants it.
 
-    def __init__(self, model: PackedModel, file: Path) -> None:
+    It optimizes for the rows and for the size of batch that it sees first of each size, which is
+    when answers are compared or in the round that is not counted.
+    """
+
+    def __init__(
+        self, model: PackedModel, file: Path, chunk: int | None = None, optimizes: bool = False
+    ) -> None:
         import nvforest
 
-        made = nvforest.load_model(str(file), model_type="xgboost_ubj", device="gpu")
-        self.predict = getattr(made, "predict_proba", made.predict)
+        self.made = nvforest.load_model(str(file), model_type="xgboost_ubj", device="gpu")
+        self.options = {} if chunk is None else {"chunk_size": chunk}
+        self.optimizes, self.optimized = optimizes, dict[int, Any]()
+
+    def _predict(self, rows: Any) -> Any:
+        made = self.made
+        if self.optimizes:
+            if len(rows) not in self.optimized:
+                self.optimized[len(rows)] = made.optimize(data=rows)
+            made = self.optimized[len(rows)]
+        return getattr(made, "predict_proba", made.predict)(rows, **self.options)
 
     def here(self, rows: Any) -> Any:
-        return on_host(self.predict(rows))
+        return on_host(self._predict(rows))
 
     def there(self, rows: RowsThere) -> Any:
         import cupy
 
-        return self.predict(cupy.asarray(rows))
+        return self._predict(cupy.asarray(rows))
 
 
 class Torch(Engine):
@@ -205,4 +263,11 @@ def on_host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 
-PEERS: dict[str, type[Engine]] = {"xgboost": XGBoost, "nvforest": NvForest, "torch": Torch}
+PEERS: dict[str, Callable[[PackedModel, Path], Engine]] = {
+    "xgboost": XGBoost,
+    "nvforest": NvForest,
+    "nvforest optimized": partial(NvForest, optimizes=True),
+    **{f"nvforest chunk {size}": partial(NvForest, chunk=size) for size in CHUNKS},
+    "torch": Torch,
+}
+"""Engines of others, by their names in tables."""

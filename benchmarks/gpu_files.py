@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from bisect import bisect_right
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,20 +23,32 @@ from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
 SUFFIX = ".tvmf.gz"
 
 
+class Function(NamedTuple):
+    """A function of a library: its name, and the arrays of the model in the order it takes them."""
+
+    name: str
+    arrays: list[Any]
+
+
 class Candidate(NamedTuple):
-    """A compiled schedule.
+    """A compiled schedule, or several by the size of batch.
 
     Attributes:
         schedule: its text, for people.
         keeps_order: whether margins must be equal to the bit.
         library: kernels, and what launches them.
-        arrays: of the model, in the order of the function "predict".
+        functions: by the smallest batch that each serves, ascending from 1.
     """
 
     schedule: str
     keeps_order: bool
     library: KernelLibrary
-    arrays: list[Any]
+    functions: dict[int, Function]
+
+    def for_batch(self, rows: int) -> Function:
+        """Return the function that predicts so many rows."""
+        smallest = list(self.functions)
+        return self.functions[smallest[max(0, bisect_right(smallest, rows) - 1)]]
 
 
 class PackedModel(NamedTuple):
@@ -80,7 +93,12 @@ def write(model: PackedModel, path: Path) -> None:
     for name, one in model.candidates.items():
         parts[f"kernels/{name}"] = one.library.to_bytes()
         said = {"schedule": one.schedule, "keeps_order": one.keeps_order}
-        manifest["candidates"][name] = said | {"arrays": [stored(array) for array in one.arrays]}
+        manifest["candidates"][name] = said | {
+            "functions": [
+                (smallest, function.name, list(map(stored, function.arrays)))
+                for smallest, function in one.functions.items()
+            ]
+        }
     data = gzip.compress(archive.pack(archive.Archive(manifest, parts)), mtime=0)
     archive.write_file(path, data, f"gpu: '{path}'")
 
@@ -97,8 +115,11 @@ def read(path: Path, driver: Any) -> PackedModel:
     candidates = {}
     for name, one in manifest["candidates"].items():
         library = KernelLibrary.from_bytes(parts[f"kernels/{name}"], backend)
-        arrays = [parts[x] for x in one["arrays"]]
-        candidates[name] = Candidate(one["schedule"], one["keeps_order"], library, arrays)
+        functions = {
+            smallest: Function(function, [parts[x] for x in arrays])
+            for smallest, function, arrays in one["functions"]
+        }
+        candidates[name] = Candidate(one["schedule"], one["keeps_order"], library, functions)
     return PackedModel(
         manifest["about"],
         from_fields(manifest["fields"], named(manifest["forest"])),

@@ -23,7 +23,8 @@ import numpy as np
 import gpu_files
 import models
 import tvm_forest
-from gpu_files import Candidate, PackedModel
+from gpu_engines import CPU_LEVEL
+from gpu_files import Candidate, Function, PackedModel
 from gpu_recipes import bound, laid_out
 from models import Model
 from tvm_forest import Forest, Schedule
@@ -32,12 +33,16 @@ from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import recipes
+from tvm_forest.schedule_prims.batches import name_functions
 from tvm_forest.tir_gen.canonical import result_dtype, result_names
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "checks.py")
+SCRIPTS = (
+    *("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "gpu_goals.py"),
+    *("gpu_sanitize.py", "checks.py"),
+)
 PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "gpu_runtime")
-NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
+NAMES = ("airline", "higgs", "year", "epsilon", "covtype", "letters")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22
 MAX_MB = 60
@@ -59,10 +64,10 @@ TEMPLATE = (
 """Points of the template: layout, rows of a block, rows and trees of a thread, walks together."""
 
 
-def schedules(forest: Forest) -> Iterator[tuple[str, Callable[[], Schedule]]]:
-    """Yield the schedules to try; what does not fit a GPU raises when it is made."""
+def schedules(forest: Forest) -> Iterator[tuple[str, Callable[[], Schedule | None]]]:
+    """Yield the schedules to try, None for the defaults; what does not fit a GPU raises here."""
     start = tvm_forest.new_schedule(forest)
-    yield "default", lambda: tvm_forest.default_schedule(forest, "cuda")
+    yield "default", lambda: None
     for layout in ("packed", "ranked", "sparse"):
         yield f"direct {layout}", lambda x=layout: recipes.tahoe_direct(laid_out(start, x), 128)
     for layout in ("packed", "array"):
@@ -93,7 +98,7 @@ def candidates(
             continue
         try:
             sch = write()
-            predictor = tvm_forest.build(forest, "cuda", sch, exact=False)
+            predictor = tvm_forest.build(forest, "cuda", sch, exact=sch is None)
         except ScheduleError as error:
             about["refused"][name] = str(error).splitlines()[0]
             continue
@@ -103,8 +108,14 @@ def candidates(
             library.backend = backend
         if backend is not None or cuda_compiler.has_compiler():
             library.image(library.architecture)
-        arrays = [x.array for x in predictor.arguments["predict"]]
-        made[name] = Candidate(str(sch), sch.keeps_order, library, arrays)
+        by_batch = predictor.schedules
+        functions = {
+            smallest: Function(function, [x.array for x in predictor.arguments[function]])
+            for smallest, function in name_functions(by_batch).items()
+        }
+        text = "\n".join(f"{n} rows and more:\n{one}" for n, one in by_batch.items())
+        in_order = all(one.keeps_order for one in by_batch.values())
+        made[name] = Candidate(text, in_order, library, functions)
     return made
 
 
@@ -171,13 +182,16 @@ def write(
         packed = pack(model, wanted, backend)
         gpu_files.write(packed, path)
         (folder / "models" / f"{model.name}.ubj").write_bytes(model.load().save_raw("ubj"))
+        on_cpu = tvm_forest.build(packed.forest, {"kind": "llvm", "mcpu": CPU_LEVEL})
+        on_cpu.export_library(folder / "models" / f"{model.name}.so")
         print(f"{model.name}: {said_of(packed)}", flush=True)
 
 
 def said_of(packed: PackedModel) -> str:
     """Return how many schedules there are, and megabytes of the parts before compression."""
     images = sum(len(x) for one in packed.candidates.values() for x in one.library.images.values())
-    arrays = {x.tobytes(): x.nbytes for one in packed.candidates.values() for x in one.arrays}
+    functions = [x for one in packed.candidates.values() for x in one.functions.values()]
+    arrays = {x.tobytes(): x.nbytes for function in functions for x in function.arrays}
     checked = sum(x.nbytes for check in packed.checks.values() for x in check.values())
     sizes = {"kernels": images, "layouts": sum(arrays.values()), "answers": checked}
     sizes["rows"] = packed.rows.nbytes

@@ -9,7 +9,8 @@ from typing import Any
 
 OURS = "ours: "
 DEFAULT = f"{OURS}default"
-FIGURES = ("kernel", "total")
+ON_CPU = "ours on the CPU"
+FIGURES = ("kernel", "device", "host")
 COLUMNS = ("bound", "before", "after", "schedule", "peer", "name", "gain")
 HEAD = f"| model | batch | figure | {' | '.join(COLUMNS)} |"
 
@@ -29,7 +30,7 @@ def line_of(record: dict[str, Any]) -> str:
 
 
 def row_of(cell: dict[str, Any]) -> str:
-    """Return two rows of the table: microseconds on the GPU, and in all.
+    """Return a row of the table for each figure, in microseconds.
 
     bound | default schedule | fastest schedule, its name | fastest peer, its name | how many times
     faster than that the fastest schedule is.
@@ -45,7 +46,7 @@ def best_of(cell: dict[str, Any], figure: str) -> dict[str, Any]:
     key = f"{figure}_us"
     found = {name: one[key] for name, one in cell.get("engines", {}).items() if key in one}
     ours = {name: us for name, us in found.items() if name.startswith(OURS)}
-    peers = {name: us for name, us in found.items() if name not in ours}
+    peers = {name: us for name, us in found.items() if name not in ours and name != ON_CPU}
     best, peer = (min(group, key=group.__getitem__, default=None) for group in (ours, peers))
     return {
         "before_us": found.get(DEFAULT),

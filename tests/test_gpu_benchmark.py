@@ -93,6 +93,8 @@ def test_the_folder_runs_with_numpy_and_a_driver_alone(made: Made) -> None:
     said = {record["engine"]: record for record in results["engines"]}
     assert [said["ours: default"][kind] for kind in ("typical", "hard", "wild")] == ["equal"] * 3
     assert {said["ours: fil packed"][kind] for kind in ("typical", "hard")} <= {"equal", "bound"}
+    assert said["ours on the CPU"]["typical"] == "equal"
+    assert "memcheck: not run: no compute-sanitizer" in done.stdout
     for peer in ("xgboost", "nvforest", "torch"):
         assert said[peer]["why"] == f"ImportError: no {peer} here"
 
@@ -102,16 +104,18 @@ def test_figures_are_medians_beside_their_bounds(made: Made) -> None:
     done, results = quickly(made)
     assert [cell["batch"] for cell in results["cells"]] == [8, 40]
     for cell in results["cells"]:
-        assert cell["kernel_bound_us"] > 0 and cell["total_bound_us"] > 0
-        assert cell["engines"].keys() == {"ours: default", "ours: fil packed"}
-        best = cell["total"]
-        assert best["after_us"] == min(one["total_us"] for one in cell["engines"].values())
-        assert best["before_us"] == cell["engines"]["ours: default"]["total_us"]
+        assert cell["kernel_bound_us"] > 0 and cell["host_bound_us"] > 0
+        ours = {x: y for x, y in cell["engines"].items() if x != "ours on the CPU"}
+        assert ours.keys() == {"ours: default", "ours: fil packed"} and len(cell["engines"]) == 3
+        best = cell["host"]
+        assert best["after_us"] == min(one["host_us"] for one in ours.values())
+        assert best["before_us"] == ours["ours: default"]["host_us"]
         assert best["schedule"] in ("default", "fil packed") and best["peer"] is None
-        for one in cell["engines"].values():
+        assert "GPU's memory" in cell["engines"]["ours on the CPU"]["kernel_why"]
+        for one in ours.values():
             assert 0 < one["kernel_least_us"] <= one["kernel_us"] <= one["kernel_most_us"]
             assert one["host_waits"], "the emulated GPU has done all work at once"
-    assert "| tiny | 40 | total |" in done.stdout
+    assert "| tiny | 40 | host |" in done.stdout
 
 
 def run_changed(made: Made, folder: Path, change: Callable[[Any], None]) -> tuple[Any, Any]:
@@ -130,15 +134,77 @@ def run_changed(made: Made, folder: Path, change: Callable[[Any], None]) -> tupl
 
 def test_a_table_has_the_fastest_schedule_beside_the_fastest_peer() -> None:
     times = {"ours: default": 9.0, "ours: fil": 4.0, "torch": 80.0, "xgboost": 12.0}
-    cell: dict[str, Any] = {"model": "m", "batch": 8, "kernel_bound_us": 1, "total_bound_us": 2}
+    bounds = {"kernel_bound_us": 1, "device_bound_us": 1, "host_bound_us": 2}
+    cell: dict[str, Any] = {"model": "m", "batch": 8, **bounds}
     cell["engines"] = {
-        name: {"kernel_us": us, "total_us": 2 * us, "host_waits": name == "xgboost"}
+        name: {"kernel_us": us, "device_us": us, "host_us": 2 * us, "host_waits": name == "xgboost"}
         for name, us in times.items()
     }
-    cell["engines"]["torch"] = {"kernel_why": "no", "total_us": 10.0}
-    kernel, total = module("gpu_report").row_of(cell).splitlines()
+    cell["engines"]["torch"] = {"kernel_why": "no", "host_us": 10.0}
+    kernel, device, host = module("gpu_report").row_of(cell).splitlines()
     assert kernel == "| m | 8 | kernel | 1 | 9 | 4 | fil | 12* | xgboost | 3.00 |"
-    assert total == "| m | 8 | total | 2 | 18 | 8 | fil | 10 | torch | 1.25 |"
+    assert device == "| m | 8 | device | 1 | 9 | 4 | fil | 12 | xgboost | 3.00 |"
+    assert host == "| m | 8 | host | 2 | 18 | 8 | fil | 10 | torch | 1.25 |"
+
+
+def results_of(gpu: str, times: dict[int, dict[str, float]]) -> dict[str, Any]:
+    """Return results as `gpu.py` writes them, with one time for all figures."""
+    named = ("kernel_us", "device_us", "host_us")
+    cells = [
+        {
+            "model": "m",
+            "batch": batch,
+            "engines": {name: dict.fromkeys(named, us) for name, us in engines.items()},
+        }
+        for batch, engines in times.items()
+    ]
+    ours = {"model": "m", "engine": "ours: default", "typical": "equal"}
+    return {"about": {"gpu": gpu}, "engines": [ours], "cells": cells}
+
+
+@pytest.fixture
+def goals(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return module("gpu_goals")
+
+
+def test_goals_are_said_to_hold_or_not_and_where(goals: Any) -> None:
+    small = {"ours: default": 4.0, "ours: fil": 2.0, "nvforest": 8.0, "nvforest chunk 4": 5.0}
+    large = {"ours: default": 2.0, "ours: fil": 9.0, "nvforest": 6.0, "ours on the CPU": 7.0}
+    results = results_of("A", {32: {**small, "ours on the CPU": 3.0}, 65_536: large})
+    text = "\n".join(module("gpu_goals").lines_of(results))
+    assert (
+        "kernels, 65536 rows and more: at least 3 is wanted: mean 3.00, least 3.00; holds" in text
+    )
+    assert "1 to 4096 rows: at least 1.5 is wanted: mean 1.25, least 1.25; does NOT hold" in text
+    assert "(m 32: 1.25)" in text and "all batches: at least 10 is wanted; nothing" in text
+    assert "m: rows of the host are faster on the GPU from 65536 rows on" in text
+    assert "to the bit where the order is kept): all of 1 compiled models" in text
+    assert "| model | 32 | 65536 |" in text and "| m | 2.50 | 3.00 |" in text
+
+
+def test_the_choice_of_another_gpu_has_its_price(goals: Any) -> None:
+    times = {"ours: default": 4.0, "ours: fil": 2.0}
+    here = results_of("A", {32: times, 512: times})
+    there = results_of("B", {32: {"ours: default": 1.0, "ours: fil": 3.0}, 512: times})
+    assert goals.transfer(here, there) == {("m", 32): 2.0, ("m", 512): 1.0}
+    assert "fastest on B over the best (figure 12)" in "\n".join(goals.lines_of(here, there))
+
+
+def test_a_missing_sanitizer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    sanitize = module("gpu_sanitize")
+    monkeypatch.setattr(sanitize, "find_sanitizer", lambda: None)
+    assert set(sanitize.sanitize_all([]).values()) == {sanitize.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(0, "clean"), (9, "found something"), (1, "status 1")]
+)
+def test_what_a_sanitizer_says_is_told(status: int, said: str, tmp_path: Path) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\nexit {status}\n")
+    tool.chmod(0o755)
+    assert module("gpu_sanitize").sanitize("racecheck", str(tool), []) == said
 
 
 @pytest.mark.slow
