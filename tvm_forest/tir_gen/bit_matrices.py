@@ -99,9 +99,8 @@ def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: in
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:
-        rest = tirx.bitwise_not(mask)
-        below = (low & mask) | (tirx.shift_left(high, by) & rest)
-        above = code.hold("row", (tirx.shift_right(low, by) & mask) | (high & rest))
+        below = vectors.select(mask, low, tirx.shift_left(high, by))
+        above = code.hold("row", vectors.select(mask, tirx.shift_right(low, by), high))
         code.put(low, below)
         code.put(high, above)
         return

@@ -5,7 +5,7 @@ takes: codes of up to 512 rows; gives: statements that write planes.
 Test c of a column is passed by codes of at most c. A code is cut into a high and a low part of four
 bits each, and so is c:
 
-    code <= 16 h + l   =   high < h  or  (high = h and low <= l)
+    code <= 16 h + l   =   low <= l ? high <= h : high < h
 
 So 16 planes of "low <= l" and 16 of "high <= h" are made once a column, from the planes of the
 code's bits, and a test costs one instruction for up to 512 rows, where comparing codes costs one
@@ -79,9 +79,9 @@ class PlaneWriter:
             below, at_most = (
                 hold("high", self.below[h + k, lanes(i64(0), VECTOR_WORDS)]) for k in (0, 1)
             )
-            equal = hold("equal", at_most & tirx.bitwise_not(below))
             for j, plane in enumerate(planes):
-                self._store(first + h * PART_VALUES, j, below | (equal & plane))
+                value = self.vectors.select(plane, at_most, below)
+                self._store(first + h * PART_VALUES, j, value)
 
     def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
         """Compare codes of 64 rows with each place of a cut."""
@@ -141,7 +141,7 @@ class PlaneWriter:
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
-        planes = [self.code.hold("low", plane) for plane in _at_most(bits)]
+        planes = [self.code.hold("low", plane) for plane in self._at_most(bits)]
         if self.words == VECTOR_WORDS:
             return planes
         flat = self.code.buffer("flat", (i64(PART_VALUES * self.words),), "uint64")
@@ -154,27 +154,35 @@ class PlaneWriter:
         return [self.code.hold("low", load) for load in loads]
 
     def _write_high(self, bits: list[Any]) -> None:
-        none = tirx.Broadcast(tirx.const(0, "uint64"), VECTOR_WORDS)
-        for place, plane in enumerate([none, *_at_most(bits)]):
+        none = spread(tirx.const(0, "uint64"), VECTOR_WORDS)
+        for place, plane in enumerate([none, *self._at_most(bits)]):
             self.code.store(self.below, plane, [i64(place), lanes(i64(0), VECTOR_WORDS)])
+
+    def _at_most(self, bits: list[Any]) -> list[Any]:
+        """The 16 planes of "number <= k", given its four bits, lowest first."""
+        b0, b1, b2, b3 = bits
+        low = [*self._below(b0, b1), None]
+        below = [None, *self._below(b2, b3), None]
+        ones = spread(tirx.const(2**64 - 1, "uint64"), VECTOR_WORDS)
+
+        def plane(h: int, k: int) -> Any:
+            if low[k] is None:
+                return ones if below[h + 1] is None else below[h + 1]
+            if below[h] is None:
+                return low[k] & below[h + 1]
+            if below[h + 1] is None:
+                return low[k] | below[h]
+            return self.vectors.select(low[k], below[h + 1], below[h])
+
+        return [plane(h, k) for h in range(4) for k in range(4)]
+
+    def _below(self, low: Any, high: Any) -> list[Any]:
+        """Planes of "number < k" for 1, 2 and 3, given the two bits of the number."""
+        inv = tirx.bitwise_not
+        return [self.code.hold("below", x) for x in (inv(low | high), inv(high), inv(low & high))]
 
     def _store(self, first: Any, place: int, value: Any) -> None:
         """Store eight words, the `place`-th such from the plane `first` on."""
         plane, word = divmod(place * VECTOR_WORDS, self.words)
         at = [first + plane, lanes(i64(word), VECTOR_WORDS)]
         self.code.store(self.planes, value, at)
-
-
-def _at_most(bits: list[Any]) -> list[Any]:
-    """The 16 planes of "number <= k", given its four bits, lowest first."""
-    ones = tirx.Broadcast(tirx.const(2**64 - 1, "uint64"), VECTOR_WORDS)
-    inv = tirx.bitwise_not
-    b0, b1, b2, b3 = bits
-    low = [inv(b0 | b1), inv(b1), inv(b0 & b1), ones]
-    less = [None, inv(b2 | b3), inv(b3), inv(b2 & b3)]
-    same = [inv(b2 | b3), inv(b3) & b2, b3 & inv(b2), b3 & b2]
-    return [
-        same[h] & low[k] if h == 0 else less[h] | (same[h] & low[k])
-        for h in range(4)
-        for k in range(4)
-    ]

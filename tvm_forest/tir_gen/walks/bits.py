@@ -156,7 +156,7 @@ class BitWalk:
             fields = [tirx.shift_right(word, shift) & mask for shift in shifts]
             test, true, false, into = (field.astype("int64") for field in fields)
             test = self.code.hold("test", self._plane(test))
-            value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
+            value = self.vectors.select(test, self._plane(true), self._plane(false))
             into = [into, lanes(self.near.indices[1], self.words)]
             self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
@@ -168,7 +168,7 @@ class BitWalk:
         if at == level:
             return self._plane(self.tree.plane((1 << level) - 1 + node))
         left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))
-        return (answers[at] & left) | (tirx.bitwise_not(answers[at]) & right)
+        return self.vectors.select(answers[at], left, right)
 
     def _plane(self, plane: Any) -> Any:
         first, word = self.near.indices

@@ -25,6 +25,10 @@ SHORT = {"float32": "f32", "float64": "f64"}
 """How LLVM calls them in names of its own functions."""
 BYTES = "<64 x i8>"
 """A register of AVX-512."""
+SELECT = 0b11001010
+"""Bit k is what a selection gives for the bits of k: that of the mask is the highest."""
+REGISTER_BITS = {2: 128, 4: 256, 8: 512}
+"""Bits of registers with so many words."""
 PERMUTE = f"call {BYTES} @llvm.x86.avx512.permvar.qi.512"
 PERMUTE_TWO = f"call {BYTES} @llvm.x86.avx512.vpermi2var.qi.512"
 
@@ -54,7 +58,7 @@ class Vectors:
     @property
     def selects_bits(self) -> bool:
         """Whether one instruction takes each bit from one of two registers, by those of a third."""
-        return "avx512f" in self.abilities
+        return {"avx512f", "avx512vl"} <= self.abilities
 
     def call(
         self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
@@ -108,6 +112,19 @@ class Vectors:
         name = f"count_{how}_{SHORT[base]}x{lanes}"
         lines += _count_lanes(tvm.DataType(base).bits, self.abilities)
         return self.call(name, "int32", lines, "%count", left=left, right=right)
+
+    def select(self, mask: Any, chosen: Any, other: Any) -> Any:
+        """Take each bit from one of two words, or vectors of words: `chosen` where `mask` has ones.
+
+        Where one instruction does that it is named, for LLVM takes half of its time to look through
+        many levels of plain operations on bits.
+        """
+        lanes = _base_and_lanes(mask)[1]
+        if not self.selects_bits or lanes not in REGISTER_BITS:
+            return (mask & chosen) | (tirx.bitwise_not(mask) & other)
+        name = f"llvm.x86.avx512.pternlog.q.{REGISTER_BITS[lanes]}"
+        table = tirx.const(SELECT, "int32")
+        return tirx.call_llvm_pure_intrin(mask.ty.dtype, name, mask, chosen, other, table)
 
     def not_above(self, codes: Any, limit: Any) -> Any:
         """Return the truth of codes[i] <= limit as bit i of a uint64.
@@ -233,7 +250,7 @@ class Vectors:
 
 def _base_and_lanes(vector: Any) -> tuple[str, int]:
     base, _, lanes = str(vector.ty.dtype).partition("x")
-    return base, int(lanes)
+    return base, int(lanes or 1)
 
 
 def llvm_type(dtype: str) -> str:
