@@ -23,6 +23,8 @@ _NUMBER = re.compile(
     r"\s*([Nn]a[Nn]|-?([0-9]{1,18}|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+))\s*"
 )
 _SPLITTER = 2.0**28 + 1
+_BELOW_FLOATS, _MIDDLE = 2**29 - 1, 2**28  # bits of a double that a float32 lacks; the first alone
+_LEAST_NORMAL = 2.0**-126
 
 
 def once_rounded(text: str) -> float:
@@ -34,13 +36,40 @@ def once_rounded(text: str) -> float:
     """
     number = float(text)
     product = number * _SPLITTER
-    if product - (product - number) != number and abs(number) > 2.0**-126:
+    if product - (product - number) != number and abs(number) > _LEAST_NORMAL:
         return number  # it has more than 25 bits, the middle of two normal numbers has 25
     _, exponent = math.frexp(number)
     if math.ldexp(number, min(25 - exponent, 150)) % 2 == 1:
         rest = Fraction(text) - Fraction(number)
         number = math.nextafter(number, math.copysign(math.inf, rest)) if rest else number
     return number
+
+
+def lie_between(document: Any) -> bool:
+    """Say whether any number of a document may be one that `once_rounded` would have changed.
+
+    Those are the middle of two float32, or small enough to need a closer look. They are rare: so a
+    document is read without it first, which takes a third of the time.
+    """
+    numbers, rest = list[Any](), [document]
+    while rest:
+        value = rest.pop()
+        if type(value) is dict:
+            rest.extend(value.values())
+        elif type(value) is list and value:
+            if type(value[0]) is float:
+                numbers += value
+            elif type(value[0]) is not int:
+                rest.extend(value)
+        elif type(value) is float:
+            numbers.append(value)
+    try:
+        found = np.array(numbers, np.float64)
+    except (TypeError, ValueError):  # a list of numbers and others, which is refused later
+        return True
+    bits = found.view(np.uint64) & np.uint64(_BELOW_FLOATS)
+    small = (np.abs(found) < _LEAST_NORMAL) & (found != 0)
+    return bool(np.any((bits == _MIDDLE) | small))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ...forest import Array
 from ..refusals import TRUNCATED, damaged, unsupported
 from . import ubjson
 from .binary import read_binary
-from .document import Field, once_rounded
+from .document import Field, lie_between, once_rounded
 from .trees import UNUSED, DocumentTrees
 
 Format = Literal["json", "ubjson", "binary"]
@@ -94,7 +94,10 @@ def read_header(data: bytes, kind: Format) -> Header:
         return _read_document(Field(read_binary(data), "document"), oldest=0)
     try:
         if kind == "json":
-            document = json.loads(_UNUSED.sub(b'"parents":null', data), parse_float=once_rounded)
+            data = _UNUSED.sub(b'"parents":null', data)
+            document = json.loads(data)
+            if lie_between(document):
+                document = json.loads(data, parse_float=once_rounded)
         else:
             document = ubjson.loads(data)
     except (ValueError, RecursionError) as error:

@@ -191,14 +191,15 @@ def _read_param(number: int, tree: Any) -> Field:
 def _join_lists(parts: list[Any], kind: NumberKind) -> Array | None:
     """Join lists of numbers, or arrays; None if one has other elements."""
     dtype = np.float64 if kind == "floats" else np.int64
-    if all(isinstance(part, np.ndarray) for part in parts):
+    held = set(map(type, parts))
+    if held <= {np.ndarray}:
         if not {part.dtype.kind for part in parts} <= set("f" if kind == "floats" else "iu"):
             return None
         values = np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype)
     else:
-        lists = [part.tolist() if isinstance(part, np.ndarray) else part for part in parts]
-        if not all(isinstance(part, list) for part in lists):
+        if not held <= {np.ndarray, list}:
             return None
+        lists = parts if held == {list} else [np.asarray(part).tolist() for part in parts]
         elements = list(chain.from_iterable(lists))
         if not set(map(type, elements)) <= _TYPES[kind]:
             return None
