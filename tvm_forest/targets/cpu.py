@@ -50,6 +50,11 @@ NO_UNROLLING = "-unroll-runtime:bool=0"
 """Loops whose length is known when they run are to be as long as they are written: copies of their
 bodies take LLVM a quarter of its time, and make no code of ours faster."""
 
+NO_REDUCTION = "-disable-lsr:bool=1"
+"""LLVM's strength reduction of loops weighs hundreds of addresses of a walk by planes against each
+other, a third of the time that machine code takes, and holds sums of them in registers that are
+wanted for rows (`benchmarks/cpu.py`)."""
+
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """Return TVM's form of a target, completed with the CPU at hand unless it is elsewhere.
@@ -71,7 +76,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
     spec.setdefault("opt-level", OPT_LEVEL)
     try:
         gathers = "fast-gather" in abilities(tvm.target.Target(spec))
-        options = [NO_SLP, NO_UNROLLING, *([NO_LOOPS] if gathers else [])]
+        options = [NO_SLP, NO_UNROLLING, NO_REDUCTION, *([NO_LOOPS] if gathers else [])]
         full = tvm.target.Target({**spec, "cl-opt": options})
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]

@@ -80,7 +80,7 @@ class PlaneWriter:
                 hold("high", self.below[h + k, lanes(i64(0), VECTOR_WORDS)]) for k in (0, 1)
             )
             for j, plane in enumerate(planes):
-                value = self.vectors.select(plane, at_most, below)
+                value = self.vectors.select_more(plane, at_most, below)
                 self._store(first + h * PART_VALUES, j, value)
 
     def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
@@ -172,7 +172,7 @@ class PlaneWriter:
                 return low[k] & below[h + 1]
             if below[h + 1] is None:
                 return low[k] | below[h]
-            return self.vectors.select(low[k], below[h + 1], below[h])
+            return self.vectors.select_more(low[k], below[h + 1], below[h])
 
         return [plane(h, k) for h in range(4) for k in range(4)]
 

@@ -126,6 +126,10 @@ class Vectors:
         table = tirx.const(SELECT, "int32")
         return tirx.call_llvm_pure_intrin(mask.ty.dtype, name, mask, chosen, other, table)
 
+    def select_more(self, mask: Any, more: Any, less: Any) -> Any:
+        """Do what `select` does where `more` has all bits of `less`: two operations at most."""
+        return self.select(mask, more, less) if self.selects_bits else less | (more & mask)
+
     def not_above(self, codes: Any, limit: Any) -> Any:
         """Return the truth of codes[i] <= limit as bit i of a uint64.
 
