@@ -156,7 +156,7 @@ class BitWalk:
             fields = [tirx.shift_right(word, shift) & mask for shift in shifts]
             test, true, false, into = (field.astype("int64") for field in fields)
             test = self.code.hold("test", self._plane(test))
-            value = self.vectors.select(test, self._plane(true), self._plane(false))
+            value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
             into = [into, lanes(self.near.indices[1], self.words)]
             self.code.store(self.near.source, value, into)
         for bit in range(self.tree.rep.bits):
