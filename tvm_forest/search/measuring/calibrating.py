@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,8 +40,8 @@ from ..space import Point, Space
 from ..workload import Workload
 from .caches import measure_caches
 
-ROWS, TURNS = 256, 5
-"""Rows of a call, and how often calls are timed."""
+ROWS, TURNS, TURN_SECONDS, TICKS = 256, 5, 0.004, 6
+"""Rows of a call, at least; how often calls are timed, and how long; calls of a clock's reading."""
 
 MOST_BATCHES, ROW_BYTES, WIDE_ROW_BYTES = 64, 64 << 20, 4096
 """Distinct batches of rows, bytes of all of them, at most, and bytes from which a row is wide."""
@@ -185,24 +184,9 @@ def list_cells(target: Target) -> Iterator[Cell]:
     yield from _list_walks(target)
     yield from _list_far_walks()
     yield from _list_rows_and_leaves()
-    blocks = sorted(LANE_COUNTS["bits"])
-    batch = 2 * blocks[-1]
-    yield from (Cell(THIRD, _vector_point(BIT_PLANES, x, "bits"), batch) for x in blocks)
-    for shape, block in itertools.product((SMALL, SHALLOW, SECOND, LOPSIDED), blocks):
-        yield Cell(shape, _vector_point(BIT_PLANES, block, "bits"), batch)
-    for shape in (WIDE, WIDE_FINE, WIDEST, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
-        yield Cell(shape, _vector_point(BIT_PLANES, blocks[-1], "bits"), batch)
-    for shape in (NARROW._replace(depth=7), DEEP):
-        yield from (Cell(shape, _vector_point(BIT_PLANES, x, "bits"), batch) for x in blocks[::3])
+    yield from _list_planes()
     if target.has(PERMUTE_ABILITY):
-        octets = Point(1, OCTETS, 0, "trees", "octets")
-        for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, NARROW._replace(features=64)):
-            yield from (Cell(shape, octets, x) for x in (1, ROWS))
-        lopsided = (LOPSIDED, LOPSIDED._replace(features=64))
-        many = (NARROW._replace(trees=600), SECOND)
-        for shape in (SHALLOW, NARROW, SMALL, NARROW._replace(features=64), *lopsided, *many):
-            for block in sorted(LANE_COUNTS["permute"]):
-                yield Cell(shape, _vector_point(PERMUTED, block, "permute"))
+        yield from _list_permutes()
 
 
 def _list_walks(target: Target) -> Iterator[Cell]:
@@ -210,25 +194,26 @@ def _list_walks(target: Target) -> Iterator[Cell]:
     untiled = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
     tiled = [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
     ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
-    for (layout, tile), (order, walks) in itertools.product([*untiled, *tiled], ways):
-        yield Cell(SMALL, _walk_point(layout, tile, order, walks))
-    one_row = [(TRANSPOSED, 1), (PADDED, 2), (ANY_FOREST, 2)]
-    for (layout, tile), walks in itertools.product(one_row, (2, 4, 8, 10, 16)):
-        yield Cell(SECOND, _walk_point(layout, tile, "trees", walks), 1)
-        if tile > 1:
-            yield Cell(SECOND._replace(features=64), _walk_point(layout, tile, "trees", walks), 1)
     for layout, tile in [*untiled, *tiled]:
-        yield from (Cell(SHALLOW, _walk_point(layout, tile, x, 8)) for x in ("trees", "rows"))
-    yield from (Cell(SHALLOW._replace(trees=600), _walk_point(*x, "trees", 8), 1) for x in one_row)
-    for (layout, tile), order in itertools.product(tiled, WAYS):
-        yield Cell(SMALL_WIDE, _walk_point(layout, tile, order, 8))
+        yield from _spread(SMALL, (_walk_point(layout, tile, *way) for way in ways))
+        yield from _spread(SHALLOW, (_walk_point(layout, tile, x, 8) for x in WAYS))
+    for layout, tile in tiled:
+        yield from _spread(SMALL_WIDE, (_walk_point(layout, tile, x, 8) for x in WAYS))
+    yield from _spread(DOUBLE, (_walk_point(*x, y, 8) for x in tiled for y in WAYS))
+    one_row = [(TRANSPOSED, 1), (PADDED, 2), (ANY_FOREST, 2)]
+    for layout, tile in one_row:
+        points = [_walk_point(layout, tile, "trees", x) for x in (2, 4, 8, 10, 16)]
+        yield from _spread(SECOND, points)
+        if tile > 1:
+            yield from _spread(SECOND._replace(features=64), points[::2])
+        yield Cell(SHALLOW._replace(trees=600), points[2], 1)
     if target.has(LANES_ABILITY):
-        for (layout, tile), block in itertools.product(untiled, (LEAST_LANES, BLOCK)):
-            point = _walk_point(layout, tile, "rows", "gather")
-            yield Cell(SMALL, point._replace(block=block))
+        for layout, tile in untiled:
+            lanes = _walk_point(layout, tile, "rows", "gather")
+            yield from _spread(SMALL, (lanes._replace(block=x) for x in (LEAST_LANES, BLOCK)))
     for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):
         point = _walk_point(layout, tile, order, 8)
-        yield from (Cell(SMALL, point._replace(hops=x)) for x in ("depth", "peel"))
+        yield from _spread(SMALL, (point._replace(hops=x) for x in ("depth", "peel")))
 
 
 def _list_far_walks() -> Iterator[Cell]:
@@ -236,37 +221,60 @@ def _list_far_walks() -> Iterator[Cell]:
     for layout, tile in ((WORD_NODES, 1), (CODED, 1), (ANY_FOREST, 8)):
         point = _walk_point(layout, tile, "rows", 8)
         yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
-    for shape, order in itertools.product((SECOND, THIRD, TALL), WAYS):
-        yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
-        yield from (Cell(shape, _walk_point(ANY_FOREST, 8, order, x)) for x in (4, 16))
     for shape in (SECOND, THIRD, TALL):
-        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
-        point = _walk_point(WORD_NODES, 1, "rows", 8)
-        yield Cell(shape, point._replace(block=ROWS))
-        for order in WAYS:
-            yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
-    points = [_walk_point(WORD_NODES, 1, "rows", 8), _walk_point(WORD_NODES, 1, "rows", "gather")]
-    for shape, point in itertools.product((TALL, THIRD), points):
-        yield Cell(shape, point._replace(cache="stream"))
+        words = [_walk_point(WORD_NODES, 1, x, 8) for x in WAYS]
+        lanes = _walk_point(WORD_NODES, 1, "rows", "gather")
+        yield from _spread(shape, [words[1]._replace(block=ROWS), *words, lanes])
+        tiles = itertools.product(WAYS, (4, 8, 16))
+        yield from _spread(shape, (_walk_point(ANY_FOREST, 8, *way) for way in tiles))
+    for shape, walks in itertools.product((THIRD, TALL), (8, "gather")):
+        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", walks)._replace(cache="stream"))
 
 
 def _list_rows_and_leaves() -> Iterator[Cell]:
     """Walks with wide rows, rows of other kinds, leaves with vectors, and one row."""
-    for order in WAYS:
-        yield from (Cell(x, _walk_point(CODED, 1, order, 8)) for x in (WIDE_FINE, FINE, DOUBLE))
-    for walks in (8, "gather"):
-        yield Cell(WIDE, _walk_point(WORD_NODES, 1, "rows", walks))
-        yield Cell(WIDEST, _walk_point(WORD_NODES, 1, "rows", walks))
-    yield Cell(WIDEST, _walk_point(ANY_FOREST, 8, "rows", 8))
-    for layout, tile in ((WORD_NODES, 1), (PADDED, 4), (ANY_FOREST, 8)):
-        yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8))
-        yield Cell(WIDEST, _walk_point(layout, tile, "trees", 8), 1)
-    for shape, order in itertools.product((VECTORS, TALL_VECTORS), WAYS):
-        yield Cell(shape, _walk_point(WORD_NODES, 1, order, 8))
-        yield Cell(shape, _walk_point(ANY_FOREST, 8, order, 8))
+    for shape in (WIDE_FINE, FINE, DOUBLE):
+        yield from _spread(shape, (_walk_point(CODED, 1, x, 8) for x in WAYS))
+    words = [_walk_point(WORD_NODES, 1, "rows", x) for x in (8, "gather")]
+    yield from _spread(WIDE, words)
+    kinds = ((WORD_NODES, 1), (CODED, 1), (PADDED, 4), (ANY_FOREST, 8))
+    trees = [_walk_point(layout, tile, "trees", 8) for layout, tile in kinds]
+    yield from _spread(WIDEST, [*words, _walk_point(ANY_FOREST, 8, "rows", 8), *trees])
+    yield from (Cell(WIDEST, point, 1) for point in trees)
     for shape in (VECTORS, TALL_VECTORS):
-        yield Cell(shape, _walk_point(WORD_NODES, 1, "rows", "gather"))
+        tiles = [_walk_point(ANY_FOREST, 8, x, 8) for x in WAYS]
+        yield from _spread(shape, [_walk_point(WORD_NODES, 1, "trees", 8), *words, *tiles])
     yield Cell(SHALLOW, _walk_point(WORD_NODES, 1, "trees", 8), 1)
+
+
+def _list_planes() -> Iterator[Cell]:
+    """Bit planes."""
+    blocks = sorted(LANE_COUNTS["bits"])
+    points = [_vector_point(BIT_PLANES, x, "bits") for x in blocks]
+    batch = 2 * blocks[-1]
+    for shape in (THIRD, SMALL, SHALLOW, SECOND, LOPSIDED):
+        yield from (Cell(shape, x, i * batch) for i, x in enumerate(points, 1))
+    for shape in (WIDE, WIDE_FINE, WIDEST, FINE, DOUBLE, DOUBLE_WIDE, VECTORS):
+        yield Cell(shape, points[-1], batch)
+    for shape in (NARROW._replace(depth=7), DEEP):
+        yield from (Cell(shape, x, i * batch) for i, x in enumerate(points[::3], 1))
+
+
+def _list_permutes() -> Iterator[Cell]:
+    """Permutes and octets."""
+    octets, more = Point(1, OCTETS, 0, "trees", "octets"), NARROW._replace(features=64)
+    for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, more):
+        yield from (Cell(shape, octets, x) for x in (1, ROWS))
+    lopsided = (LOPSIDED, LOPSIDED._replace(features=64))
+    blocks = sorted(LANE_COUNTS["permute"])
+    points = [_vector_point(PERMUTED, x, "permute") for x in blocks]
+    for shape in (SHALLOW, NARROW, SMALL, more, *lopsided, NARROW._replace(trees=600), SECOND):
+        yield from _spread(shape, points)
+
+
+def _spread(shape: Shape, points: Iterable[Point]) -> Iterator[Cell]:
+    """Yield cells whose batches differ: one predictor serves them."""
+    return (Cell(shape, point, ROWS + BLOCK * i) for i, point in enumerate(points))
 
 
 def _walk_point(layout: str, tile: int, order: str, walks: int | str) -> Point:
@@ -277,23 +285,80 @@ def _vector_point(layout: str, block: int, walks: str) -> Point:
     return Point(1, layout, block, "rows", walks)
 
 
-def time_cell(cell: Cell, forest: Forest, target: Target) -> float:
-    """Return the nanoseconds of a row on one thread: the median over turns, of processor time."""
+def group_cells(cells: list[Cell]) -> list[list[Cell]]:
+    """Group cells of one forest that differ in their batches: one predictor serves them all."""
+    groups = dict[Shape, list[dict[int, Cell]]]()
+    for cell in cells:
+        of_shape = groups.setdefault(cell.shape, [])
+        free = next((group for group in of_shape if cell.batch not in group), None)
+        if free is None:
+            of_shape.append(free := {})
+        free[cell.batch] = cell
+    return [list(group.values()) for of_shape in groups.values() for group in of_shape]
+
+
+class Clock:
+    """A call whose times say how fast the CPU is at a moment: others on the machine slow it down.
+
+    Attributes:
+        readings: nanoseconds of a row of each.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.readings = list[float]()
+        point, forest = _walk_point(WORD_NODES, 1, "rows", 8), draw_forest(SMALL)
+        self._timed = _prepare([Cell(SMALL, point)], forest, target)[0]
+
+    def read(self) -> float:
+        """Return the nanoseconds of a row now."""
+        self.readings.append(self._timed.take(TICKS))
+        return self.readings[-1]
+
+
+@dataclass
+class _Timed:
+    """A cell that is built, and its batches, which take turns."""
+
+    cell: Cell
+    predict: Callable[..., Array]
+    batches: Iterator[Array]
+
+    def take(self, calls: int) -> float:
+        """Return the nanoseconds of a row on one thread, of processor time, after a call."""
+        self.predict(next(self.batches), n_jobs=1)
+        begin = time.thread_time()
+        for batch in itertools.islice(self.batches, calls):
+            self.predict(batch, n_jobs=1)
+        return 1e9 * (time.thread_time() - begin) / calls / self.cell.batch
+
+
+def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
+    """Build the cells of a group."""
     from ...predictor.building import build
 
     work = Workload.of(forest, target)
-    sch = Space(work, work.start, cell.batch, threads=False).write(cell.point)
-    predictor = build(forest, sch, target)
-    batches = _cut_batches(cell.batch, forest)
-    predictor.predict_margin(batches[0], n_jobs=1)
-    calls = max(1, 4096 // cell.batch)
-    turns, rotating = list[float](), itertools.cycle(batches)
-    for _ in range(TURNS):
-        begin = time.thread_time()
-        for batch in itertools.islice(rotating, calls):
-            predictor.predict_margin(batch, n_jobs=1)
-        turns.append((time.thread_time() - begin) / calls)
-    return 1e9 * statistics.median(turns) / cell.batch
+    least = min(x.batch for x in cells)  # its schedule serves smaller batches, too
+    schedules = {
+        1 if x.batch == least else x.batch: Space(work, work.start, x.batch, False).write(x.point)
+        for x in cells
+    }
+    predict = build(forest, schedules, target).predict_margin
+    return [_Timed(x, predict, itertools.cycle(_cut_batches(x.batch, forest))) for x in cells]
+
+
+def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) -> list[float]:
+    """Return what a row takes for each cell of a group, in readings of the clock: medians of turns.
+
+    The cells take turns, so that what disturbs the machine for a moment does not meet all turns of
+    one cell. A call before each turn fetches its model into the caches.
+    """
+    group = _prepare(cells, forest, target)
+    calls = [max(1, int(1e9 * TURN_SECONDS / (x.take(1) * x.cell.batch))) for x in group]
+    turns = [
+        [timed.take(count) / clock.read() for timed, count in zip(group, calls, strict=True)]
+        for _ in range(TURNS)
+    ]
+    return list(map(float, np.median(turns, axis=0)))
 
 
 def _cut_batches(batch: int, forest: Forest) -> list[Array]:
@@ -325,15 +390,17 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
     forests = {shape: draw_forest(shape) for shape in dict.fromkeys(cell.shape for cell in cells)}
     here = replace(near, cache_bytes=measure_caches() or near.cache_bytes)
     works = {x: Workload(canonicalize(forest), target, here) for x, forest in forests.items()}
-    times, counts = list[float](), list[dict[str, float]]()
-    for cell in cells:
-        times.append(time_cell(cell, forests[cell.shape], target))
-        counts.append(count_operations(cell.point, works[cell.shape], cell.batch))
+    times, clock = dict[Cell, float](), Clock(target)
+    for group in group_cells(cells):
+        forest = forests[group[0].shape]
+        times |= zip(group, time_cells(group, forest, target, clock), strict=True)
         show(len(times), len(cells))
+    counts = [count_operations(x.point, works[x.shape], x.batch) for x in cells]
     names = sorted({name for count in counts for name, x in count.items() if x})
     matrix = np.array([[count.get(name, 0.0) for name in names] for count in counts])
     expected = np.array([guess(name) for name in names])
-    solved = solve(matrix, np.array(times), expected)
+    reading = float(np.median(clock.readings))
+    solved = solve(matrix, reading * np.array([times[x] for x in cells]), expected)
     found = dict(zip(names, solved.tolist(), strict=True))
     origin = f"measured {time.strftime('%Y-%m-%d')} by code for {target.to_dict()}"
     abilities = frozenset(x for x in TELLING if target.has(x))
