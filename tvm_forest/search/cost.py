@@ -109,6 +109,9 @@ def _count_coding(point: Point, work: Workload) -> Iterator[tuple[str, float]]:
         yield f"code {work.forest.row_dtype} {min(steps, 3)}{alone}", float(columns)
     yield "code membership", float(work.membership_columns)
     yield "wait row line, code", work.count_lines(work.forest.searches)
+    cuts = work.cut_bytes
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        yield f"wait cuts {level}", max(0.0, cuts - capacity) / LINE_BYTES
 
 
 def _count_panels(work: Workload, batch: int) -> dict[str, float]:
@@ -144,7 +147,7 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     hops = work.count_hops(together, float(int(levels)) if straight else levels, straight)
     yield f"walk {kind}, {point.order} {walks}", hops
     if point.tile > 1 and not work.picks_from_registers:
-        yield f"walk loads of tile {point.tile}", hops
+        yield f"walk loads of {work.forest.row_dtype} tile {point.tile}", hops
     asked = {"loop": hops, "peel": max(0.0, hops - PEELED_HOPS * work.forest.n_trees), "depth": 0.0}
     yield f"walk end, {point.order}", asked[point.hops]
     way = "gather" if point.walks == "gather" else point.order
@@ -157,9 +160,11 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
     kind = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
     where = "small trees" if is_small else f"{kind} fetched ahead" if point.cache else kind
     overlap = min(together, MOST_OVERLAPPED) / MOST_OVERLAPPED
+    ends = len(work.vectors) + (work.leaves if point.tile > 1 else 0)
     near = max(1, work.code_bytes if point.layout == CODED else work.row_bytes) * rows
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
-        far = work.count_far_nodes(capacity, rows, size, near)
+        far = work.count_far_nodes(capacity, rows, size, near) / LEVELS[point.tile]
+        far += work.count_far_ends(capacity, rows, size, near, ends)
         yield f"wait {level} {where}", far / overlap
         yield f"wait row {level}, {way}", hops * max(0.0, 1 - capacity / near) if rows > 1 else 0.0
     if point.layout != CODED:
@@ -168,7 +173,7 @@ def _count_hops(point: Point, work: Workload, batch: int) -> Iterator[tuple[str,
 
 def node_bytes(point: Point, work: Workload) -> float:
     """Return the bytes of a layout for each node of the model, about."""
-    item, vectors = work.threshold_bytes, work.vector_bytes / work.forest.n_nodes
+    item, vectors = work.threshold_bytes, work.vectors.nbytes / work.forest.n_nodes
     if point.tile > 1 and point.layout == PADDED:
         ends = work.count_ends(point.tile + 1, int(LEVELS[point.tile]))
         return END_THRESHOLDS * item * ends / work.forest.n_nodes + vectors
@@ -215,7 +220,7 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
         yield f"walk test {block}", (work.tests - work.compared_tests) / rows
     yield f"walk category {block}", sum(x.named for x in work.forest.set_counts) / rows
     plane, size = block / 8, SLOT_BYTES * work.slots + SELECTION_BYTES * work.selections
-    size += work.threshold_bytes * work.leaves + work.vector_bytes
+    size += work.threshold_bytes * work.leaves + work.vectors.nbytes
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = max(0.0, 1 - capacity / max(1.0, work.tests * plane))
         lines = (work.slots + 3 * work.selections) * plane / LINE_BYTES

@@ -137,11 +137,10 @@ class Workload:
         """Leaves of all trees."""
         return len(self.leaf_depths)
 
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of the vectors of all leaves; 0 if leaves hold numbers."""
-        item = self.forest.leaf_value.dtype.itemsize
-        return self.leaves * self.forest.n_outputs * item if self.forest.has_vectors else 0
+    @cached_property
+    def vectors(self) -> Array:
+        """The distinct vectors of all leaves; none if leaves hold numbers."""
+        return self.forest.leaf_table.values if self.forest.has_vectors else np.zeros((0, 1))
 
     def count_ends(self, ways: int, levels: float) -> float:
         """Return the leaves of complete trees of tiles.
@@ -203,13 +202,22 @@ class Workload:
             near: bytes of the rows of a block, which the cache holds as well.
         """
         nodes, share = self._reach
-        left = max(capacity - near, capacity / 4)
-        first = (1 - (1 - share) ** rows) / rows
         size = nodes * node_bytes
-        whole = np.clip((np.cumsum(size) - left) / size, 0, 1)
-        tree = size / self.forest.n_trees
-        again = np.clip((np.cumsum(tree) - left) / tree, 0, 1)
-        return float(np.sum(nodes * (whole * first + again * (share - first))))
+        return _count_far(capacity, rows, near, nodes, share, size, self.forest.n_trees)
+
+    @functools.cache  # noqa: B019
+    def count_far_ends(
+        self, capacity: int, rows: int, node_bytes: float, near: float, ends: int
+    ) -> float:
+        """Return how many ends of walks a cache does not hold, as for `count_far_nodes`.
+
+        Args:
+            capacity, rows, node_bytes, near: see there.
+            ends: entries of the tables where walks end, for all leaves.
+        """
+        entries, share = np.array([ends]), np.array([self.forest.n_trees / self.leaves])
+        size = np.array([self.forest.n_nodes * node_bytes])
+        return _count_far(capacity, rows, near, entries, share, size, self.forest.n_trees)
 
     # -- rows
 
@@ -225,6 +233,12 @@ class Workload:
         """Searches that code a row, by their steps."""
         steps = np.concatenate([np.full(1, 0), self._search_steps])
         return {k: int(n) for k, n in enumerate(np.bincount(steps)) if k and n}
+
+    @property
+    def cut_bytes(self) -> int:
+        """Bytes of the cuts that searches read: those of one step of each, at least."""
+        item = np.dtype(self.forest.row_dtype).itemsize
+        return 16 * item * sum(steps * n for steps, n in self.columns_by_steps.items())
 
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
@@ -330,6 +344,24 @@ class Workload:
         leaves = int(self._leaves.max(initial=1))
         floats = self.forest.leaf_value.dtype == np.float32
         return next((x for x in LEAF_TABLES if floats and leaves <= x), 0)
+
+
+def _count_far(
+    capacity: int, rows: int, near: float, nodes: Array, share: Array, size: Array, trees: int
+) -> float:
+    """Return how many nodes a row meets that a cache does not hold, see `count_far_nodes`.
+
+    Args:
+        capacity, rows, near: see there.
+        nodes, share, size: of each level: its nodes in all trees, the share of rows that each of
+            them meets, bytes of all.
+        trees: of the forest.
+    """
+    left = max(capacity - near, capacity / 4)
+    first = (1 - (1 - share) ** rows) / rows
+    whole = np.clip((np.cumsum(size) - left) / size, 0, 1)
+    again = np.clip((np.cumsum(size / trees) - left) / (size / trees), 0, 1)
+    return float(np.sum(nodes * (whole * first + again * (share - first))))
 
 
 def _count_steps(cuts: Array) -> Array:

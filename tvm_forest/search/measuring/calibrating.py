@@ -53,8 +53,12 @@ LEAST_SHARE = 0.15
 """What an operation takes at least, as a share of what is expected: several explain the same calls,
 and none of them is for nothing."""
 
-ROUNDS, DESCENTS = 4, 1000
-"""How often errors are weighed anew, and times of operations improved each time."""
+TRUSTED = 0.2
+"""Up to what error, in logarithms, squares count: farther off, something disturbed the call."""
+
+ROUNDS, DESCENTS, SETTLED = 8, 1000, 1e-4
+"""How often errors are weighed anew, and times of operations improved each time, at most: until
+they change no more."""
 
 
 class Shape(NamedTuple):
@@ -422,7 +426,9 @@ def solve(counts: Array, times: Array, expected: Array) -> Array:
     found, scale = expected, times
     for _ in range(ROUNDS):
         found = _descend(counts / scale[:, None], times / scale, expected, found)
-        scale = np.sqrt(times * (counts @ found))
+        explained = counts @ found
+        off = np.abs(np.log(times / explained))
+        scale = np.sqrt(times * explained * np.maximum(1.0, off / TRUSTED))
     return found
 
 
@@ -432,7 +438,10 @@ def _descend(counts: Array, times: Array, expected: Array, start: Array) -> Arra
     slope = counts.T @ times + BELIEF**2 / expected
     found = start.copy()
     for _ in range(DESCENTS):
+        before = found.copy()
         for i in range(len(found)):
             wanted = found[i] + (slope[i] - squares[i] @ found) / squares[i, i]
             found[i] = max(LEAST_SHARE * expected[i], wanted)
+        if np.max(np.abs(found - before) / expected) < SETTLED:
+            break
     return found
