@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
-from tvm_forest.search.measuring import caches, calibrating
+from tvm_forest.search.measuring import caches, calibrating, calls
+from tvm_forest.search.measuring.calls import Cell
+from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest
 from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import CPUS, Target, cpu_name, parse_target
@@ -93,7 +96,7 @@ def test_levels_that_take_two_registers_are_counted() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", ["array", "reorg", "sparse", "packed", "ranked"])
 def test_bytes_of_nodes_are_near_those_of_layouts(layout: str, dtype: str) -> None:
-    forest = calibrating.draw_forest(calibrating.Shape(20, 8, dtype=dtype))
+    forest = draw_forest(Shape(20, 8, dtype=dtype))
     work, rep = Workload.of(forest, Target()), find(layout)
     for tile in (1, 2, 4, 8) if layout in ("array", "sparse") else (1,):
         tiled = tile_nodes(work.forest, tile)
@@ -104,8 +107,25 @@ def test_bytes_of_nodes_are_near_those_of_layouts(layout: str, dtype: str) -> No
             assert taken / forest.n_nodes == pytest.approx(expected, rel=0.2)
 
 
+def test_tiles_and_vectors_are_looked_up_where_walks_end_too() -> None:
+    forest = draw_forest(Shape(20, 8, outputs=3))
+    work = Workload.of(forest, Target())
+    assert len(work.vectors) == 20 * 256
+    assert work.count_far_ends(1, 1, 8.0, 0.0, 20 * 256) == pytest.approx(20, rel=0.01)
+    assert work.count_far_ends(1 << 30, 1, 8.0, 0.0, 20 * 256) == 0
+    assert len(Workload.of(draw_forest(Shape(20, 8)), Target()).vectors) == 0
+
+
+def test_cuts_that_the_first_cache_does_not_hold_are_waited_for() -> None:
+    """Each column has one step, of 64 bytes."""
+    times = Machine("", "", (), frozenset(), (1024,), {}, "")
+    work = Workload(draw_forest(Shape(64, 6, 40, cuts=12)), Target(), times)
+    counts = count_operations(Point(1, "ranked", 0, "trees", 8), work, 1)
+    assert counts["wait cuts second"] == 40 - 1024 / 64
+
+
 def test_vectors_of_leaves_take_bytes_too() -> None:
-    one, three = (calibrating.draw_forest(calibrating.Shape(20, 8, outputs=x)) for x in (1, 3))
+    one, three = (draw_forest(Shape(20, 8, outputs=x)) for x in (1, 3))
     point, works = (
         Point(1, "packed", 0, "trees", 8),
         [Workload.of(x, Target()) for x in (one, three)],
@@ -193,6 +213,33 @@ def test_the_nearest_machine_has_the_name_or_the_abilities() -> None:
             assert (ability in found.abilities) == target.has(ability)
 
 
+def test_an_unknown_machine_is_not_taken_for_one_that_is_unlike_all_others() -> None:
+    kinds = [("a", 8.0, {"avx2"}), ("b", 2.0, {"avx"}), ("c", 2.0, {"neon"})]
+    made = tuple(
+        Machine(name, name, (name,), frozenset(can), (1,), {"call": x, f"walk {name}": x}, "")
+        for name, x, can in kinds
+    )
+    target = Target(abilities=frozenset({"avx2"}), cores=1)
+    assert nearest(made, target).nanoseconds == {"call": 4.0, "walk a": 8.0}
+    known = Machine("d", target.vendor, (), frozenset({"avx2"}), (1,), {"call": 1.0}, "")
+    assert nearest((*made, known), target) is known
+
+
+def test_cells_of_one_batch_have_predictors_of_their_own() -> None:
+    one, two = Shape(4, 3), Shape(5, 3)
+    point = Point(1, "packed", 0, "trees", 8)
+    cells = [Cell(one, point, 1), Cell(one, point, 256), Cell(two, point), Cell(one, point)]
+    assert calls.group_cells(cells) == [cells[:2], cells[3:], cells[2:3]]
+
+
+def test_what_is_disturbed_once_does_not_count() -> None:
+    rng = np.random.default_rng(0)
+    counts, truth = rng.random((200, 4)) * 100, np.array([3.0, 1.0, 2.0, 4.0])
+    times = counts @ truth
+    times[:10] *= 5
+    assert calibrating.solve(counts, times, np.full(4, 2.0)) == pytest.approx(truth, rel=0.1)
+
+
 def test_a_machine_of_the_users_own_is_preferred(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +283,7 @@ def test_a_damaged_description_of_a_machine_is_one_error(
 
 
 def test_rows_spread_over_all_leaves_of_a_drawn_tree() -> None:
-    forest = calibrating.draw_forest(calibrating.Shape(1, 6, 8))
+    forest = draw_forest(Shape(1, 6, 8))
     rows = np.random.default_rng(0).random((4096, 8), np.float32)
     shares = np.unique(forest.predict_reference(rows), return_counts=True)[1] / len(rows)
     assert len(shares) == 64 and shares.max() < 8 / 64
@@ -253,17 +300,20 @@ def test_times_of_operations_are_found_where_calls_tell_them() -> None:
 
 def test_what_is_timed_needs_most_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here calls take what the guesses say, so these are found."""
-    monkeypatch.setattr(calibrating, "TALL", calibrating.Shape(4, 9))
-    monkeypatch.setattr(calibrating, "THIRD", calibrating.Shape(300, 8))
+    monkeypatch.setattr(calls, "TALL", Shape(4, 9))
+    monkeypatch.setattr(calls, "THIRD", Shape(300, 8))
 
-    def planted(cell: calibrating.Cell, forest: Any, target: Target) -> float:
-        counts = count_operations(cell.point, Workload.of(forest, target), cell.batch)
-        return sum(guess(name) * count for name, count in counts.items())
+    def planted(cells: list[Cell], forest: Any, target: Target, clock: Any) -> list[float]:
+        work = Workload.of(forest, target)
+        counts = [count_operations(x.point, work, x.batch) for x in cells]
+        return [sum(guess(name) * n for name, n in x.items()) / clock.readings[0] for x in counts]
 
-    monkeypatch.setattr(calibrating, "time_cell", planted)
+    clock = SimpleNamespace(readings=[2.0])
+    monkeypatch.setattr(calibrating, "Clock", lambda target: clock)
+    monkeypatch.setattr(calibrating, "time_cells", planted)
     monkeypatch.setattr(caches, "read_caches", tuple)  # so those of the nearest machine
     done = list[int]()
     found = calibrating.calibrate(TARGETS[list(CPUS)[-1]], lambda now, all: done.append(now))
-    assert len(found.nanoseconds) > 100 and done == list(range(1, len(done) + 1))
+    assert len(found.nanoseconds) > 100 and done == sorted(done)
     for name, time in found.nanoseconds.items():
         assert time == pytest.approx(guess(name), rel=0.05)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -150,11 +151,27 @@ def machine_of(target: Target) -> Machine:
 
 
 def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
-    """Return the machine that is most like a target: of its name, else of its abilities."""
+    """Return the machine that is most like a target: of its name, else of its abilities and maker.
+
+    If another maker's is the most like, or one that can do less or more, its times are drawn
+    halfway to those that are usual: what sets it apart from all others may be its own.
+    """
     named = dict(target.options).get("mcpu")
-    return max(machines, key=lambda machine: _likeness(machine, target, named))
+    likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}
+    found = max(likeness, key=lambda i: likeness[i])
+    is_named, *is_alike = likeness[found]
+    return machines[found] if is_named or all(is_alike) else _temper(machines[found], machines)
 
 
 def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
     alike = [(x in machine.abilities) == target.has(x) for x in TELLING]
     return (named in machine.cpus, *alike, target.vendor == machine.vendor)
+
+
+def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
+    """Return a machine whose times are halfway, by factors, to the medians of all."""
+    times = dict[str, float]()
+    for name, x in machine.nanoseconds.items():
+        usual = statistics.median(y.nanoseconds[name] for y in machines if name in y.nanoseconds)
+        times[name] = (x * usual) ** 0.5
+    return replace(machine, nanoseconds=MappingProxyType(times))

@@ -1,6 +1,6 @@
 """What the operations of a prediction take on the CPU at hand.
 
-takes: nothing but the machine; gives: its Machine, in about two minutes.
+takes: nothing but the machine; gives: its Machine, in about a minute.
 
 Small forests are drawn whose trees are alike, so how often each operation is done is known exactly.
 Points of the space are built for them and timed; the times of the operations are those that explain
@@ -30,7 +30,7 @@ from .caches import measure_caches
 from .calls import SMALL, Cell, group_cells, list_cells, walk_point
 from .drawn_forests import draw_forest
 
-TURNS, TURN_SECONDS, TICKS = 5, 0.004, 6
+TURNS, TURN_SECONDS, TICKS = 5, 0.003, 5
 """How often calls are timed, and how long, at least; calls of a reading of the clock."""
 
 MOST_BATCHES, ROW_BYTES, WIDE_ROW_BYTES = 64, 64 << 20, 4096
@@ -80,11 +80,12 @@ class _Timed:
     def take(self, calls: int) -> float:
         """Return the nanoseconds of a row on one thread, of processor time.
 
-        A call of a few is not timed: it fetches the model into the caches. A long one is for most
-        of its time where it would be anyway.
+        Some are not timed, of short ones: they fetch the model into the caches, single rows a part
+        of it each.
         """
         if calls > 1:
-            self.predict(next(self.batches), n_jobs=1)
+            for batch in itertools.islice(self.batches, max(1, MOST_BATCHES // self.cell.batch)):
+                self.predict(batch, n_jobs=1)
         begin = time.thread_time()
         for batch in itertools.islice(self.batches, calls):
             self.predict(batch, n_jobs=1)
