@@ -203,9 +203,11 @@ def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:
     yield "walk octets", octets * tiers + 2.0 * classes * (tiers + 1)
     yield f"leaf {OCTETS}", float(work.forest.n_trees)
     slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
+    size = OCTET_BYTES * slots
+    where = "small trees" if OCTET * size * work.mean_nodes <= FETCHED_BYTES else "octets"
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
-        far = work.count_far_nodes(capacity, 1, OCTET_BYTES * slots, work.code_bytes)
-        yield f"wait {level} octets", far / OCTET_LEVELS
+        far = work.count_far_nodes(capacity, 1, size, work.code_bytes)
+        yield f"wait {level} {where}", far / OCTET_LEVELS
 
 
 def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[str, float]]:

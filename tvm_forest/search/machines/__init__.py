@@ -14,7 +14,7 @@ import functools
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -153,8 +153,8 @@ def machine_of(target: Target) -> Machine:
 def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
     """Return the machine that is most like a target: of its name, else of its abilities and maker.
 
-    If another maker's is the most like, or one that can do less or more, its times are drawn
-    halfway to those that are usual: what sets it apart from all others may be its own.
+    If another maker's is the most like, or one that can do less or more, its times and caches
+    are drawn halfway to those that are usual: what sets it apart from all others may be its own.
     """
     named = dict(target.options).get("mcpu")
     likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}
@@ -169,9 +169,17 @@ def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
 
 
 def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
-    """Return a machine whose times are halfway, by factors, to the medians of all."""
-    times = dict[str, float]()
-    for name, x in machine.nanoseconds.items():
-        usual = statistics.median(y.nanoseconds[name] for y in machines if name in y.nanoseconds)
-        times[name] = (x * usual) ** 0.5
-    return replace(machine, nanoseconds=MappingProxyType(times))
+    """Return a machine whose times and caches are halfway, by factors, to the medians of all."""
+
+    def halfway(x: float, others: Iterable[float]) -> float:
+        return float((x * statistics.median(others)) ** 0.5)
+
+    times = {
+        name: halfway(x, (y.nanoseconds[name] for y in machines if name in y.nanoseconds))
+        for name, x in machine.nanoseconds.items()
+    }
+    caches = tuple(
+        int(halfway(x, (y.cache_bytes[i] for y in machines if i < len(y.cache_bytes))))
+        for i, x in enumerate(machine.cache_bytes)
+    )
+    return replace(machine, nanoseconds=MappingProxyType(times), cache_bytes=caches)
