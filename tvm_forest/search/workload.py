@@ -102,16 +102,6 @@ class Workload:
         """Hops to the nearest leaf of any tree."""
         return int(self.leaf_depths.min())
 
-    @cached_property
-    def mean_leaf_depth(self) -> float:
-        """Hops to a leaf, on average."""
-        return float(self.leaf_depths.mean())
-
-    @cached_property
-    def mean_tree_depth(self) -> float:
-        """Depth of the tree of a leaf, on average over leaves."""
-        return float(self.forest.depths[self.forest.node_tree[self.forest.is_leaf]].mean())
-
     @property
     def mean_nodes(self) -> int:
         """Nodes of a tree, on average."""
@@ -274,15 +264,10 @@ class Workload:
             return 0.0
         return max(0.0, lines * (1 - (1 - 1 / lines) ** loads) - LINES_AHEAD)
 
-    @property
-    def columns(self) -> int:
-        """Columns of a coded row."""
-        return len(self.forest.cuts_per_column)
-
     @cached_property
     def code_bytes(self) -> int:
         """Bytes of the codes of a row."""
-        return self.columns * np.dtype(choose_code_dtype(self.forest)).itemsize
+        return len(self.forest.cuts_per_column) * np.dtype(choose_code_dtype(self.forest)).itemsize
 
     @cached_property
     def membership_columns(self) -> int:
