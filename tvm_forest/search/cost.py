@@ -62,7 +62,7 @@ CODED_ROWS = 64
 SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
 """Bytes of a slot and of a selection."""
 
-MOST_OVERLAPPED = 10
+MOST_OVERLAPPED = 12
 """Walks together whose loads from farther caches overlap, about."""
 
 FETCHED_BYTES = 8192
