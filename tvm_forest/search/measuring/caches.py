@@ -14,7 +14,7 @@ from ..workload import LINE_BYTES
 
 FOLDER = "/sys/devices/system/cpu/cpu0/cache"
 
-ROUNDS = 5
+ROUNDS = 3
 """How often each size is timed."""
 
 
