@@ -26,7 +26,8 @@ from ...layouts.row_codes.panels import (
     table_begin,
 )
 from ...layouts.row_codes.planes import bit_of_row
-from ..walks.vectors import ELEMENTS, SHORT, Vectors
+from ..walks.llvm_types import ELEMENTS, SHORT
+from ..walks.vectors import Vectors
 
 LANES = 16
 """Values that are handled together: a register of AVX-512."""

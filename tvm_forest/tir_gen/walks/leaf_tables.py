@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 
 from ..ir import lanes
-from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, llvm_type, load_register
+from .llvm_types import llvm_type
+from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree

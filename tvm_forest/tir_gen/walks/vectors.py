@@ -6,8 +6,6 @@ takes: vector expressions; gives: calls, and the text of the functions that they
     bits("olt", a, b)        bit i of the result is a[i] < b[i]
 
 LLVM makes of them what the CPU has: vcmpps and kmov with AVX-512, vcmpps and vmovmskps with AVX2.
-Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one. A narrow row
-is held in registers, from which one instruction picks all lanes.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-ELEMENTS = {"float32": "float", "float64": "double"}
-"""LLVM's names of element types that are no integers."""
-SHORT = {"float32": "f32", "float64": "f64"}
-"""How LLVM calls them in names of its own functions."""
+from .llvm_types import SHORT, llvm_type
+from .picks import write_pick
+
 BYTES = "<64 x i8>"
 """A register of AVX-512."""
 SELECT = 0b11001010
@@ -240,14 +237,7 @@ class Vectors:
         base, lanes = str(row.source.dtype), _base_and_lanes(feature)[1]
         width = row.source.shape[-1]
         count = int(width) if isinstance(width, tirx.IntImm) else None
-        lines = _from_registers(count, lanes, self.abilities) if base == "float32" else None
-        name = f"pick{count}_{SHORT[base]}x{lanes}"
-        result = "%x"
-        if lines is None:
-            name = f"gather_{SHORT[base]}x{lanes}"
-            gathers = "fast-gather" in self.abilities
-            lines = _gather(base, lanes) if gathers else _loads(base, lanes)
-            result = "%x" if gathers else f"%x{lanes - 1}"
+        name, lines, result = write_pick(base, count, lanes, self.abilities)
         arguments = {"row": tirx.address_of(row), "feature": feature}
         return self.call(name, f"{base}x{lanes}", lines, result, **arguments)
 
@@ -255,13 +245,6 @@ class Vectors:
 def _base_and_lanes(vector: Any) -> tuple[str, int]:
     base, _, lanes = str(vector.ty.dtype).partition("x")
     return base, int(lanes or 1)
-
-
-def llvm_type(dtype: str) -> str:
-    """Return LLVM's name of a type: "float", "i8", "<64 x i8>"."""
-    base, _, lanes = dtype.partition("x")
-    element = ELEMENTS.get(base) or f"i{tvm.DataType(base).bits}"
-    return f"<{lanes} x {element}>" if lanes else element
 
 
 def _llvm_type_of(value: Any) -> str:
@@ -337,69 +320,3 @@ def _count_pairs(bits: int) -> list[str]:
         "%twice = call i32 @llvm.ctpop.i32(i32 %signs)",
         "%count = lshr i32 %twice, 1",
     ]
-
-
-def _gather(base: str, lanes: int) -> list[str]:
-    """Load from memory, whatever the width of a row."""
-    element = ELEMENTS[base]
-    vector, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
-    name, size = (
-        f"@llvm.masked.gather.v{lanes}{SHORT[base]}.v{lanes}p0",
-        tvm.DataType(base).itemsize,
-    )
-    call = f"{name}(<{lanes} x ptr> %at, i32 {size}, {mask} splat (i1 true), {vector} poison)"
-    return [
-        f"%index = zext <{lanes} x i32> %feature to <{lanes} x i64>",
-        f"%at = getelementptr {element}, ptr %row, <{lanes} x i64> %index",
-        f"%x = call {vector} {call}",
-    ]
-
-
-def _loads(base: str, lanes: int) -> list[str]:
-    """Load from memory, one after the other."""
-    element, lines = ELEMENTS[base], list[str]()
-    for k in range(lanes):
-        before = f"%x{k - 1}" if k else "poison"
-        lines += [
-            f"%i{k} = extractelement <{lanes} x i32> %feature, i32 {k}",
-            f"%w{k} = zext i32 %i{k} to i64",
-            f"%p{k} = getelementptr {element}, ptr %row, i64 %w{k}",
-            f"%v{k} = load {element}, ptr %p{k}",
-            f"%x{k} = insertelement <{lanes} x {element}> {before}, {element} %v{k}, i32 {k}",
-        ]
-    return lines
-
-
-def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
-    """Pick from one register or two that hold the row, if they do; its end is not read over."""
-    if count is None or count > 32 or lanes > 8:
-        return None
-    if count <= 8 and "avx2" in abilities:
-        width, name, second = 8, "avx2.permps", ""
-    elif "avx512f" in abilities:
-        name = "avx512.vpermi2var.ps.512" if count > 16 else "avx512.permvar.sf.512"
-        width, second = 16, ", <16 x float> %b" if count > 16 else ""
-    else:
-        return None
-    widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
-    cut = ", ".join(f"i32 {k}" for k in range(lanes))
-    index, vector = f"<{lanes} x i32>", f"<{width} x float>"
-    lines = [f"%a = call {_write_masked_load('%row', min(count, width), width)}"]
-    if second:
-        lines.append(f"%rest = getelementptr float, ptr %row, i64 {width}")
-        lines.append(f"%b = call {_write_masked_load('%rest', count - width, width)}")
-    return [
-        *lines,
-        f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>",
-        f"%all = call {vector} @llvm.x86.{name}({vector} %a, <{width} x i32> %wide{second})",
-        f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>",
-    ]
-
-
-def _write_masked_load(pointer: str, count: int, width: int) -> str:
-    vector = f"<{width} x float>"
-    mask = ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(width))
-    name = f"@llvm.masked.load.v{width}f32.p0"
-    return (
-        f"{vector} {name}(ptr {pointer}, i32 4, <{width} x i1> <{mask}>, {vector} zeroinitializer)"
-    )
