@@ -279,12 +279,15 @@ def _lower_function(
 def _variants(sch: Schedule) -> dict[str, Schedule]:
     """A schedule with parallel loops has a twin without, for small batches and one thread.
 
-    Where threads share out rows only, the twin is what comes of the schedule, on one thread.
+    Where threads share out rows only, or the order of additions is lost without the schedule's way
+    of adding up, the twin is what comes of the schedule, on one thread.
     """
     parallel = [loop for loop in sch.loops() if loop.parallel]
     if not parallel:
         return {"": sch}
-    alone = sch.without("parallel", "atomic_reduce", "vector_reduce")
+    alone = sch.without("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")
+    if sch.keeps_order and not alone.keeps_order:
+        return {PARALLEL: sch}
     if all(loop.kind == "batch" for loop in parallel) and alone == sch.without("parallel"):
         return {PARALLEL: sch}
     return {"": alone, PARALLEL: sch}

@@ -76,8 +76,8 @@ class Loop:
             leaf test follows each of them.
         cache: how the rows or trees of an iteration are brought near, "auto", "pack", "prefetch",
             "stream" or "shared".
-        reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared" or
-            ("vector", width); None for a plain loop.
+        reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared",
+            "ordered" or ("vector", width); None for a plain loop.
     """
 
     name: str
@@ -124,6 +124,20 @@ class Loop:
         """Whether a directive has said how the iterations run, so that no other may."""
         assigned = self.parallel, self.gpu, self.unroll, self.simdize, self.interleave > 1
         return any(assigned)
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether iterations run at the same time, on CPU threads or on a GPU."""
+        return self.parallel or self.gpu is not None
+
+    @property
+    def gathers_sums(self) -> bool:
+        """Whether what trees inside add at the same time can be gathered while the loop runs.
+
+        A parallel loop, the threads of a block of a GPU, or blocks that share the rows.
+        """
+        level = (self.gpu or "").partition(".")[0]
+        return self.parallel or level == "block" or (level == "grid" and self.kind == "tree")
 
     def take_iteration(self, iteration: int) -> Loop:
         """Return this loop with one of its iterations only, counted from 0."""
@@ -202,12 +216,15 @@ def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]
     return (replace(loop, children=tuple(inside)),)
 
 
-def list_trees(path: Iterable[Loop], guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
+def list_trees(path: Sequence[Loop], guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
     """Return all sums of the values of the loops over trees that guards allow, int64, in order.
 
-    Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4.
+    Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4. Of a specialized loop,
+    the one iteration counts in which the next loop of the path runs.
     """
-    loops = [loop for loop in path if loop.kind == "tree"]
+    cases = (*(inside.case for inside in path[1:]), None)
+    runs = (x if i is None else x.take_iteration(i) for x, i in zip(path, cases, strict=True))
+    loops = [loop for loop in runs if loop.kind == "tree"]
     grid = np.meshgrid(*(np.arange(x.start, x.stop, x.step) for x in loops), indexing="ij")
     values = {loop.name: numbers.ravel() for loop, numbers in zip(loops, grid, strict=True)}
     allowed = np.ones(grid[0].size, bool)
@@ -296,19 +313,44 @@ def _list_gpu_problems(mapped: list[Loop], leaf: Loop) -> Iterator[str]:
             yield f"grid index '{inner.name}' lies inside block index '{outer.name}'"
 
 
+def find_ordered_regions(loop: Loop) -> list[Loop]:
+    """Return the outermost loops here and inside that gather leaves to add them in order.
+
+    One loop with the word "ordered" is enough: all trees that the region meets are added in order.
+    """
+    if not loop.gathers_sums:
+        return [region for child in loop.children for region in find_ordered_regions(child)]
+    return [loop] * any(inside.reduce == "ordered" for inside in loop.traverse())
+
+
+def list_order_problems(nest: Loop) -> Iterator[str]:
+    """Yield where a region adds in order and is told to add in another way as well."""
+    for region in find_ordered_regions(nest):
+        asking = [x for x in region.traverse() if x.kind == "tree" and x.is_concurrent and x.reduce]
+        other = next((x for x in asking if x.reduce != "ordered"), None)
+        if other is not None:
+            first = next(x for x in asking if x.reduce == "ordered")
+            also = f"'{first.name}', which runs at the same time, asks for the order of the model"
+            yield f"'{other.name}' has {other.annotations()[-1]}, but {also}"
+
+
 def adds_in_order(nest: Loop) -> bool:
     """Return whether each row adds its trees in ascending order, one after the other.
 
     Decided from ranges: a tree loop must step over all that is inside, and of two leaf loops that
     meet the same rows and classes the first must have the smaller trees. For example, `t0` in
     (0, 8, 4) steps over `t1` in (0, 4, 1), but `t1` in (0, 4, 1) around `t0` in (0, 8, 4) does not:
-    trees 0, 4, 1, 5, ... follow each other.
+    trees 0, 4, 1, 5, ... follow each other. What lies inside a region of `find_ordered_regions` may
+    come in any order.
     """
-    loops = tuple(nest.traverse())
-    if any(loop.parallel or loop.gpu for loop in loops if loop.kind == "tree"):
+    inside = {x.name for region in find_ordered_regions(nest) for x in region.traverse()}
+    loops = [loop for loop in nest.traverse() if loop.name not in inside]
+    if any(loop.is_concurrent for loop in loops if loop.kind == "tree"):
         return False
     pairs = combinations(find_paths(nest), 2)
-    return all(map(_steps_over_inside, loops)) and all(_are_in_order(*pair) for pair in pairs)
+    return all(map(_steps_over_inside, loops)) and all(
+        _are_in_order(*pair, inside) for pair in pairs
+    )
 
 
 def _steps_over_inside(loop: Loop) -> bool:
@@ -318,9 +360,14 @@ def _steps_over_inside(loop: Loop) -> bool:
     return max(high for _, high in spans) - min(low for low, _ in spans) < loop.step
 
 
-def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...]) -> bool:
-    """Whether a second leaf loop adds later trees, or to other rows or classes, than a first."""
+def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...], sorted_in: set[str]) -> bool:
+    """Whether a second leaf loop adds later trees, or to other rows or classes, than a first.
+
+    Also if both lie inside a loop of `sorted_in`, behind which their trees are added in order.
+    """
     fork = next(i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y)
+    if any(loop.name in sorted_in for loop in first[:fork]):
+        return True
     if first[fork].case != second[fork].case:
         return True  # they are of two iterations of the loop around them, which is checked itself
     first, second = first[fork:], second[fork:]

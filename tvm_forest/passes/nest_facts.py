@@ -102,7 +102,7 @@ class NestFacts:
     def reduction(self, loop: tirx.For) -> tuple[str, int]:
         """Return how the partial sums of a loop are added, and how many at once.
 
-        "plain", "atomic", "shared" or "vector"; all but the last add one at once.
+        "plain", "atomic", "shared", "ordered" or "vector"; all but the last add one at once.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
         reduce = self._loops[name].reduce or "plain"
@@ -142,6 +142,21 @@ class NestFacts:
         if any(value is None for values in last for value in values):
             return first, None
         return first, 1 + max((sum(x or 0 for x in values) for values in last), default=0)
+
+    def span(
+        self, kind: str, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return the first row, class or tree of a loop, how many there are here, and at most.
+
+        Args:
+            kind, around, n: see `reach`.
+            loop: of which all iterations are meant.
+            total: how many rows, classes or trees there are.
+        """
+        first, most = self.reach(kind, around, [self.sch[name_of(loop)]], n)
+        if most is None:
+            return first, tirx.max(i64(0), total - first), total
+        return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
         """Return the first row of an iteration of loops, how many there are here, and at most."""

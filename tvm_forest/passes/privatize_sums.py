@@ -15,7 +15,8 @@ calls do not meet. `part` covers the rows and classes that the loop can reach: a
 from the sum of the loops around it on. Nested loops over trees have one dimension each and are
 added up level by level, innermost first. A loop with `atomic_reduce` has no dimension; its
 additions are atomic. On a GPU, the threads of a loop with `vector_reduce` share a part for each
-group of so many, see `thread_sums`, and need none if they are one group.
+group of so many, see `thread_sums`, and need none if they are one group. With `ordered_reduce`
+no sums are made inside, see `ordered_sums`.
 
 From the SilvanForge drafts on reductions: one private copy per conflicting loop.
 """
@@ -33,6 +34,7 @@ from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
+from .ordered_sums import OrderedRegion, prefer_known
 
 
 @function_pass
@@ -57,6 +59,8 @@ class PrivatizeSums:
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
+            if any(facts.reduction(x)[0] == "ordered" for x in trees):
+                return OrderedRegion(facts, s, margin, n, around).rewrite()
             s, trees = _with_threads_in_common(facts, s, trees)
             return _Region(facts, s, tuple(trees), margin, n, around).rewrite()
 
@@ -64,13 +68,9 @@ class PrivatizeSums:
 
 
 def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
-    """Whether partial sums inside live as long as this loop.
-
-    A parallel loop, a thread block of a GPU, or blocks that share the rows.
-    """
-    level = facts.level(loop)
-    shares_rows = level == "grid" and facts.kind(loop) == "tree"
-    return facts.is_parallel(loop) or level == "block" or shares_rows
+    """Whether partial sums inside live as long as this loop."""
+    fact = facts.of(loop)
+    return facts.is_parallel(loop) or bool(fact and fact.gathers_sums)
 
 
 def _concurrent(facts: NestFacts, loop: tirx.For) -> list[tirx.For]:
@@ -163,8 +163,9 @@ class _Region:
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
-        row0, rows, most_rows = self._range("batch", self.n)
-        class0, classes, most_classes = self._range("class", self.margin.shape[1])
+        inside = self.around, self.loop, self.n
+        row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
+        class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
         counts = [self.count(loop) for loop in self.levels]
         if not counts:
             return self._redirect_additions(lambda indices: (self.margin, list(indices)))
@@ -176,7 +177,7 @@ class _Region:
         ]
         spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
         if spread:  # constant lengths are cheap to divide by
-            rows, classes = _prefer_known(rows, most_rows), _prefer_known(classes, most_classes)
+            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.store(part, tirx.const(0.0, dtype), list(indices))
         work = self._redirect_additions(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
@@ -201,14 +202,6 @@ class _Region:
             if count is None
             else ir.i64(-(-count // (self.facts.shuffle_width(loop) or 1)))
         )
-
-    def _range(self, kind: str, total: Any) -> tuple[Any, Any, Any]:
-        """First value of a kind inside the region, how many there are here, and at most."""
-        inside = self.facts.sch[name_of(self.loop)]
-        first, most = self.facts.reach(kind, self.around, [inside], self.n)
-        if most is None:
-            return first, tirx.max(ir.i64(0), total - first), total
-        return first, tirx.max(ir.i64(0), tirx.min(ir.i64(most), total - first)), ir.i64(most)
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
         """The loop, whose additions go to the place that is given for each of their old ones."""
@@ -300,8 +293,3 @@ class _Dimension:
             with code.block(lambda body: ir.guard(body, ends)):
                 with code.repeat("each", count - self._first) as i:
                     self._add(code, places, i, c, r)
-
-
-def _prefer_known(here: Any, most: Any) -> Any:
-    """A number of things, or the most that there can be if that is known."""
-    return most if isinstance(most, tirx.IntImm) else here

@@ -209,8 +209,8 @@ def parallel(sch: Schedule, index: str) -> Schedule:
     """Let the iterations of a loop run at the same time on CPU threads.
 
     A loop over trees gets partial sums of its own for every iteration, which are added up behind
-    it: `atomic_reduce` and `vector_reduce` say how. That changes the order of additions. A parallel
-    loop right inside another is fused with it.
+    it: `atomic_reduce` and `vector_reduce` say how. That changes the order of additions, unless
+    `ordered_reduce` keeps it. A parallel loop right inside another is fused with it.
 
     s_tir: parallel; for a tree loop, which S-TIR refuses, the pass PrivatizeSums.
 

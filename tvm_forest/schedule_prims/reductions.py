@@ -51,6 +51,34 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
     return sch.with_loop(index, replace(loop, reduce="atomic"))
 
 
+@directive(offer_loops(_has_conflict))
+def ordered_reduce(sch: Schedule, index: str) -> Schedule:
+    """Add the leaves of a parallel tree loop in the order of the model.
+
+    No partial sums are made: what a tree adds is kept, until one thread for each row and class adds
+    it all, in ascending order of trees. So sums are those of a serial loop to the bit. The region
+    is the outermost loop that is parallel, of the threads of a block, or of blocks that share rows;
+    what all trees inside it add is kept, also those of serial loops and of other parallel ones,
+    which may not ask for another way of adding. On a GPU it lies in shared memory, in memory of the
+    device if trees are on the grid. A serial tree loop around the region bounds that memory.
+
+    Pass: PrivatizeSums.
+
+    Args:
+        index: a parallel loop over trees.
+
+    Raises:
+        ScheduleError: no such loop, over rows, sequential, or another loop over trees that runs at
+            the same time adds up in another way.
+
+    Rewrite:
+        parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce ordered
+          S                                   S
+    """
+    loop = _find_conflict(sch, index, "its order is kept")
+    return sch.with_loop(index, replace(loop, reduce="ordered"))
+
+
 def _vector_reduce_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in filter(_has_conflict, sch.loops()):
         for width in (8, 16, 32) if loop.gpu else (8, 16):

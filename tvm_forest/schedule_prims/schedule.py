@@ -90,6 +90,7 @@ class Schedule:
     cache = memory.cache
     atomic_reduce = reductions.atomic_reduce
     vector_reduce = reductions.vector_reduce
+    ordered_reduce = reductions.ordered_reduce
     gpu_dimension = devices.gpu_dimension
     shared_reduce = devices.shared_reduce
 
@@ -172,13 +173,7 @@ class Schedule:
         Args:
             leaf: name of a leaf loop.
         """
-        path = self.path(leaf)
-        cases = (*(inside.case for inside in path[1:]), None)
-        runs = (
-            loop if case is None else loop.take_iteration(case)
-            for loop, case in zip(path, cases, strict=True)
-        )
-        return nests.list_trees(runs, self.guards)
+        return nests.list_trees(self.path(leaf), self.guards)
 
     def is_default(self) -> bool:
         """Return whether no directive has changed the nest."""
@@ -223,8 +218,9 @@ class Schedule:
             return f"two loops are named '{doubled}'"
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in nests.find_paths(self.nest))
-        problems = (nests.list_problems(path, wanted, self.vectors) for path in paths)
-        return next(chain.from_iterable(problems), None)
+        of_paths = (nests.list_problems(path, wanted, self.vectors) for path in paths)
+        problems = chain(chain.from_iterable(of_paths), nests.list_order_problems(self.nest))
+        return next(problems, None)
 
     # -- changing ---------------------------------------------------------------------------------
 

@@ -1,0 +1,157 @@
+"""Keep what concurrent trees add, and let one thread for each row and class add it in order.
+
+takes: a loop of PrivatizeSums with `ordered_reduce`; gives: statements.
+
+    for t1 in range(8):    # block.y             for t1 in range(8):    # block.y
+        for t0 in range(13):                         for t0 in range(13):
+            margin[r, c] += walk(t0 * 8 + t1)            terms[t0 * 8 + t1, c, r] = walk(...)
+                                           -->   for r in range(32):    # the threads of the block
+                                                     for i in range(100):
+                                                         margin[r, c] += terms[i, c, r]
+
+Every tree has a place of its own, so nothing is added before all of it is there, and the additions
+are those of a serial loop to the bit. The places are those of the trees that the loop can reach, in
+ascending order. Where some of them may be left empty, by the guard of a last tile or because the
+trees do not lie evenly, they hold the value that joins without effect: -0.0 in a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..forest import Array
+from ..nest import find_paths, list_trees
+from ..tir_gen import ir, ops
+from ..tir_gen.builder import Builder
+from .nest_facts import NestFacts, name_of
+
+AHEAD = 16
+"""Terms that are loaded while the ones before are added: a load takes longer than an addition."""
+
+WITHOUT_EFFECT = {**ops.INITIAL, ops.ADD: -0.0}
+"""What changes no value that it is joined to, not even -0.0, by how values are joined."""
+
+
+@dataclass(frozen=True)
+class OrderedRegion:
+    """A loop over rows, classes or trees with concurrent trees inside, and what is around.
+
+    Attributes:
+        facts: of the loops of the nest.
+        loop: the outermost loop whose iterations run at the same time.
+        margin: the buffer that walks are added to.
+        n: number of rows.
+        around: the loops outside.
+    """
+
+    facts: NestFacts
+    loop: tirx.For
+    margin: Any
+    n: Any
+    around: tuple[tirx.For, ...]
+
+    def rewrite(self) -> tirx.Stmt:
+        """Return the statements in the place of the loop."""
+        inside, spread = (self.around, self.loop, self.n), self.facts.has_level(self.loop)
+        row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
+        class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
+        if spread:  # constant lengths are cheap to divide by
+            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
+        stores = ir.find_stores(self.loop)
+        addition = next(x.value for x in stores if ops.is_call(x.value, ops.REDUCE))
+        dtype, how = addition.args[1].ty.dtype, addition.args[3].value
+        code, places = Builder(), ir.i64(self._places)
+        scope = "shared" if self._fits_a_block(most_rows) else "global"
+        shape = (ir.i64(max(1, self._places)), most_classes, most_rows)
+        terms = code.buffer("terms", shape, dtype, scope)
+        if self._may_leave_places_empty:
+            with code.nest("empty", [places, classes, rows], spread) as indices:
+                code.store(terms, tirx.FloatImm(dtype, WITHOUT_EFFECT[how]), list(indices))
+        code.add(self._keep_terms(terms, row0, class0))
+        begin = [row0, class0]
+        if spread:
+            self._add_by_threads(code, terms, begin, [rows, classes], how)
+            return code.finish()
+        with code.nest("add", [places, classes, rows]) as (i, c, r):
+            at = [row0 + r, class0 + c]
+            total = ops.reduce(self.margin[at], terms[i, c, r], how)
+            code.store(self.margin, total, at)
+        return code.finish()
+
+    # -- trees ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _trees(self) -> Array:
+        """Int64, what the loops inside add to the number of the tree, ascending."""
+        fact, guards = self.facts.sch[name_of(self.loop)], self.facts.sch.guards
+        return np.unique(np.concatenate([list_trees(x, guards) for x in find_paths(fact)]))
+
+    @cached_property
+    def _step(self) -> int:
+        """How far the trees of neighbouring places are apart."""
+        return max(1, int(np.gcd.reduce(np.diff(self._trees))))
+
+    @property
+    def _places(self) -> int:
+        trees = self._trees
+        return int(trees[-1] - trees[0]) // self._step + 1 if len(trees) else 0
+
+    @property
+    def _may_leave_places_empty(self) -> bool:
+        """Whether some place has no tree, or a guard may cut trees off for some loops around."""
+        fact = self.facts.sch[name_of(self.loop)]
+        mine = {inside.name for inside in fact.traverse() if inside.kind == "tree"}
+        is_cut = any(mine & set(x.loops) and set(x.loops) - mine for x in self.facts.sch.guards)
+        return is_cut or self._places != len(self._trees)
+
+    def _fits_a_block(self, most_rows: Any) -> bool:
+        """Whether one block of a GPU has all trees of some rows, of which the number is known."""
+        loops = self.facts.on_levels(self.loop)
+        trees = [loop for loop in loops if self.facts.kind(loop) == "tree"]
+        blocks = [loop for loop in trees if self.facts.level(loop) == "grid"]
+        return bool(trees) and not blocks and isinstance(most_rows, tirx.IntImm)
+
+    # -- code -------------------------------------------------------------------------------------
+
+    def _keep_terms(self, terms: Any, row0: Any, class0: Any) -> tirx.Stmt:
+        """The loop, which stores what it added."""
+        first = int(self._trees[0]) if len(self._trees) else 0
+
+        def keep(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+            if not isinstance(s, tirx.BufferStore) or not ops.is_call(s.value, ops.REDUCE):
+                return None
+            trees = [loop for loop in around if self.facts.kind(loop) == "tree"]
+            tree = sum((self.facts.value(loop, self.n) for loop in trees), ir.i64(-first))
+            place = tree if self._step == 1 else tirx.floordiv(tree, ir.i64(self._step))
+            row, output = s.indices
+            return tirx.BufferStore(terms, s.value.args[1], [place, output - class0, row - row0])
+
+        return ir.rewrite_nest(self.loop, keep)
+
+    def _add_by_threads(
+        self, code: Builder, terms: Any, begin: list[Any], counts: list[Any], how: str
+    ) -> None:
+        """Emit the additions for a GPU, a thread for each row and class."""
+        with code.nest("add", counts[::-1], spread=True) as (c, r):
+            at = [begin[0] + r, begin[1] + c]
+            ends = [i < end for i, end in zip(at, self.margin.shape, strict=True)]
+            with code.block(lambda body: ir.guard(body, ends)):
+                total = code.hold("total", self.margin[at])
+                for width, first, groups in code.groups(ir.i64(self._places), AHEAD):
+                    with (
+                        code.repeat("group", groups) as group,
+                        code.repeat("each", ir.i64(width), unrolled=True) as each,
+                    ):
+                        term = terms[first + group * width + each, c, r]
+                        code.put(total, ops.reduce(total, term, how))
+                code.store(self.margin, total, at)
+
+
+def prefer_known(here: Any, most: Any) -> Any:
+    """Return a number of things, or the most that there can be if that is known."""
+    return most if isinstance(most, tirx.IntImm) else here
