@@ -23,11 +23,18 @@ class Visit(NamedTuple):
 
 def visits(sch: Schedule, n: int) -> Iterator[Visit]:
     """Yield the walks for n rows, parallel loops one iteration after the other."""
+    return (visit for visit, _ in runs(sch, n))
+
+
+def runs(sch: Schedule, n: int) -> Iterator[tuple[Visit, dict[str, int]]]:
+    """Yield the same, each with the values of the loops around it, by name."""
     for loop in sch.nest.children:
         yield from _run(sch, loop, n, {})
 
 
-def _run(sch: Schedule, loop: Loop, n: int, around: dict[str, int]) -> Iterator[Visit]:
+def _run(
+    sch: Schedule, loop: Loop, n: int, around: dict[str, int]
+) -> Iterator[tuple[Visit, dict[str, int]]]:
     values = range(loop.start, amount(loop.stop, n), amount(loop.step, n) or 1)
     for iteration, value in enumerate(values):
         here = {**around, loop.name: value}
@@ -37,7 +44,7 @@ def _run(sch: Schedule, loop: Loop, n: int, around: dict[str, int]) -> Iterator[
             sums = {"batch": 0, "class": 0, "tree": 0}
             for outer in sch.path(loop.name):
                 sums[outer.kind] += here[outer.name]
-            yield Visit(*sums.values(), loop.name)
+            yield Visit(*sums.values(), loop.name), here
         for child in loop.children:
             if child.case in (None, iteration):
                 yield from _run(sch, child, n, here)

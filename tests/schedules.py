@@ -34,7 +34,7 @@ from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 CPU_WORDS = sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"})
 SHAPING = (
     *("tile", "tile", "reorder", "parallel", "interleave"),
-    *("simdize", "simdize", "atomic_reduce", "vector_reduce", "vector_reduce"),
+    *("simdize", "simdize", "atomic_reduce", "vector_reduce", "vector_reduce", "ordered_reduce"),
 )
 """Words that are drawn more often: the others need many kinds of loops to meet."""
 
@@ -147,6 +147,7 @@ def drawn_gpu_schedule(seed: int, start: Schedule) -> Schedule:
         *(("cache", str(rng.choice(near))) for _ in range(2)),
         ("atomic_reduce", str(rng.choice([*inner, "b0"]))),
         *(("vector_reduce", "t1"), ("vector_reduce", "t1"), ("shared_reduce", "t1")),
+        *(("ordered_reduce", "t1"), ("ordered_reduce", str(rng.choice(inner)))),
         *((word, str(rng.choice(inner))) for word in ("unroll", "unroll_walk", "specialize")),
         ("peel_walk", str(rng.choice(inner)), 2),
         ("split", str(rng.choice(["t0", "t1"])), *split.values()),

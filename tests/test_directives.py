@@ -258,6 +258,14 @@ parallel t0 in (0, 100, 25)              # tree; reduce atomic
     for batch in (0, n, 1)
       out[batch] += walk(t0+t1, batch)""",
     ),
+    "ordered_reduce": (
+        TREES.ordered_reduce("t0"),
+        """
+parallel t0 in (0, 100, 25)              # tree; reduce ordered
+  for t1 in (0, 25, 1)                   # tree
+    for batch in (0, n, 1)
+      out[batch] += walk(t0+t1, batch)""",
+    ),
     "vector_reduce": (
         BOTH.vector_reduce("t0", 8),
         """
@@ -296,7 +304,7 @@ LEAVES = ("interleave", "simdize")
 ARGUMENTS = {"split": ("a", "b", 3), "interleave": (2,), "peel_walk": (2,), "vector_reduce": (8,)}
 WORDS = (
     *("split", "specialize", "split_by_depth", "unroll", "parallel", "unroll_walk", "peel_walk"),
-    *("interleave", "simdize", "vectorize", "atomic_reduce", "vector_reduce"),
+    *("interleave", "simdize", "vectorize", "atomic_reduce", "vector_reduce", "ordered_reduce"),
 )
 
 
@@ -656,7 +664,7 @@ REFUSALS = [
         "reorder: 't0' lies inside parallel 'b0', but is not its only child, so they cannot be "
         "fused; leave this step out",
     ),
-    # atomic_reduce, vector_reduce
+    # atomic_reduce, vector_reduce, ordered_reduce
     *(
         Refusal(
             sch,
@@ -665,7 +673,7 @@ REFUSALS = [
             "step out",
             f"{head} {index} in",
         )
-        for word in ("atomic_reduce", "vector_reduce")
+        for word in ("atomic_reduce", "vector_reduce", "ordered_reduce")
         for sch, index, what, head in (
             (BLOCKS.parallel("b0"), "b0", "rows", "parallel"),
             (Schedule(6, 3), "class", "classes", "for"),
@@ -702,11 +710,31 @@ REFUSALS = [
             f"{word}: argument 'index': 't0' already has reduce {what}; choose one of them",
             "parallel t0 in",
         )
-        for word in ("atomic_reduce", "vector_reduce")
+        for word in ("atomic_reduce", "vector_reduce", "ordered_reduce")
         for sch, what in (
             (TREES.atomic_reduce("t0"), "atomic"),
             (TREES.vector_reduce("t0", 8), "vector 8"),
+            (TREES.ordered_reduce("t0"), "ordered"),
         )
+    ),
+    Refusal(
+        TILES,
+        lambda s: s.ordered_reduce("t0"),
+        "ordered_reduce: argument 'index': 't0' is sequential; its order is kept, or make it "
+        "parallel first",
+        "for t0 in",
+    ),
+    Refusal(
+        TILES.parallel("t0").parallel("t1").atomic_reduce("t1"),
+        lambda s: s.ordered_reduce("t0"),
+        "ordered_reduce: 't1' has reduce atomic, but 't0', which runs at the same time, asks for "
+        "the order of the model; leave this step out",
+    ),
+    Refusal(
+        TILES.parallel("t0").parallel("t1").ordered_reduce("t0"),
+        lambda s: s.vector_reduce("t1", 8),
+        "vector_reduce: 't1' has reduce vector 8, but 't0', which runs at the same time, asks for "
+        "the order of the model; leave this step out",
     ),
 ]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
-from interpreter import Visit, visits
+from interpreter import Visit, runs, visits
 from schedules import drawn_schedule
-from tvm_forest.schedule_prims import Schedule
+from tvm_forest.nest import find_ordered_regions
+from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
 SEEDS, BATCH = 600, 50
 DEPTHS = (0, 3, 3, 6, 1, 6, 6, 2, 2, 2, 0, 5, 4, 4, 1, 0, 0, 3, 5)
@@ -45,10 +47,23 @@ def sums(sch: Schedule, n: int) -> dict[tuple[int, int], list[int]]:
 
 
 def adds_in_order(sch: Schedule, n: int) -> bool:
-    """Whether a run adds ascending trees, none of them at the same time."""
-    if any(loop.kind == "tree" and loop.parallel for loop in sch.loops()):
+    """Whether a run adds ascending trees, none of them at the same time.
+
+    Every time a region runs that adds in order, the trees that it visits are sorted.
+    """
+    regions = {x.name: r.name for r in find_ordered_regions(sch.nest) for x in r.traverse()}
+    if any(x.kind == "tree" and x.parallel and x.name not in regions for x in sch.loops()):
         return False
-    return all(trees == sorted(trees) for trees in sums(sch, n).values())
+    added, gathered = defaultdict[Any, list[list[int]]](list), dict[Any, list[int]]()
+    for number, ((row, output, tree, leaf), around) in enumerate(runs(sch, n)):
+        outside = [pair for pair in around.items() if pair[0] not in regions]
+        run = (row, output, regions[leaf], *outside) if leaf in regions else number
+        if run not in gathered:
+            gathered[run] = []
+            added[row, output].append(gathered[run])
+        gathered[run].append(tree)
+    in_order = ([tree for run in all_runs for tree in sorted(run)] for all_runs in added.values())
+    return all(trees == sorted(trees) for trees in in_order)
 
 
 @batches
@@ -115,7 +130,7 @@ def test_the_live_loops_are_the_pieces_of_the_first_ones(first: int) -> None:
 @batches
 def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(first: int) -> None:
     for sch in drawn(first):
-        serial = sch.without("parallel", "atomic_reduce", "vector_reduce")
+        serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
         assert not any(loop.parallel or loop.reduce for loop in serial.loops())
         assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
 

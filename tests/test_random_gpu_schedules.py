@@ -59,8 +59,8 @@ def test_trees_are_near_wherever_a_random_schedule_says_so() -> None:
 def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:
     schedules = [drawn(seed)[1] for seed in range(100)]
     words = Counter(step.do for sch in schedules for step in sch.steps)
-    asked = ("shared_reduce", "vector_reduce", "atomic_reduce", "cache", "interleave")
-    for word in (*asked, "unroll", "unroll_walk", "peel_walk", "split", "specialize"):
+    asked = ("shared_reduce", "vector_reduce", "atomic_reduce", "ordered_reduce", "cache")
+    for word in (*asked, "interleave", "unroll", "unroll_walk", "peel_walk", "split", "specialize"):
         assert words[word] >= 5, word
     assert {sch.representation for sch in schedules} == set(GPU_LAYOUTS)
     assert {sch.keeps_order for sch in schedules} == {True, False}

@@ -23,7 +23,7 @@ CLASSES = Schedule(104, 26)
 WORDS = (
     *("tile", "split", "reorder", "specialize", "unroll", "parallel", "split_by_depth"),
     *("interleave", "unroll_walk", "peel_walk", "simdize", "cache", "represent_as"),
-    *("atomic_reduce", "vector_reduce", "shared_reduce", "gpu_dimension"),
+    *("atomic_reduce", "vector_reduce", "ordered_reduce", "shared_reduce", "gpu_dimension"),
     *("tile_nodes", "pad_trees", "sort_trees", "know_depths"),
 )
 
@@ -461,6 +461,24 @@ ORDERS = {
     "rows swapped": (TILED.reorder("b1", "b0"), True),
     "parallel classes": (CLASSES.reorder("class", "batch").parallel("class"), True),
     "parallel trees": (START.parallel("tree"), False),
+    "parallel trees in order": (START.parallel("tree").ordered_reduce("tree"), True),
+    "parallel trees in order, apart": (SWAPPED.parallel("t1").ordered_reduce("t1"), True),
+    "parallel tiles in order inside swapped ones": (
+        SWAPPED.parallel("t0").ordered_reduce("t0"),
+        False,
+    ),
+    "two kinds of parallel trees, one in order": (
+        SWAPPED.parallel("t1").parallel("t0").ordered_reduce("t0"),
+        True,
+    ),
+    "parts of the trees, one of them parallel": (
+        START.split("tree", "a", "b", 40).parallel("b").ordered_reduce("b"),
+        True,
+    ),
+    "parallel parts, one of them in order": (
+        START.split("tree", "a", "b", 40).parallel("b").ordered_reduce("b").parallel("a"),
+        False,
+    ),
     "parallel tree tiles": (START.tile("tree", "t0", "t1", 10).parallel("t0"), False),
     "parts of the trees": (START.split("tree", "a", "b", 40), True),
     "parts of swapped trees": (SWAPPED.split("t1", "a", "b", 4), False),

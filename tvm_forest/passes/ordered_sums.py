@@ -30,6 +30,9 @@ from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .nest_facts import NestFacts, name_of
 
+TERMS = "terms"
+"""Name of the buffer of what trees add."""
+
 AHEAD = 16
 """Terms that are loaded while the ones before are added: a load takes longer than an addition."""
 
@@ -68,7 +71,7 @@ class OrderedRegion:
         code, places = Builder(), ir.i64(self._places)
         scope = "shared" if self._fits_a_block(most_rows) else "global"
         shape = (ir.i64(max(1, self._places)), most_classes, most_rows)
-        terms = code.buffer("terms", shape, dtype, scope)
+        terms = code.buffer(TERMS, shape, dtype, scope)
         if self._may_leave_places_empty:
             with code.nest("empty", [places, classes, rows], spread) as indices:
                 code.store(terms, tirx.FloatImm(dtype, WITHOUT_EFFECT[how]), list(indices))
@@ -142,12 +145,13 @@ class OrderedRegion:
             ends = [i < end for i, end in zip(at, self.margin.shape, strict=True)]
             with code.block(lambda body: ir.guard(body, ends)):
                 total = code.hold("total", self.margin[at])
-                for width, first, groups in code.groups(ir.i64(self._places), AHEAD):
+                whole, rest = divmod(self._places, AHEAD)
+                for first, groups, width in ((0, whole, AHEAD), (whole * AHEAD, 1, rest)):
                     with (
-                        code.repeat("group", groups) as group,
+                        code.repeat("group", ir.i64(groups)) as group,
                         code.repeat("each", ir.i64(width), unrolled=True) as each,
                     ):
-                        term = terms[first + group * width + each, c, r]
+                        term = terms[group * width + each + first, c, r]
                         code.put(total, ops.reduce(total, term, how))
                 code.store(self.margin, total, at)
 

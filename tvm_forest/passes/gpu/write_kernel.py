@@ -33,6 +33,7 @@ from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
 from ...tir_gen.ops import find_calls
 from ..nest_facts import NestFacts, name_of
+from ..ordered_sums import TERMS
 from . import kernel_code
 from .kernel_code import simplify
 from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
@@ -304,6 +305,11 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
     for buffer in (buffer for buffer in buffers if buffer.name in ROW_BUFFERS):
         fit = (spare + sizes[buffer]) * int(buffer.shape[-2]) // sizes[buffer]
         remedy = f"use at most {fit} rows" if fit > 0 else "leave the cache of rows out"
+    for buffer in (buffer for buffer in buffers if buffer.name == TERMS):
+        trees, _, rows = map(int, buffer.shape[-3:])
+        fit = [max(0, spare + sizes[buffer]) * count // sizes[buffer] for count in (trees, rows)]
+        few = f"at most {fit[0]} trees at a time, by a serial loop over tiles of them around those"
+        remedy = f"use {few} of the block, or at most {fit[1]} rows"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
         f"allows {MAX_SHARED_BYTES}; {remedy}\n{sch}"
