@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 Kind = Literal["batch", "class", "tree"]
-_OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
+OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
 
 
 @dataclass(frozen=True)
@@ -216,22 +216,67 @@ def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]
     return (replace(loop, children=tuple(inside)),)
 
 
-def list_trees(path: Sequence[Loop], guards: Iterable[Guard]) -> npt.NDArray[np.int64]:
-    """Return all sums of the values of the loops over trees that guards allow, int64, in order.
+def list_values(
+    path: Sequence[Loop], guards: Iterable[Guard], kind: Kind = "tree"
+) -> npt.NDArray[np.int64]:
+    """Return all sums of the values of the loops of a kind that guards allow, int64, in order.
 
     Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4. Of a specialized loop,
-    the one iteration counts in which the next loop of the path runs.
+    the one iteration counts in which the next loop of the path runs. All counts must be known.
     """
     cases = (*(inside.case for inside in path[1:]), None)
     runs = (x if i is None else x.take_iteration(i) for x, i in zip(path, cases, strict=True))
-    loops = [loop for loop in runs if loop.kind == "tree"]
+    loops = [loop for loop in runs if loop.kind == kind]
+    if not loops:
+        return np.zeros(1, np.int64)
     grid = np.meshgrid(*(np.arange(x.start, x.stop, x.step) for x in loops), indexing="ij")
     values = {loop.name: numbers.ravel() for loop, numbers in zip(loops, grid, strict=True)}
     allowed = np.ones(grid[0].size, bool)
     for guard in guards:
-        if values.keys() >= set(guard.loops):
+        if values.keys() >= set(guard.loops) and isinstance(guard.stop, int):
             allowed &= sum(values[name] for name in guard.loops) < guard.stop
     return np.sum(list(values.values()), axis=0)[allowed]
+
+
+def list_values_inside(
+    loop: Loop, guards: Sequence[Guard], kind: Kind
+) -> npt.NDArray[np.int64] | None:
+    """Return what a loop and those inside add to the number of a row, class or tree, ascending.
+
+    None if that depends on the number of rows.
+    """
+    if any(inside.kind == kind and inside.count is None for inside in loop.traverse()):
+        return None
+    return np.unique(np.concatenate([list_values(x, guards, kind) for x in find_paths(loop)]))
+
+
+def is_cut(loop: Loop, guards: Iterable[Guard], kind: Kind) -> bool:
+    """Return whether loops around decide which values of a loop and those inside a guard allows.
+
+    The end of all rows is no such guard.
+    """
+    inside = {x.name for x in loop.traverse() if x.kind == kind}
+    named = [set(x.loops) for x in guards if x.stop is not None]
+    return any(names & inside and names - inside for names in named)
+
+
+def has_no_gaps(loop: Loop, guards: Sequence[Guard], kind: Kind) -> bool:
+    """Return whether the rows or classes of a loop and those inside follow each other from 0 on.
+
+    Where their number depends on that of the rows, "yes" is certain and "no" is not.
+    """
+    values = list_values_inside(loop, guards, kind)
+    if is_cut(loop, guards, kind):
+        return False
+    if values is not None:
+        return bool(np.array_equal(values, np.arange(len(values))))
+    first, *others = ([x for x in path if x.kind == kind] for path in find_paths(loop))
+    end: Bound = 1
+    for inner in sorted(first, key=lambda x: x.step if isinstance(x.step, int) else float("inf")):
+        if inner.start or inner.step != end:
+            return False
+        end = inner.stop
+    return not others
 
 
 def find_leaf_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
@@ -373,8 +418,8 @@ def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...], sorted_in: 
     first, second = first[fork:], second[fork:]
     return (
         _lies_below(first, second, "tree")
-        or any(_lies_below(first, second, kind) for kind in _OUTPUT_KINDS)
-        or any(_lies_below(second, first, kind) for kind in _OUTPUT_KINDS)
+        or any(_lies_below(first, second, kind) for kind in OUTPUT_KINDS)
+        or any(_lies_below(second, first, kind) for kind in OUTPUT_KINDS)
     )
 
 

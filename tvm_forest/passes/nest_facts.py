@@ -19,7 +19,8 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Bound, Loop, Share, find_paths
+from ..errors import ScheduleError
+from ..nest import Bound, Kind, Loop, Share, find_paths, has_no_gaps, list_values_inside
 from ..schedule import Schedule
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
@@ -144,18 +145,31 @@ class NestFacts:
         return first, 1 + max((sum(x or 0 for x in values) for values in last), default=0)
 
     def span(
-        self, kind: str, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
+        self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row, class or tree of a loop, how many there are here, and at most.
+        """Return the first row or class of a loop, how many there are here, and at most.
 
         Args:
             kind, around, n: see `reach`.
             loop: of which all iterations are meant.
-            total: how many rows, classes or trees there are.
+            total: how many rows or classes there are.
+
+        Raises:
+            ScheduleError: there are others in between, and those may be of another block of a GPU.
         """
-        first, most = self.reach(kind, around, [self.sch[name_of(loop)]], n)
-        if most is None:
+        fact = self.sch[name_of(loop)]
+        first, _ = self.reach(kind, around, [], n)
+        if self.on_gpu and not has_no_gaps(fact, self.sch.guards, kind):
+            what = {"batch": "rows", "class": "classes"}[kind]
+            raise ScheduleError(
+                f"build: argument 'schedule': the {what} of '{fact.name}' have gaps, so no thread "
+                f"may add up what trees say of them; order the loops over {what} as they were "
+                f"tiled, and tile by sizes that divide each other\n{self.sch.render(fact.name)}"
+            )
+        values = list_values_inside(fact, self.sch.guards, kind)
+        if values is None:
             return first, tirx.max(i64(0), total - first), total
+        most = int(values.max(initial=-1)) + 1
         return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:

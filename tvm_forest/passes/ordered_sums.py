@@ -25,7 +25,7 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array
-from ..nest import find_paths, list_trees
+from ..nest import OUTPUT_KINDS, Guard, Loop, has_no_gaps, is_cut, list_values_inside
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .nest_facts import NestFacts, name_of
@@ -88,11 +88,20 @@ class OrderedRegion:
 
     # -- trees ------------------------------------------------------------------------------------
 
+    @property
+    def _fact(self) -> Loop:
+        return self.facts.sch[name_of(self.loop)]
+
+    @property
+    def _guards(self) -> tuple[Guard, ...]:
+        return self.facts.sch.guards
+
     @cached_property
     def _trees(self) -> Array:
         """Int64, what the loops inside add to the number of the tree, ascending."""
-        fact, guards = self.facts.sch[name_of(self.loop)], self.facts.sch.guards
-        return np.unique(np.concatenate([list_trees(x, guards) for x in find_paths(fact)]))
+        trees = list_values_inside(self._fact, self._guards, "tree")
+        assert trees is not None, "the number of trees is known"
+        return trees
 
     @cached_property
     def _step(self) -> int:
@@ -106,11 +115,13 @@ class OrderedRegion:
 
     @property
     def _may_leave_places_empty(self) -> bool:
-        """Whether some place has no tree, or a guard may cut trees off for some loops around."""
-        fact = self.facts.sch[name_of(self.loop)]
-        mine = {inside.name for inside in fact.traverse() if inside.kind == "tree"}
-        is_cut = any(mine & set(x.loops) and set(x.loops) - mine for x in self.facts.sch.guards)
-        return is_cut or self._places != len(self._trees)
+        """Whether some place has no tree, or a guard may cut trees off for some loops around.
+
+        Or whether rows or classes have gaps, which no thread of a GPU may touch.
+        """
+        cut = is_cut(self._fact, self._guards, "tree")
+        whole = (has_no_gaps(self._fact, self._guards, kind) for kind in OUTPUT_KINDS)
+        return cut or self._places != len(self._trees) or not all(whole)
 
     def _fits_a_block(self, most_rows: Any) -> bool:
         """Whether one block of a GPU has all trees of some rows, of which the number is known."""

@@ -173,7 +173,7 @@ class Schedule:
         Args:
             leaf: name of a leaf loop.
         """
-        return nests.list_trees(self.path(leaf), self.guards)
+        return nests.list_values(self.path(leaf), self.guards)
 
     def is_default(self) -> bool:
         """Return whether no directive has changed the nest."""
