@@ -271,8 +271,11 @@ def _lower_function(
         function = function.with_attr("global_symbol", name + suffix)
         functions[name + suffix] = function.with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:
-        twin = functions[name + PARALLEL].with_attr(TWIN, name)
-        functions = {name: make_twin(twin), name + PARALLEL: twin}
+        parallel = functions[name + PARALLEL]
+        twin = parallel.with_attr(TWIN, name)
+        if not any(loop.kind == "tree" for loop in sch.loops() if loop.parallel):
+            parallel = twin  # nothing beside the blocks touches what they do, so they are shared
+        functions = {name: make_twin(twin), name + PARALLEL: parallel}
     return unscheduled["main"], functions
 
 
