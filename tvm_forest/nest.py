@@ -270,7 +270,7 @@ def has_no_gaps(loop: Loop, guards: Sequence[Guard], kind: Kind) -> bool:
         return False
     if values is not None:
         return bool(np.array_equal(values, np.arange(len(values))))
-    first, *others = ([x for x in path if x.kind == kind] for path in find_paths(loop))
+    first, *others = ([x for x in p if x.kind == kind and x.last != 0] for p in find_paths(loop))
     end: Bound = 1
     for inner in sorted(first, key=lambda x: x.step if isinstance(x.step, int) else float("inf")):
         if inner.start or inner.step != end:
@@ -358,14 +358,21 @@ def _list_gpu_problems(mapped: list[Loop], leaf: Loop) -> Iterator[str]:
             yield f"grid index '{inner.name}' lies inside block index '{outer.name}'"
 
 
+def find_regions(loop: Loop) -> list[Loop]:
+    """Return the outermost loops here and inside that gather what concurrent trees add."""
+    if not loop.gathers_sums:
+        return [region for child in loop.children for region in find_regions(child)]
+    trees = (inside for inside in loop.traverse() if inside.kind == "tree")
+    return [loop] * any(inside.is_concurrent for inside in trees)
+
+
 def find_ordered_regions(loop: Loop) -> list[Loop]:
-    """Return the outermost loops here and inside that gather leaves to add them in order.
+    """Return those of `find_regions` that gather leaves to add them in order.
 
     One loop with the word "ordered" is enough: all trees that the region meets are added in order.
     """
-    if not loop.gathers_sums:
-        return [region for child in loop.children for region in find_ordered_regions(child)]
-    return [loop] * any(inside.reduce == "ordered" for inside in loop.traverse())
+    regions = find_regions(loop)
+    return [x for x in regions if any(y.reduce == "ordered" for y in x.traverse())]
 
 
 def list_order_problems(nest: Loop) -> Iterator[str]:

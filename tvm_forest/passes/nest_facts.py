@@ -19,8 +19,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..errors import ScheduleError
-from ..nest import Bound, Kind, Loop, Share, find_paths, has_no_gaps, list_values_inside
+from ..nest import Bound, Kind, Loop, Share, find_paths, list_values_inside
 from ..schedule import Schedule
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
@@ -153,19 +152,9 @@ class NestFacts:
             kind, around, n: see `reach`.
             loop: of which all iterations are meant.
             total: how many rows or classes there are.
-
-        Raises:
-            ScheduleError: there are others in between, and those may be of another block of a GPU.
         """
         fact = self.sch[name_of(loop)]
         first, _ = self.reach(kind, around, [], n)
-        if self.on_gpu and not has_no_gaps(fact, self.sch.guards, kind):
-            what = {"batch": "rows", "class": "classes"}[kind]
-            raise ScheduleError(
-                f"build: argument 'schedule': the {what} of '{fact.name}' have gaps, so no thread "
-                f"may add up what trees say of them; order the loops over {what} as they were "
-                f"tiled, and tile by sizes that divide each other\n{self.sch.render(fact.name)}"
-            )
         values = list_values_inside(fact, self.sch.guards, kind)
         if values is None:
             return first, tirx.max(i64(0), total - first), total

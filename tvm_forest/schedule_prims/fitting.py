@@ -6,9 +6,12 @@ schedule is for another model or machine.
 
 from __future__ import annotations
 
+from itertools import product
+
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
+from ..nest import OUTPUT_KINDS, find_regions, has_no_gaps
 from ..target import Target
 from .directive import DIRECTIVES
 from .schedule import Schedule
@@ -73,6 +76,22 @@ def check_device(sch: Schedule, target: Target) -> None:
     if any(loop.simdize in for_cpus for loop in sch.leaves()):
         what = f"layout {sch.representation!r} is for CPUs only"
         raise _refuse(sch, f"{what}; choose another with represent_as")
+
+
+def check_gaps(sch: Schedule) -> None:
+    """Refuse blocks whose threads would add to rows or classes of others, between their own.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    for region, kind in product(find_regions(sch.nest), OUTPUT_KINDS):
+        if not has_no_gaps(region, sch.guards, kind):
+            values = "rows" if kind == "batch" else "classes"
+            what = f"the {values} of '{region.name}' have gaps, in which others add up as well; "
+            advice = (
+                f"order loops over {values} as they were tiled, by sizes that divide each other"
+            )
+            raise _refuse(sch, f"{what}{advice}")
 
 
 def _refuse(sch: Schedule, what: str, where: str = "build") -> ScheduleError:

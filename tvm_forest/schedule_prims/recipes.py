@@ -263,12 +263,14 @@ def gpu_template(
     shared: bool | str = True,
     layout: str | None = None,
     tree_blocks: int = 1,
+    tree_chunk: int = 0,
+    class_on: str = "",
 ) -> Schedule:
     """Write the schedule of nine parameters among which SilvanForge searches (E13; GPU).
 
-    Table 5 and Algorithm 1 of [SF], with one more parameter and two more ways to add up. Regroups
-    the additions if several threads or blocks share the trees. A walk that is interleaved runs over
-    the trees of one thread, otherwise over its rows.
+    Table 5 and Algorithm 1 of [SF], with three more parameters and three more ways to add up.
+    Regroups the additions if several threads or blocks share the trees, unless they add in order. A
+    walk that is interleaved runs over the trees of one thread, otherwise over its rows.
 
     Args:
         sch: schedule without directives, with known depths if `unroll`.
@@ -281,22 +283,31 @@ def gpu_template(
         unroll: walk in straight lines.
         factor: walks of a thread that advance together: 1, 2 or 4.
         shared: keep the partial sums in shared memory; "shuffle" adds up those of threads next to
-            each other by shuffles first, "atomic" keeps none.
+            each other by shuffles first, "atomic" keeps none, "ordered" adds trees in order.
         layout: argument of `represent_as`; None leaves the layout alone.
         tree_blocks: parts of the forest, each for blocks of its own along "grid.y".
+        tree_chunk: trees that the threads of a block walk before they meet; 0 for all.
+        class_on: dimension for the classes, such as "grid.z" or "block.z"; "" for one by one.
     """
     if layout is not None:
         sch = sch.represent_as(layout)
     sch = sch.tile("batch", "bx", "r", rows_tb).tile("r", "tx", "b", rows_thread)
     tree, threads = "tree", {"bx": "grid.x", "tx": "block.x"}
+    order = {"bx": 1, "class": 3 if class_on else 7, "tx": 4, "b": 8 + (factor == 1)}
     if tree_blocks > 1:
         sch, tree = sch.tile("tree", "g", "part", -(-max(1, sch.rounds) // tree_blocks)), "part"
-        threads = {"g": "grid.y", **threads}
+        threads, order = {**threads, "g": "grid.y"}, {**order, "g": 0}
+    if tree_chunk:
+        sch, tree = sch.tile(tree, "chunk", "near", tree_chunk), "near"
+        order |= {"chunk": 3.5 if class_on.startswith("grid") else 2}
     if tree_threads > 1:
         sch, tree = sch.tile(tree, "t", "ty", tree_threads), "t"
         threads |= {"tx": "block.y", "ty": "block.x"} if shared == "shuffle" else {"ty": "block.y"}
-    inside = f"b {tree}" if factor > 1 else f"{tree} b"
-    sch = _map_to_gpu(_order(sch, f"{' '.join(threads)} class {inside}"), **threads)
+        order |= {"ty": 5}
+    order |= {tree: 8.5}
+    if class_on:
+        threads |= {"class": class_on}
+    sch = _map_to_gpu(_order(sch, " ".join(sorted(order, key=order.__getitem__))), **threads)
     sch = sch.cache("bx") if cache_rows else sch
     sch = sch.cache(tree) if cache_trees else sch
     for name in sorted({"g", "ty"} & set(threads)):
@@ -306,8 +317,8 @@ def gpu_template(
 
 def _add_up_sums(sch: Schedule, name: str, how: bool | str) -> Schedule:
     """Say how the sums of threads, or of blocks, become one."""
-    if how == "atomic":
-        return sch.atomic_reduce(name)
+    if how in ("atomic", "ordered"):
+        return sch.atomic_reduce(name) if how == "atomic" else sch.ordered_reduce(name)
     if name == "g" or not how:
         return sch
     if how == "shuffle":

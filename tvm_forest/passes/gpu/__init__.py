@@ -13,6 +13,7 @@ import tvm
 from tvm import tirx
 
 from ...forest import Array
+from ...schedule_prims.fitting import check_gaps
 from ..nest_facts import NestFacts
 from .cache_trees import cache_trees
 from .link_in_blocks import link_in_blocks
@@ -24,8 +25,10 @@ def make_kernels(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]
     """Return a function that launches kernels and does nothing else.
 
     Raises:
-        ScheduleError: a block has too many threads or too much shared memory.
+        ScheduleError: a block has too many threads or too much shared memory, or threads would add
+            to rows of other blocks.
     """
+    check_gaps(facts.sch)
     # 1. the trees that a block walks are copied into its shared memory, where the schedule asks
     func = cache_trees(func, facts, arrays)
     # 2. the epilogue of a block's rows is done by that block
