@@ -16,7 +16,7 @@ from ..forest import Forest
 from ..forest.rules import ZERO
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
-from ..search.heuristic import default_schedules
+from ..search.heuristic import default_schedule, default_schedules
 from ..target import Target
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
 from .comparison import order_of, order_of_number
@@ -84,10 +84,9 @@ def compute_outputs(
 
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
-    schedules = arrange_by_batch(default_schedules(forest, target))
-    if target.kind != "rocm":
-        return schedules
-    return {smallest: sch.without("cache") for smallest, sch in schedules.items()}
+    if target.kind == "rocm":  # neither shared memory nor more than 256 threads
+        return {1: default_schedule(forest, target).without("cache")}
+    return arrange_by_batch(default_schedules(forest, target))
 
 
 def types_of_results(

@@ -1,28 +1,105 @@
-"""The default schedule for GPUs: every row has a thread.
+"""The default schedules for GPUs: the threads that are there, and the order of additions kept.
 
-takes: Workload; gives: Schedule. No two threads add to one sum, so the order of additions is kept.
+takes: Workload; gives: Schedules by the smallest batch that each serves.
+
+Many rows have a thread each. Of fewer rows, several threads share the trees, and what these find is
+added tree by tree. How many is counted, not measured: the point that `silvanforge.estimate_cycles`
+expects to be the fastest. All points have one layout, which lies in memory once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 from ..layouts import ANY_FOREST, PADDED
 from ..schedule import Schedule
-from ..schedule_prims.devices import MAX_SHARED_BYTES
+from ..schedule_prims.batches import arrange_by_batch
+from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from ..schedule_prims.recipes import gpu_template
+from . import silvanforge
+from .gpu_facts import facts_of
+from .silvanforge import GpuPoint, GpuProblem
 from .space import inner_loops
 from .workload import Workload
 
+BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
+"""Rows of a batch for which the cheapest point is asked for."""
+
+ALIKE = 1.1
+"""What the point of smaller batches may cost over the cheapest one and still serve: every further
+point is code of its own to compile."""
+
 BLOCK_ROWS = (128, 64, 32)
-"""Rows, and threads, of a block: the first number whose rows fit in shared memory."""
+"""Rows, and threads, of a block without threads for trees: the first number whose rows fit in
+shared memory."""
+
+SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Rows of a block whose threads share the trees."""
 
 MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which nodes are linked instead."""
 
 
+def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
+    """Return the default schedules by the smallest batch that each serves."""
+    chosen, last = dict[int, GpuPoint](), GpuPoint(*[0] * 9)  # type: ignore[arg-type]
+    for batch in BATCHES:
+        problem = describe_problem(work, batch)
+        costs = {x: silvanforge.estimate_cycles(x, problem) for x in list_points(work, problem)}
+        least = min(costs, key=costs.__getitem__)
+        if costs.get(last, float("inf")) > ALIKE * costs[least]:
+            chosen[batch], last = least, least
+    return arrange_by_batch({batch: _write(work, point) for batch, point in chosen.items()})
+
+
 def choose_gpu_schedule(work: Workload) -> Schedule:
-    """Return the schedule of all batches."""
+    """Return the schedule that gives every row a thread, to write others from."""
+    return _write(work, _give_rows_threads(work))
+
+
+def describe_problem(work: Workload, batch: int) -> GpuProblem:
+    """Return what estimates ask of a workload and a batch."""
+    return GpuProblem(
+        batch,
+        work.forest.row_width,
+        work.start.rounds,
+        work.start.classes,
+        work.start.round_size,
+        number_bytes=max(work.threshold_bytes, work.forest.leaf_value.dtype.itemsize),
+        hops=max(1, work.deepest),
+        gpu=facts_of(work.target),
+    )
+
+
+def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
+    """Yield the points among which a default is chosen."""
+    alone = _give_rows_threads(work)
+    yield alone
+    threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
+    dimensions = ("", "grid.z", "block.z") if problem.walks > 1 else ("",)
+    for rows, trees, blocks, on in product(SHARED_ROWS, sorted(threads), (1, 4, 16), dimensions):
+        for near in (True, False):
+            point = GpuPoint(rows, 1, trees, near, False, False, 1, "ordered", alone.layout)
+            point = point._replace(tree_blocks=blocks, class_on=on)
+            point = silvanforge.fit_chunk(point, problem)
+            if trees > 1 and silvanforge.refuse(point, problem) is None:
+                yield point
+                break
+
+
+def _give_rows_threads(work: Workload) -> GpuPoint:
     rows = next((x for x in BLOCK_ROWS if x * work.row_bytes <= MAX_SHARED_BYTES), 0)
     layout = PADDED if work.slots_per_node <= MAX_SLOTS_PER_NODE else ANY_FOREST
-    sch = work.start.represent_as(layout).tile("batch", "b0", "b1", rows or BLOCK_ROWS[0])
+    block = rows or BLOCK_ROWS[0]
+    return GpuPoint(block, 1, 1, rows > 0, False, False, 1, False, layout)
+
+
+def _write(work: Workload, point: GpuPoint) -> Schedule:
+    """Return the schedule of a point."""
+    if not point.is_alone:
+        return gpu_template(work.start, **point._asdict())
+    sch = work.start.represent_as(point.layout).tile("batch", "b0", "b1", point.rows_tb)
     sch = sch.reorder("b0", "b1", *inner_loops(sch))
     sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
-    return sch.cache("b0", "shared") if rows else sch
+    return sch.cache("b0", "shared") if point.cache_rows else sch

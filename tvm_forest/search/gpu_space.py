@@ -2,9 +2,9 @@
 
 takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 
-The space is the paper's (`silvanforge`), with more values of its parameters and blocks of trees.
-Points that deal trees out to threads or blocks add up in another order, so a search leaves them out
-unless it is asked for them. What remains are threads that walk all trees of their rows.
+The space is the paper's (`silvanforge`), with more values of its parameters, blocks of trees, and
+dimensions for classes. Points that deal trees out to threads or blocks add up in another order,
+unless they add tree by tree, so a search leaves them out unless it is asked for them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from ..forest import Forest
 from ..layouts import CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
+from ..schedule_prims.batches import select_schedule
 from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..target import Target
 from . import heuristic, silvanforge
+from .gpu_facts import facts_of
 from .silvanforge import GpuPoint, GpuProblem
 from .workload import Workload
 
@@ -31,15 +33,17 @@ VALUES: dict[str, tuple[Any, ...]] = {
     **silvanforge.TABLE_5,
     "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256),
     "tree_threads": (1, *silvanforge.TABLE_5["tree_threads"], 32),
-    "shared": (False, True, "shuffle", "atomic"),
+    "shared": (False, True, "shuffle", "atomic", "ordered"),
     "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED),
     "tree_blocks": (1, 4, 16),
+    "tree_chunk": (0,),
+    "class_on": ("", "grid.z", "block.z"),
 }
 """The values of each parameter: the paper's, and more."""
 
 VARIED = (
     *("layout", "shared", "tree_blocks", "rows_tb", "tree_threads", "rows_thread"),
-    *("cache_rows", "cache_trees", "unroll"),
+    *("cache_rows", "cache_trees", "unroll", "class_on"),
 )
 """Parameters that are varied alone behind Algorithm 1, in this order."""
 
@@ -77,29 +81,33 @@ class GpuSpace:
             forest.row_width,
             work.start.rounds,
             forest.n_outputs,
+            work.start.round_size,
             tree_bytes=int(np.diff(forest.tree_offset).max(initial=0)) * NODE_BYTES,
             number_bytes=np.dtype(forest.row_dtype).itemsize,
             hops=work.deepest,
             lines=_count_straight_lines(work.start if exact else by_depth),
+            gpu=facts_of(target),
         )
-        default = heuristic.default_schedules_for(work)[1]
+        default = select_schedule(heuristic.default_schedules_for(work), batch)
         return cls(work.start, by_depth, default, problem, exact)
 
     def allows(self, point: GpuPoint) -> bool:
         """Whether a point may run, and adds up as it was asked for."""
-        alone = point.tree_threads == 1
-        shared = False if alone and point.tree_blocks == 1 else point.shared
-        if (alone and shared in (True, "shuffle")) or shared != point.shared:
+        if point.is_alone and point.shared:
+            return False  # there is nothing to add up
+        if point.tree_threads == 1 and point.shared in (True, "shuffle"):
             return False  # there is nothing to add up in this way
         if point.shared == "shuffle" and point.tree_threads % 2:
             return False
-        ordered = alone and point.tree_blocks == 1
+        ordered = point.is_alone or point.shared == "ordered"
         return (ordered or not self.exact) and silvanforge.refuse(point, self.problem) is None
 
     def points(self) -> Iterator[GpuPoint]:
         """Yield every point that the filters let pass, in a fixed order."""
-        values = VALUES | ({"tree_threads": (1,), "tree_blocks": (1,)} if self.exact else {})
-        return filter(self.allows, (GpuPoint(*x) for x in product(*values.values())))
+        values = VALUES | ({"shared": (False, "ordered")} if self.exact else {})
+        values |= {"class_on": VALUES["class_on"][: None if self.problem.walks > 1 else 1]}
+        points = (GpuPoint(*x) for x in product(*values.values()))
+        return filter(self.allows, (silvanforge.fit_chunk(p, self.problem) for p in points))
 
     def schedule(self, point: GpuPoint) -> Schedule:
         """Return the schedule of a point.
@@ -122,16 +130,24 @@ class GpuSpace:
     def first_points(self) -> list[GpuPoint]:
         """Return what is tried first, the likely ones first.
 
-        These are Algorithm 1's points. If none of them may run, or the order is to be kept, a row
-        has one thread, and a block has more rows.
+        These are Algorithm 1's points, which add in order if the order is to be kept. If none of
+        them may run, a row has one thread, and a block has more rows.
         """
         sizes = (32, 64) if silvanforge.has_small_blocks(self.problem) else (64, 128)
-        paper = list(map(self._cache_rows, silvanforge.first_phase(self.problem)))
+        paper = [self._cache_rows(self._settle(p)) for p in silvanforge.first_phase(self.problem)]
         alone = (
-            self._cache_rows(p._replace(rows_tb=r, tree_threads=1)) for p in paper for r in sizes
+            self._cache_rows(self._settle(p._replace(rows_tb=r, tree_threads=1)))
+            for p in paper
+            for r in sizes
         )
         points = list(filter(self.allows, paper)) or filter(self.allows, alone)
         return sorted(dict.fromkeys(points), key=self.cycles)
+
+    def _settle(self, point: GpuPoint) -> GpuPoint:
+        """Let a point add up as it may: not at all, or in order if that is to be kept."""
+        if point.is_alone or self.exact:
+            point = point._replace(shared=False if point.is_alone else "ordered")
+        return silvanforge.fit_chunk(point._replace(tree_chunk=0), self.problem)
 
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
         """Leave rows where they are if they do not fit into shared memory."""
@@ -144,7 +160,8 @@ class GpuSpace:
         points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
             points += [p._replace(shared="atomic") for p in points]
-        return sorted(filter(self.allows, points), key=self.cycles)
+        settled = dict.fromkeys(p if name == "shared" else self._settle(p) for p in points)
+        return sorted(filter(self.allows, settled), key=self.cycles)
 
     def cycles(self, point: GpuPoint) -> float:
         """Estimate a point, see `silvanforge.estimate_cycles`."""

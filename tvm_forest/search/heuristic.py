@@ -17,7 +17,7 @@ from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts
-from .gpu_rules import choose_gpu_schedule
+from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
 from .space import SHARED_BATCH, Point, Space
 from .workload import Workload, new_schedule
 
@@ -67,7 +67,7 @@ def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
 def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     """Return the `default_schedules` of a workload, whose counts may be known already."""
     if work.target.on_gpu:
-        return {1: choose_gpu_schedule(work)}
+        return choose_gpu_schedules(work)
     return arrange_by_batch({k: choice.write(work) for k, choice in _choose(work).items()})
 
 
@@ -121,7 +121,8 @@ def explain(forest: Forest, target: Target) -> list[str]:
     """Say what `default_schedules` chooses, what it would cost, and what comes next."""
     work = Workload.of(forest, target)
     if work.target.on_gpu:
-        return [f"every batch: {choose_gpu_schedule(work)}"]
+        schedules = choose_gpu_schedules(work).items()
+        return [f"batches of {k} row{'s' * (k > 1)} and more:\n{sch}" for k, sch in schedules]
     lines = [f"nanoseconds a row on one thread, as on {work.machine.name}"]
     for batch in _choose(work):
         lines.append(f"batches of {batch} row{'s' * (batch > 1)} and more:")

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import log2
 from typing import Any, NamedTuple
 
 from ..layouts import ANY_FOREST, COPIED, PADDED, TRANSPOSED
 from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from .gpu_facts import ASSUMED, GpuFacts
 
 
 class GpuPoint(NamedTuple):
@@ -29,6 +31,13 @@ class GpuPoint(NamedTuple):
     shared: bool | str
     layout: str
     tree_blocks: int = 1
+    tree_chunk: int = 0
+    class_on: str = ""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one thread walks all trees of its rows."""
+        return self.tree_threads == 1 and self.tree_blocks == 1
 
 
 BOTH = (True, False)
@@ -54,24 +63,31 @@ class GpuProblem(NamedTuple):
         features: columns of a row.
         rounds: trees of each class.
         classes: outputs.
+        walks: trees that add to every output once: as many as outputs, or 1 for vectors.
         tree_bytes: size of the largest tree in memory.
         number_bytes: size of a value of a row, and of a sum.
         hops: from the root of a tree to its deepest leaf.
         lines: loops into which straight lines cut the trees, each with a copy of its own trees.
+        gpu: that the code is for.
     """
 
     batch: int
     features: int
     rounds: int
     classes: int = 1
+    walks: int = 1
     tree_bytes: int = 0
     number_bytes: int = 4
     hops: int = 8
     lines: int = 1
+    gpu: GpuFacts = ASSUMED
 
 
 MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
 """Threads of a block, at least, and blocks of a grid on the paper's GPUs."""
+
+MAX_BLOCK_CLASSES = 64
+"""Threads of a block along "block.z"."""
 
 
 def paper_points() -> Iterator[GpuPoint]:
@@ -79,9 +95,15 @@ def paper_points() -> Iterator[GpuPoint]:
     return (GpuPoint(*values) for values in product(*TABLE_5.values()))
 
 
+def count_threads(point: GpuPoint, problem: GpuProblem) -> int:
+    """Count the threads of a block."""
+    classes = problem.walks if point.class_on.startswith("block") else 1
+    return point.rows_tb // point.rows_thread * point.tree_threads * classes
+
+
 def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
     """Say why a point cannot run, before anything is compiled; None if it may."""
-    rows, threads = point.rows_tb, point.rows_tb // point.rows_thread * point.tree_threads
+    rows, threads = point.rows_tb, count_threads(point, problem)
     shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
     if rows % point.rows_thread:
@@ -97,6 +119,8 @@ def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
         return "trees are cached one after the other, and walks of several are interleaved"
     if point.cache_trees and point.layout not in COPIED:
         return f"trees of layout {point.layout!r} cannot be cached"
+    if point.class_on and not 1 < problem.walks <= MAX_BLOCK_CLASSES:
+        return f"{problem.walks} classes are not dealt out along {point.class_on}"
     return f"{blocks} blocks, a grid holds {MAX_GRID_BLOCKS}" if blocks > MAX_GRID_BLOCKS else None
 
 
@@ -106,44 +130,123 @@ def count_shared_bytes(point: GpuPoint, problem: GpuProblem) -> int:
     rows = point.rows_tb * pitch * problem.number_bytes * point.cache_rows
     trees = point.tree_threads * problem.tree_bytes * point.cache_trees
     trees *= problem.lines if point.unroll else 1
-    sums = point.tree_threads * point.rows_tb * problem.classes * problem.number_bytes
-    return rows + trees + sums * (point.shared in (True, "shuffle") and point.tree_threads > 1)
+    kept = count_terms(point, problem) if point.shared == "ordered" else point.tree_threads
+    sums = kept * point.rows_tb * count_block_classes(point, problem) * problem.number_bytes
+    in_block = point.shared in (True, "shuffle") or _keeps_terms_near(point)
+    return rows + trees + sums * (in_block and point.tree_threads > 1)
 
 
-PROCESSORS, PROCESSOR_WARPS, PROCESSOR_SHARED_BYTES = 108, 64, 164 * 1024
-"""Multiprocessors of the GPU by which points are put in order; of each of them, the most groups of
-32 threads, and the shared memory."""
+def count_block_classes(point: GpuPoint, problem: GpuProblem) -> int:
+    """Count the classes of which a block adds up sums."""
+    return 1 if point.class_on.startswith("grid") else problem.classes
 
-WAIT_CYCLES, ISSUE_CYCLES = 400.0, 6.0
-"""Cycles of a hop, two loads one after the other; and cycles in which a multiprocessor does a hop
-of a warp while others wait."""
+
+def count_terms(point: GpuPoint, problem: GpuProblem) -> int:
+    """Count the trees that are added one after the other at a time, of one row and class."""
+    return min(problem.rounds, point.tree_chunk or problem.rounds)
+
+
+def _keeps_terms_near(point: GpuPoint) -> bool:
+    return point.shared == "ordered" and point.tree_blocks == 1
+
+
+def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
+    """Return a point that adds in order with chunks of trees whose terms fit beside the rows."""
+    if not _keeps_terms_near(point):
+        return point
+    whole, one = (point._replace(tree_chunk=x) for x in (0, point.tree_threads))
+    least = count_shared_bytes(one, problem)
+    if count_shared_bytes(whole, problem) < MAX_SHARED_BYTES or least >= MAX_SHARED_BYTES:
+        return whole
+    per_tree = point.rows_tb * count_block_classes(point, problem) * problem.number_bytes
+    more = (MAX_SHARED_BYTES - 1 - least) // (per_tree * point.tree_threads)
+    most = (1 + more) * point.tree_threads
+    chunks = -(-problem.rounds // most)  # of about one size
+    even = -(-problem.rounds // (chunks * point.tree_threads)) * point.tree_threads
+    return point._replace(tree_chunk=even)
+
+
+WAIT_CYCLES, ISSUE_CYCLES, LINE_CYCLES = 400.0, 6.0, 1.5
+"""Cycles of a hop, two loads one after the other; cycles in which a multiprocessor does a hop of a
+warp while others wait, and for each line of the cache that the nodes of its lanes lie in."""
+
+LINES_PER_DOUBLING = 0.64
+"""Lines that twice as many rows touch of a tree, averaged over the levels of a tree of depth 8."""
+
+ADD_CYCLES, ADD_ISSUE_CYCLES = 5.0, 0.75
+"""Cycles of an addition that waits for the one before, its load done ahead; and those in which a
+multiprocessor keeps a term of 32 rows and adds it."""
+
+MEET_CYCLES, LAUNCH_CYCLES = 100.0, 3000.0
+"""Cycles in which all threads of a block meet, and of a further kernel."""
 
 CYCLE_BYTES, SECTOR_BYTES = 1100.0, 32
 """Bytes that memory gives in a cycle, and that it reads at least."""
+
+COPY_WAIT_CYCLES, COPY_BYTES = 700.0, 48.0
+"""Cycles until the first rows of a block are near, and bytes that come in each one behind."""
 
 
 def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     """Estimate the cycles of a call, to try the likely points first; nothing is fitted.
 
     Blocks run in waves, as many at once as warps and shared memory allow. A wave lasts as long as a
-    thread waits for its walks, or as long as the hops of all of its warps take to be issued. Memory
-    gives rows, a sector for each hop if they are not cached, and partial sums.
+    thread waits for its walks, or as long as the hops of all of its warps take to be issued; then
+    threads of rows add in order what the others have found. Memory gives rows, a sector for each
+    hop if they are not cached, and partial sums.
     """
-    warps = -(-point.rows_tb // point.rows_thread * point.tree_threads // 32)
-    blocks = -(-problem.batch // point.rows_tb) * point.tree_blocks
-    fit = PROCESSOR_SHARED_BYTES // max(1, count_shared_bytes(point, problem))
-    at_once = max(1, min(PROCESSOR_WARPS // warps, fit, 32))
+    gpu, on_grid = problem.gpu, point.class_on.startswith("grid")
+    warps = -(-count_threads(point, problem) // 32)
+    copies = point.tree_blocks * (problem.walks if on_grid else 1)
+    blocks = -(-problem.batch // point.rows_tb) * copies
+    fit = gpu.shared_bytes // max(1, count_shared_bytes(point, problem))
+    at_once = max(1, min(gpu.warps // warps, fit, 32))
     parts = point.tree_threads * point.tree_blocks
-    hops = point.rows_thread * -(-problem.rounds // parts) * problem.classes * problem.hops
-    busy = warps * min(at_once, -(-blocks // PROCESSORS))
-    wave = max(hops * WAIT_CYCLES / point.factor, hops * busy * ISSUE_CYCLES)
-    read = problem.features * problem.number_bytes * point.tree_blocks
+    walks = (
+        point.rows_thread * -(-problem.rounds // parts) * (1 if point.class_on else problem.walks)
+    )
+    hops = walks * problem.hops
+    busy = warps * min(at_once, -(-blocks // gpu.processors))
+    issue = max(ISSUE_CYCLES, LINE_CYCLES * count_lines(point))
+    wave = max(hops * WAIT_CYCLES / point.factor, hops * busy * issue)
+    row_bytes = problem.features * problem.number_bytes
+    if point.cache_rows:
+        wave += COPY_WAIT_CYCLES + point.rows_tb * row_bytes / COPY_BYTES
+    wave += _estimate_ordered_adds(point, problem, busy / warps)
+    read = row_bytes * copies
     if not point.cache_rows:
-        read = problem.rounds * problem.classes * problem.hops * SECTOR_BYTES
+        read = problem.rounds * problem.walks * problem.hops * SECTOR_BYTES
     sums = 2 * problem.classes * problem.number_bytes * point.tree_blocks
-    sums *= 1 if point.shared and point.tree_threads > 1 else point.tree_threads
+    if point.shared == "ordered":
+        sums *= problem.rounds if point.tree_blocks > 1 else 1
+    else:
+        sums *= 1 if point.shared and point.tree_threads > 1 else point.tree_threads
     memory = problem.batch * (read + sums) / CYCLE_BYTES
-    return -(-blocks // (PROCESSORS * at_once)) * wave + memory
+    kernels = on_grid + (2 if point.tree_blocks > 1 and point.shared != "atomic" else 0)
+    waves = -(-blocks // (gpu.processors * at_once))
+    return waves * wave + memory + kernels * LAUNCH_CYCLES
+
+
+def count_lines(point: GpuPoint) -> float:
+    """Estimate the lines of the cache in which the nodes lie that the lanes of a warp read.
+
+    Lanes next to each other walk rows through one tree, unless their sums are shuffled.
+    """
+    rows = 1 if point.shared == "shuffle" else min(32, point.rows_tb // point.rows_thread)
+    return 32 / rows * (1 + LINES_PER_DOUBLING * log2(rows))
+
+
+def _estimate_ordered_adds(point: GpuPoint, problem: GpuProblem, blocks: float) -> float:
+    """Estimate the cycles of `blocks` of a multiprocessor that add in order."""
+    if point.shared != "ordered":
+        return 0.0
+    if point.tree_blocks > 1:
+        return problem.rounds * ADD_CYCLES
+    sums = point.rows_tb * count_block_classes(point, problem)
+    turns = -(-sums // count_threads(point, problem))
+    chunks = -(-problem.rounds // count_terms(point, problem))
+    waiting = turns * problem.rounds * ADD_CYCLES + chunks * 2 * MEET_CYCLES
+    return max(waiting, -(-sums // 32) * blocks * problem.rounds * ADD_ISSUE_CYCLES)
 
 
 def has_small_blocks(problem: GpuProblem) -> bool:

@@ -1,0 +1,52 @@
+"""What is known of GPUs by the names of their architectures, for estimates.
+
+takes: Target; gives: GpuFacts.
+
+A target may name an architecture, of which several GPUs are sold: these are the facts of the one
+that is met most often in servers. A target that names none is taken for an H100.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..target import Target
+
+KB = 1024
+
+
+class GpuFacts(NamedTuple):
+    """The figures of a GPU that decide how a batch is dealt out.
+
+    Attributes:
+        processors: multiprocessors, or compute units.
+        warps: groups of 32 threads that one of them holds.
+        shared_bytes: shared memory of one of them.
+    """
+
+    processors: int = 132
+    warps: int = 64
+    shared_bytes: int = 228 * KB
+
+
+ASSUMED = GpuFacts()
+KNOWN = {
+    "sm_80": GpuFacts(108, 64, 164 * KB),
+    "sm_86": GpuFacts(84, 48, 100 * KB),
+    "sm_89": GpuFacts(142, 48, 100 * KB),
+    "sm_90": ASSUMED,
+    "sm_100": GpuFacts(148, 64, 228 * KB),
+    "sm_120": GpuFacts(188, 48, 100 * KB),
+    "gfx90a": GpuFacts(104, 64, 64 * KB),
+    "gfx942": GpuFacts(304, 64, 64 * KB),
+    "gfx950": GpuFacts(256, 64, 160 * KB),
+    "gfx1100": GpuFacts(96, 32, 64 * KB),
+    "gfx1201": GpuFacts(64, 32, 64 * KB),
+}
+
+
+def facts_of(target: Target) -> GpuFacts:
+    """Return the facts of the architecture that a target names, or those of an H100."""
+    options = dict(target.options)
+    name = str(options.get("arch") or options.get("mcpu") or "")
+    return KNOWN.get(name.rstrip("af") if name.startswith("sm_") else name, ASSUMED)
