@@ -62,7 +62,7 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
     """Return what estimates ask of a workload and a batch."""
     return GpuProblem(
         batch,
-        work.forest.row_width,
+        work.forest.n_features,
         work.start.rounds,
         work.start.classes,
         work.start.round_size,
@@ -78,7 +78,8 @@ def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
     dimensions = ("", "grid.z", "block.z") if problem.walks > 1 else ("",)
-    for rows, trees, blocks, on in product(SHARED_ROWS, sorted(threads), (1, 4, 16), dimensions):
+    few = [rows for rows in SHARED_ROWS if rows <= problem.batch]
+    for rows, trees, blocks, on in product(few, sorted(threads), (1, 4, 16), dimensions):
         for near in (True, False):
             point = GpuPoint(rows, 1, trees, near, False, False, 1, "ordered", alone.layout)
             point = point._replace(tree_blocks=blocks, class_on=on)

@@ -307,9 +307,10 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
         remedy = f"use at most {fit} rows" if fit > 0 else "leave the cache of rows out"
     for buffer in (buffer for buffer in buffers if buffer.name == TERMS):
         trees, _, rows = map(int, buffer.shape[-3:])
-        fit = [max(0, spare + sizes[buffer]) * count // sizes[buffer] for count in (trees, rows)]
+        fit = [(spare + sizes[buffer]) * count // sizes[buffer] for count in (trees, rows)]
         few = f"at most {fit[0]} trees at a time, by a serial loop over tiles of them around those"
-        remedy = f"use {few} of the block, or at most {fit[1]} rows"
+        if fit[0] > 0:
+            remedy = f"use {few} of the block, or at most {fit[1]} rows"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
         f"allows {MAX_SHARED_BYTES}; {remedy}\n{sch}"
