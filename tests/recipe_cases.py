@@ -42,6 +42,8 @@ class Case(NamedTuple):
         return RECIPES[self.recipe](start, **self.arguments(start))
 
 
+ORDERED = {"rows_tb": 8, "tree_threads": 4, "shared": "ordered", "tree_chunk": 8}
+
 CASES = {
     "E1": Case("xgboost_rows", False, True),
     "E2": Case("serial_straight_lines", False, True, lambda s: {"at": rounds(s) // 3}),
@@ -58,6 +60,7 @@ CASES = {
     "E12": Case("two_trees_at_a_time", False, True),
     "E12b": Case("rows_by_trees", False, True),
     "E13": Case("gpu_template", True, False),
+    "E13b": Case("gpu_template", True, True, lambda s: ORDERED),
 }
 ON_CPU = [name for name, case in CASES.items() if not case.gpu]
 ON_GPU = [name for name, case in CASES.items() if case.gpu]

@@ -68,7 +68,7 @@ KERNELS = (
     *(("E3", "array", 1), ("E4", "packed", 3), ("E4", "ranked", 1), ("E5", "sparse", 1)),
     *(("E5", "reorg", 3), ("E5b", "array", 3), ("E6", "array", 1), ("E6", "packed", 3)),
     *(("E7", "sparse", 1), ("E7", "ranked", 3), ("E8", "reorg", 3), ("E8", "array", 1)),
-    *(("E13", "array", 3), ("E13", "sparse", 1)),
+    *(("E13", "array", 3), ("E13", "sparse", 1), ("E13b", "array", 3), ("E13b", "ranked", 1)),
 )
 
 
@@ -140,7 +140,7 @@ def test_values_are_those_of_the_link(classes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "needed"), [("E5b", 2), ("E6", 2), ("E13", 3)])
+@pytest.mark.parametrize(("name", "needed"), [("E5b", 2), ("E6", 2), ("E13", 3), ("E13b", 3)])
 @pytest.mark.cases(1)
 def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> None:
     model = forest(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,9 +23,10 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.layouts import COPIED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.schedule_prims.devices import MAX_SHARED_BYTES
+from tvm_forest.search import gpu_facts, silvanforge
 from tvm_forest.search import measuring as tuning
-from tvm_forest.search import silvanforge
 from tvm_forest.search.gpu_space import GpuSpace
 from tvm_forest.search.measuring import measure
 from tvm_forest.search.measuring.gpu import GpuTimer, check_near_margins
@@ -193,6 +195,37 @@ def test_the_estimate_prefers(better: Any, worse: Any, problem: GpuProblem) -> N
     assert silvanforge.estimate_cycles(
         POINT._replace(**better), problem
     ) < silvanforge.estimate_cycles(POINT._replace(**worse), problem)
+
+
+@pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
+@pytest.mark.parametrize("target", ["cuda", {"kind": "cuda", "arch": "sm_86"}], ids=str)
+def test_defaults_are_exact_and_fill_a_gpu_at_every_size(target: Any, forest: Any) -> None:
+    schedules = tvm_forest.default_schedules(forest, target)
+    processors = gpu_facts.facts_of(parse_target(target)).processors
+    assert all(sch.keeps_order for sch in schedules.values())
+    assert len({sch.representation for sch in schedules.values()}) == 1
+    for batch in (1, 32, 512, 4096, 65_536, 1_000_000):
+        blocks, threads = launched(select_schedule(schedules, batch), batch)
+        assert threads <= 1024
+        assert blocks >= min(batch, 0.7 * processors)
+        assert blocks * threads >= min(batch * 50, processors * 512), batch
+
+
+def launched(sch: Schedule, batch: int) -> tuple[int, int]:
+    """Return the blocks of a batch, and the threads of each."""
+    loops = [loop for loop in sch.loops() if loop.gpu]
+    counts = {str(x.gpu): x.count or -(-batch // x.step) for x in loops}
+    blocks, threads = (prod(n for d, n in counts.items() if x in d) for x in ("grid", "block"))
+    return blocks, threads
+
+
+def test_architectures_are_known_by_their_family() -> None:
+    known = [
+        gpu_facts.facts_of(parse_target({"kind": "cuda", "arch": x})) for x in ("sm_90a", "any")
+    ]
+    assert known == [gpu_facts.KNOWN["sm_90"], gpu_facts.ASSUMED]
+    amd = gpu_facts.facts_of(parse_target({"kind": "rocm", "mcpu": "gfx942"}))
+    assert amd.processors == 304
 
 
 # -- the strategy ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.passes.cache_near import row_pitch
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims import Schedule, recipes
 
 
 def kernels(model: Forest, sch: Schedule, name: str = "predict") -> str:
@@ -131,7 +132,9 @@ def test_lanes_of_a_warp_add_up_their_sums(threads: int, width: int, classes: in
     check(model, with_shuffles(model, threads, width), ORDERS[classes % 2], (1, 7, 33))
 
 
-@pytest.mark.parametrize("how", ["vector_reduce", "atomic_reduce", "shared_reduce"])
+@pytest.mark.parametrize(
+    "how", ["vector_reduce", "atomic_reduce", "shared_reduce", "ordered_reduce"]
+)
 def test_threads_inside_a_loop_over_trees_keep_their_sums(how: str) -> None:
     model = forest(3)
     sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 4)
@@ -145,6 +148,73 @@ def test_one_group_of_lanes_needs_no_shared_memory() -> None:
     one, two = (kernels(forest(1), with_shuffles(forest(1), 8, width)) for width in (8, 4))
     assert one.count("tvm_warp_shuffle_down") == 3 and "alloc_shared" not in one
     assert two.count("tvm_warp_shuffle_down") == 2 and "part = T.alloc_shared((2, 1, 4))" in two
+
+
+def in_order(model: Forest, rows: int = 4, trees: int = 4, chunk: int = 0) -> Schedule:
+    """Rows on block.x, trees on block.y, added in order."""
+    how = {"rows_tb": rows, "tree_threads": trees, "tree_chunk": chunk, "shared": "ordered"}
+    return recipes.gpu_template(tvm_forest.new_schedule(model), unroll=False, factor=1, **how)
+
+
+def test_leaves_of_threads_meet_in_shared_memory_and_one_thread_adds_them() -> None:
+    text = kernels(forest(1), in_order(forest(1)))
+    assert "terms = T.alloc_shared((13, 1, 4))" in text
+    assert text.count("T.tvm_storage_sync") == 2  # rows, leaves
+    assert not re.search(r"sums|-0.0", text)
+    assert re.search(r"total\[0\] = total\[0\] \+ terms\[", text)
+
+
+@pytest.mark.parametrize("chunk", [4, 8])
+def test_places_of_trees_that_a_guard_cuts_off_hold_what_changes_no_sum(chunk: int) -> None:
+    model = forest(1)
+    text = kernels(model, in_order(model, chunk=chunk))
+    assert f"terms = T.alloc_shared(({chunk}, 1, 4))" in text
+    assert re.search(r"terms\[.* = T.float32\(-0.0\)", text)
+    leaves = [-0.0] * 13  # the sum of these is -0.0 as well
+    zeros = forest_of(leaves, base=(-0.0,))
+    rows = np.zeros((9, zeros.n_features), np.float32)
+    margin = tvm_forest.build(zeros, "simt", in_order(zeros, chunk=chunk)).predict_margin(rows)
+    assert np.signbit(margin).all()
+
+
+def test_trees_on_the_grid_are_added_in_order_by_another_kernel() -> None:
+    model = forest(1)
+    given = {"rows_tb": 4, "tree_threads": 2, "tree_blocks": 3, "shared": "ordered"}
+    sch = recipes.gpu_template(tvm_forest.new_schedule(model), unroll=False, **given)
+    text = kernels(model, sch)
+    assert sch.keeps_order and launches(text) == 3  # base scores, walks, additions
+    assert "terms = T.alloc_buffer((13, 1, n))" in text
+    check(model, sch, BACKWARDS, (0, 1, 7, 33))
+
+
+def test_the_smallest_and_the_largest_leaf_may_be_looked_for_by_several_threads() -> None:
+    model = replace(forest(1), aggregate="min", base_score=np.zeros(1, np.float32))
+    rows = hard_rows(model, 33)
+    made = tvm_forest.build(model, "simt", in_order(model, chunk=8))
+    assert np.array_equal(made.predict_margin(rows), model.predict_reference(rows)[:, 0])
+
+
+def test_terms_that_do_not_fit_are_refused_with_the_trees_and_rows_that_would() -> None:
+    model = drawn_forest(200, 1)
+    said = r"51200 \(terms 200 x 1 x 64\).* at most 192 trees at a time, .* or at most 61 rows"
+    sch = in_order(model, rows=64).without("cache")
+    with pytest.raises(ScheduleError, match=said):
+        tvm_forest.build(model, "simt", sch)
+
+
+def test_rows_of_a_block_with_gaps_are_refused() -> None:
+    start = tvm_forest.new_schedule(forest(1)).tile("batch", "b0", "b1", 10)
+    start = (
+        start.tile("b1", "b2", "b3", 4).gpu_dimension("b0", "grid.x").reorder("b2", "tree", "b3")
+    )
+    start = start.gpu_dimension("b3", "block.x").gpu_dimension("tree", "block.y")
+    for sch in (
+        start,
+        start.shared_reduce("tree"),
+        start.reorder("b3", "tree").ordered_reduce("tree"),
+    ):
+        with pytest.raises(ScheduleError, match="the rows of .* have gaps"):
+            tvm_forest.build(forest(1), "simt", sch, exact=False)
 
 
 REFUSED = {

@@ -58,7 +58,9 @@ def test_text_is_not_run_here() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "layout"), [("E4", "sparse"), ("E5b", "packed")])
+@pytest.mark.parametrize(
+    ("name", "layout"), [("E4", "sparse"), ("E5b", "packed"), ("E13b", "array")]
+)
 def test_pocl_computes_what_the_model_says(name: str, layout: str) -> None:
     cl = pytest.importorskip("pyopencl", reason="no pyopencl, or no OpenCL such as PoCL")
     try:

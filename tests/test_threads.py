@@ -16,6 +16,7 @@ import tvm_forest
 from forests import drawn_forest
 from schedules import rounding_bound
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
 
 CALLERS, CALLS = 8, 200
 FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
@@ -108,8 +109,9 @@ def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_thousand_calls_of_one_schedule_give_the_same_bits() -> None:
-    predictor = tvm_forest.build(FOREST, schedule=EXACT)
+@pytest.mark.parametrize("sch", [EXACT, TREES.ordered_reduce("t0")], ids=["rows", "trees"])
+def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> None:
+    predictor = tvm_forest.build(FOREST, schedule=sch)
     rows = hard_rows(FOREST, 130, seed=1)
     results = results_of_many_callers(predictor, rows)
     expected = FOREST.predict_reference(rows).tobytes()
