@@ -33,8 +33,7 @@ TARGET = {"kind": "rocm", "mcpu": "gfx942"}
 def library(tmp_path_factory: Any) -> tuple[str, Any, bytes]:
     """Path of the runtime, the runtime, and the code object that it knows."""
     folder = tmp_path_factory.mktemp("hip")
-    schedule = tvm_forest.build(forest(), TARGET).schedule
-    compiled, _ = made(forest(), schedule, "gfx942")
+    compiled, _ = made(forest(), tvm_forest.default_schedule(forest(), TARGET), "gfx942")
     runtime = hip_twin.mock_runtime(compiled, folder)
     return str(folder / "libamdhip64.so"), runtime, compiled.image
 
@@ -55,7 +54,8 @@ def calls(runtime: Any) -> list[str]:
 
 
 def predictor_on(path: str) -> tvm_forest.Predictor:
-    predictor = tvm_forest.build(forest(), TARGET)
+    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    predictor = tvm_forest.build(forest(), TARGET, schedule)
     predictor.library.backend = Backend(lambda: HipDriver(library=path), lambda *_: b"")
     return predictor
 

@@ -327,7 +327,8 @@ def test_code_is_made_for_all_of_a_list_where_no_gpu_is_named(monkeypatch: Any) 
     for gpu, image in images.items():
         assert code_object.read(image).gpu == gpu
         assert f'.amdgcn_target "amdgcn-amd-amdhsa-hcc-{gpu}"' in predictor.source("rocm")
-    alone = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "gfx1100"})
+    named = {"kind": "rocm", "mcpu": "gfx1100"}
+    alone = tvm_forest.build(forest(), named, predictor.schedules)
     assert images["gfx1100"] == alone.library.image("gfx1100")
     assert repr(predictor).endswith(f"target rocm ({', '.join(rocm.DEFAULT_GPUS)})>")
 

@@ -65,7 +65,8 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any
         names = _names(plan, numbers[name], data, kernels)
         texts.append(f"static int run_{number}(const pointer *at, int64_t n) {{\n")
         texts += [*_steps_in_c(plan.steps, names, itertools.count()), "return 0;\n}\n\n"]
-    table = ", ".join(f"{{{smallest}, run_{k}}}" for k, smallest in enumerate(starts))
+    places = {name: number for number, name in enumerate(plans)}
+    table = ", ".join(f"{{{smallest}, run_{places[name]}}}" for smallest, name in starts.items())
     kind = "struct { int64_t smallest; int (*run)(const pointer *, int64_t); }"
     texts.append(f"static const {kind} plans[] = {{{table}}};\n")
     (folder / "plans.h").write_text("".join(texts), encoding="utf-8")
