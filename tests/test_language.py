@@ -10,8 +10,8 @@ import pytest
 
 from interpreter import Visit, runs, visits
 from schedules import drawn_schedule
-from tvm_forest.nest import find_ordered_regions
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims.regions import find_ordered_regions
 
 SEEDS, BATCH = 600, 50
 DEPTHS = (0, 3, 3, 6, 1, 6, 6, 2, 2, 2, 0, 5, 4, 4, 1, 0, 0, 3, 5)

@@ -19,8 +19,9 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Bound, Kind, Loop, Share, find_paths, list_values_inside
+from ..nest import Bound, Kind, Loop, Share, find_paths
 from ..schedule import Schedule
+from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen.ir import find_all, i64

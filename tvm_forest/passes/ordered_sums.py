@@ -25,7 +25,8 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array
-from ..nest import OUTPUT_KINDS, Guard, Loop, has_no_gaps, is_cut, list_values_inside
+from ..nest import OUTPUT_KINDS, Guard, Loop
+from ..schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .nest_facts import NestFacts, name_of

@@ -11,9 +11,10 @@ from itertools import product
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
-from ..nest import OUTPUT_KINDS, find_regions, has_no_gaps
+from ..nest import OUTPUT_KINDS
 from ..target import Target
 from .directive import DIRECTIVES
+from .regions import find_regions, has_no_gaps, is_atomic
 from .schedule import Schedule
 
 
@@ -84,7 +85,8 @@ def check_gaps(sch: Schedule) -> None:
     Raises:
         ScheduleError: as said.
     """
-    for region, kind in product(find_regions(sch.nest), OUTPUT_KINDS):
+    regions = [x for x in find_regions(sch.nest) if not is_atomic(x)]
+    for region, kind in product(regions, OUTPUT_KINDS):
         if not has_no_gaps(region, sch.guards, kind):
             values = "rows" if kind == "batch" else "classes"
             what = f"the {values} of '{region.name}' have gaps, in which others add up as well; "

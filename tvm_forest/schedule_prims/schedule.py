@@ -16,7 +16,7 @@ from .. import nest as nests
 from ..errors import ScheduleError
 from ..forest import Array
 from ..nest import Guard, Loop
-from . import devices, fission, loops, memory, model, reductions, walks
+from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole
 
 JSON_VERSION = 1
@@ -194,7 +194,7 @@ class Schedule:
 
         If so, results are bit-equal to the source model; otherwise sums are regrouped.
         """
-        return nests.adds_in_order(self.nest) and not self.has_rewrite("sort_trees")
+        return regions.adds_in_order(self.nest) and not self.has_rewrite("sort_trees")
 
     @property
     def reproducible(self) -> bool:
@@ -219,7 +219,7 @@ class Schedule:
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in nests.find_paths(self.nest))
         of_paths = (nests.list_problems(path, wanted, self.vectors) for path in paths)
-        problems = chain(chain.from_iterable(of_paths), nests.list_order_problems(self.nest))
+        problems = chain(chain.from_iterable(of_paths), regions.list_order_problems(self.nest))
         return next(problems, None)
 
     # -- changing ---------------------------------------------------------------------------------
