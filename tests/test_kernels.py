@@ -208,6 +208,7 @@ def test_rows_of_a_block_with_gaps_are_refused() -> None:
         start.tile("b1", "b2", "b3", 4).gpu_dimension("b0", "grid.x").reorder("b2", "tree", "b3")
     )
     start = start.gpu_dimension("b3", "block.x").gpu_dimension("tree", "block.y")
+    check(forest(1), start.atomic_reduce("tree"), BACKWARDS, (1, 33))
     for sch in (
         start,
         start.shared_reduce("tree"),

@@ -40,7 +40,7 @@ def find_ordered_regions(loop: Loop) -> list[Loop]:
 
 
 def is_atomic(region: Loop) -> bool:
-    """Return whether nothing is gathered, for all trees that run at the same time add atomically."""
+    """Return whether nothing is gathered: all trees that run at the same time add atomically."""
     trees = (x for x in region.traverse() if x.kind == "tree" and x.is_concurrent)
     return all(x.reduce == "atomic" for x in trees)
 
