@@ -89,7 +89,7 @@ template <class Index> Index touch(int site, bool shared, const void* base, unsi
   Size now = emulation::block_at;
   if (now.x != block.x || now.y != block.y || now.z != block.z) count(), block = now, arrived = 0;
   sites[site].shared = shared;
-  touches[site][thread()].push_back({(unsigned long)base + index * item, item * width});
+  touches[site][thread()].push_back({(shared ? (unsigned long)base : 0) + index * item, item * width});
   return index;
 }
 inline void meet() {
@@ -141,11 +141,36 @@ def trace(predictor: Any, rows: Any) -> tuple[list[Site], Any]:
     predictor.library.backend = Backend(lambda: CudaDriver(library=driver), translate)
     emulated_cuda.settings().emulated_set(b"seed", 0)
     margins = predictor.predict_margin(rows)
-    counts = np.zeros((2, len(noted.sites)))
-    report = ctypes.CDLL(str(made[-1])).cycles_report
-    report(*(row.ctypes.data_as(ctypes.c_void_p) for row in counts))
-    sites = zip(noted.sites, *counts.tolist(), strict=True)
-    return [Site(*head, *found) for head, *found in sites], margins
+    return noted.count(made[-1]), margins
+
+
+def trace_kernel(
+    source: str, kernel: str, launch: tuple[int, int], arrays: list[Any], n: int
+) -> tuple[list[Site], Any]:
+    """Return all accesses of a kernel that was written by hand, and its first array.
+
+    Args:
+        source: CUDA text.
+        kernel: its name; it takes the arrays and n.
+        launch: blocks, and threads of a block.
+        arrays: what it writes and reads; the third are the rows.
+        n: number of rows.
+    """
+    notes = _Notes()
+    text = emulated_cuda.with_calls(notes.write(source))
+    path = emulated_cuda.compiled(text, "traced", emulated_cuda.libcuda())
+    library, driver = ctypes.CDLL(str(path)), ctypes.CDLL(emulated_cuda.libcuda())
+    ends = (ctypes.c_void_p(), ctypes.c_void_p())
+    library.shared_memory_of(*map(ctypes.byref, ends))
+    call = ctypes.cast(getattr(library, f"call_{kernel}"), ctypes.c_void_p)
+    function = (ctypes.c_void_p * 3)(call, *ends)
+    pointers = [ctypes.c_void_p(x.ctypes.data) for x in arrays]
+    values = [*pointers, ctypes.c_int64(n)]
+    given = (ctypes.c_void_p * len(values))(*(ctypes.addressof(x) for x in values))
+    grid, block = ([ctypes.c_uint(x) for x in (size, 1, 1)] for size in launch)
+    done = driver.cuLaunchKernel(function, *grid, *block, ctypes.c_uint(0), None, given, None)
+    assert done == 0, "threads of the kernel meet"
+    return notes.count(path), arrays[0]
 
 
 class _Notes:
@@ -172,6 +197,13 @@ class _Notes:
             parts += [found[0], text]
         head = RECORDER.replace("SITES", str(max(1, len(self.sites))))
         return parts[0] + head + "".join(parts[1:])
+
+    def count(self, path: Path) -> list[Site]:
+        """Return what a library of the text has counted."""
+        counts = np.zeros((2, len(self.sites)))
+        report = ctypes.CDLL(str(path)).cycles_report
+        report(*(row.ctypes.data_as(ctypes.c_void_p) for row in counts))
+        return [Site(*x, *found) for x, *found in zip(self.sites, *counts.tolist(), strict=True)]
 
     def _write_line(self, line: str, kernel: str, names: set[str], shared: set[str]) -> str:
         pattern = re.compile(rf"\*\((\w+?)(\d)\*\)\((\w+) \+ |\b({'|'.join(sorted(names))})\[")

@@ -251,6 +251,30 @@ def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
     return _interleave_copies(sch, "b1", rows).shared_reduce("t1")
 
 
+def gpu_shared_ranks(
+    sch: Schedule, rows: int = 512, tree_bytes: int = 1 << 14, together: int = 4
+) -> Schedule:
+    """Walk rows of ranks through trees in shared memory, a few trees of a row together (GPU).
+
+    For large batches. A row has a thread, whose ranks lie in a bank of its own, and a block goes
+    through the forest some trees at a time, which its threads copy before. Keeps the order of
+    additions.
+
+    Args:
+        sch: schedule with known depths, without directives.
+        rows: rows, and threads, of a block.
+        tree_bytes: bytes of the trees that are copied at a time, unless one round has more.
+        together: walks of a thread that advance together.
+    """
+    depth = max(sch.hops or (8,))
+    sch = sch if len(set(sch.hops or ())) < 2 else sch.pad_trees("forest")
+    round_bytes = sch.round_size * max(16, 8 << depth)
+    fit = min(max(1, sch.rounds), max(1, tree_bytes // round_bytes))
+    sch = _order(_tile_both(sch.represent_as("banked"), rows, fit), "b0 b1 t0 class t1")
+    sch = _map_to_gpu(sch, b0="grid.x", b1="block.x").cache("t0").unroll_walk("t1")
+    return _interleave_copies(sch, "t1", min(together, fit))
+
+
 def gpu_template(
     sch: Schedule,
     rows_tb: int = 32,
@@ -321,7 +345,7 @@ RECIPES: dict[str, Recipe] = {
         *(xgboost_rows, serial_straight_lines, gpu_straight_lines, tahoe_direct),
         *(tahoe_shared_data, tahoe_shared_data_rows, tahoe_shared_forest),
         *(tahoe_shared_partial_forest, rapids_fil, treebeard_tree_at_a_time, tree_parallel),
-        *(row_and_tree_parallel, two_trees_at_a_time, rows_by_trees, gpu_template),
+        *(row_and_tree_parallel, two_trees_at_a_time, rows_by_trees, gpu_shared_ranks, gpu_template),
     )
 }
 """Every recipe by its name, in the order of the specification's examples, E1 to E13."""
