@@ -55,6 +55,7 @@ ALU = {
     *("IADD3", "VIADD", "LOP3", "ISETP", "SEL", "SHF", "LEA", "PRMT", "FSETP", "FSEL", "VIMNMX"),
     *("IMNMX", "FMNMX", "PLOP3", "P2R", "R2P", "MOV", "VIADDMNMX", "SGXT", "BMSK", "IABS", "DSETP"),
 }
+WALKED = ("nodes", "leaf_value", "sums")
 LOADS = {"LDS", "LDG", "STS", "STG", "LD", "ST"}
 SMS, REGISTERS, SHARED, THREADS, MAX_BLOCKS = 132, 65536, 233_472, 2048, 32
 """Of an H100, and of a multiprocessor: registers, bytes of shared memory, threads and blocks."""
@@ -177,13 +178,19 @@ def count_work(code: Code, sites: list[gpu_traces.Site], units: float, hops: flo
     inside, alu = sum(loop.values()), sum(n for name, n in loop.items() if name in ALU)
     inside += more * code.loop.get("hop", 0)
     alu += more * code.loop.get("hop ALU", 0)
-    accesses = sum(x.operations for x in sites) / units
-    walked = sum(n for name, n in loop.items() if name in LOADS)
-    outside = max(0.0, accesses - (walked if not more else accesses))
+    outside = sum(x.operations for x in sites if not _walks(x, sites)) / units
     loads = max(1, sum(code.outside[x] for x in LOADS))
     rate = sum(code.outside.values()) / loads
     rate_alu = sum(n for name, n in code.outside.items() if name in ALU) / loads
     return Count(inside + outside * rate, alu + outside * rate_alu, shared, global_, hops)
+
+
+def _walks(site: gpu_traces.Site, sites: list[gpu_traces.Site]) -> bool:
+    """Whether walks access what they read here, and not what copies it or comes before."""
+    name = site.buffer.removesuffix("_ptr")
+    if site.stores or name not in (*WALKED, *(f"near_{x}" for x in WALKED), "near", "banks", "codes"):
+        return False
+    return site.shared or not any(x.buffer == f"near_{site.buffer}" for x in sites)
 
 
 class Setting(NamedTuple):
@@ -254,8 +261,8 @@ def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:
     start = tvm_forest.new_schedule(forest)
     return {
         "default": lambda: tvm_forest.default_schedule(forest, "cuda"),
-        "packed, 4 trees together": lambda: recipes.gpu_template(
-            start, 256, 1, 1, unroll=False, factor=4, layout="packed"
+        "packed, 4 trees together": lambda: (
+            recipes.tahoe_direct(start.represent_as("packed")).cache("b0").interleave("tree", 4)
         ).unroll_walk("tree"),
         "`gpu_shared_ranks`": lambda: recipes.gpu_shared_ranks(start),
     }

@@ -168,7 +168,9 @@ def trace_kernel(
     values = [*pointers, ctypes.c_int64(n)]
     given = (ctypes.c_void_p * len(values))(*(ctypes.addressof(x) for x in values))
     grid, block = ([ctypes.c_uint(x) for x in (size, 1, 1)] for size in launch)
+    driver.cuCtxPushCurrent_v2(None)
     done = driver.cuLaunchKernel(function, *grid, *block, ctypes.c_uint(0), None, given, None)
+    driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
     assert done == 0, "threads of the kernel meet"
     return notes.count(path), arrays[0]
 
