@@ -30,7 +30,7 @@ import emulated_cuda
 
 SHARED = re.compile(r"__shared__ alignas\(\d+\) \w+ (\w+)\[")
 POINTER = re.compile(r"\* __restrict__ (\w+)")
-VECTOR = re.compile(r"\*\((\w+?)(\d)\*\)\((\w+) \+ ")
+AT_LAUNCH = re.compile(r"\* (\w+) = \([\w ]+\*\)\(at_launch \+")
 BARRIER = "__syncthreads();"
 RECORDER = """
 #include <vector>
@@ -189,10 +189,10 @@ class _Notes:
             found = emulated_cuda.KERNEL.match(source, begin)
             assert found is not None
             body = source[found.end() : end]
-            shared = set(SHARED.findall(body))
+            shared = set(SHARED.findall(body)) | set(AT_LAUNCH.findall(body))
             names = shared | set(POINTER.findall(found[2]))
             lines = [
-                line if "__shared__" in line else self._write_line(line, found[1], names, shared)
+                line if "__shared__" in line or "(at_launch +" in line else self._write_line(line, found[1], names, shared)
                 for line in body.split("\n")
             ]
             text = "\n".join(lines).replace(BARRIER, f"cycles::meet(); {BARRIER}")
@@ -208,11 +208,22 @@ class _Notes:
         return [Site(*x, *found) for x, *found in zip(self.sites, *counts.tolist(), strict=True)]
 
     def _write_line(self, line: str, kernel: str, names: set[str], shared: set[str]) -> str:
-        pattern = re.compile(rf"\*\((\w+?)(\d)\*\)\((\w+) \+ |\b({'|'.join(sorted(names))})\[")
+        name = "|".join(sorted(names))
+        vector, at_bytes = r"\*\((\w+?)(\d)\*\)\((\w+) \+ ", rf"tvmf_at\(\(&\(({name})\["
+        pattern = re.compile(rf"{vector}|{at_bytes}|\b({name})\[")
         out, at = "", 0
         while (found := pattern.search(line, at)) is not None:
-            name = found[3] or found[4]
+            name = found[3] or found[4] or found[5]
             stop = _find_end(line, found.end())
+            if found[4]:
+                number, begin = len(self.sites), line.index(", ", stop) + 2
+                self.sites.append((kernel, name, name in shared, False))
+                end = _find_end(line, begin)
+                index, place = line[found.end() : stop], line[begin:end]
+                note = f"cycles::touch({number}, {int(name in shared)}, &{name}[0], 1, 4, "
+                out += f"{line[at : found.start()]}tvmf_at(&{name}[0], {note}({index}) * 4 + {place}))"
+                at = end + 1
+                continue
             inside = self._write_line(line[found.end() : stop], kernel, names, shared)
             stores = re.match(r"[\])]\s*=[^=]", line[stop:]) is not None
             number = len(self.sites)

@@ -5,13 +5,14 @@ takes: Forest; gives: BankedLayout and its arrays.
     bits 31 ... 8 (16)         7 (15) ... 0
     place of the column        rank
 
-Every tree is complete down to its own depth, so nodes have no links: the children of slot i are
-2i + 1 and 2i + 2. A leaf above the last level is padded: the slots below it compare a code with 0
-and lead to copies of the leaf. Leaf values lie in an array of their own. A tree begins at a multiple
-of 16 bytes in both arrays, so that threads can copy 16 bytes each into shared memory.
+Every tree is complete down to its own depth, so nodes have no links: the root is slot 1, and the
+children of slot i are 2i and 2i + 1. A leaf above the last level is padded: the slots below it
+compare a code with 0 and lead to copies of the leaf. Leaf values lie in an array of their own. A tree
+begins at a multiple of 16 bytes in both arrays, so that threads can copy 16 bytes each into shared
+memory.
 
-    nodes[offset[t] + i]                        slot i of tree t
-    leaf_value[offset[t] + i - inner]           its leaves, i from `inner`, the number of its nodes
+    nodes[offset[t] + i]                        slot i of tree t, of depth d
+    leaf_value[offset[t] + i - 2^d]             its leaves, i from 2^d on
 
 Rows are coded before they are walked, see `row_codes.banks`: the place of a column leads from the
 address of a row to the code that a node tests, in one addition.
@@ -37,13 +38,15 @@ from .row_codes.banks import LANES, BankCode, bank_tests
 
 WORD_BITS = 32
 
+SLOT_BYTES = WORD_BITS // 8
+
 MULTIPLE = 4
 """Slots and leaves of a tree are filled up to a multiple of it."""
 
 
 @dataclass(frozen=True)
 class BankedTree(TreeAccess):
-    """A walk counts slots from the tree's first one.
+    """A walk counts bytes from the tree's first slot: so it has addresses by one addition.
 
     Attributes:
         layout: the layout.
@@ -56,32 +59,35 @@ class BankedTree(TreeAccess):
     buffers: Buffers
     first: Expr
     hops: Expr
-    root: Expr = field(default_factory=lambda: tir.i64(0))
-    rest: Expr | None = field(default_factory=lambda: tir.i64(0))
+    root: Expr = field(default_factory=lambda: tir.i64(SLOT_BYTES))
+    rest: Expr | None = field(default_factory=lambda: tir.i64(SLOT_BYTES))
     padded: ClassVar[bool] = True
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load the node."""
         layout = self.layout
-        word = hold("word", tir.BufferLoad(self.buffers["nodes"], [self.first + node]))
+        word = hold("word", tir.BufferLoad(self.buffers["nodes"], [self._element(node)]))
         bits = tir.IntImm("uint32", layout.rank_bits)
         mask = tir.IntImm("uint32", (1 << layout.rank_bits) - 1)
         rank = (word & mask).astype(layout.code.dtype)
         return NodeTest(rank, tir.shift_right(word, bits).astype("int64"), None)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """2i + 1 on the left, 2i + 2 on the right."""
-        return node * 2 + tir.Select(goes_left, tir.i64(1), tir.i64(2))
+        """Slot 2i on the left, 2i + 1 on the right."""
+        return node * 2 + tir.Select(goes_left, tir.i64(0), tir.i64(SLOT_BYTES))
 
-    def _inner(self) -> Expr:
-        return tir.shift_left(tir.i64(1), self.hops.astype("int64")) - 1
+    def _element(self, node: Expr) -> Expr:
+        return self.first + tir.floordiv(node, tir.i64(SLOT_BYTES))
+
+    def _ends(self) -> Expr:
+        return tir.shift_left(tir.i64(1), self.hops.astype("int64"))
 
     def is_leaf(self, node: Expr) -> Expr:
         """Leaves come after all slots of the tree."""
-        return node >= self._inner()
+        return node >= self._ends() * SLOT_BYTES
 
     def _leaf(self, name: str, node: Expr) -> Expr:
-        return tir.BufferLoad(self.buffers[name], [self.first - self._inner() + node])
+        return tir.BufferLoad(self.buffers[name], [self._element(node) - self._ends()])
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own."""
@@ -146,8 +152,8 @@ class BankedLayout(Layout):
             2 * total,
             lambda tree, slot: np.where(
                 slot < ends[tree] - 1,
-                offset[tree] + slot,
-                total + offset[tree] + slot - (ends[tree] - 1),
+                offset[tree] + slot + 1,
+                total + offset[tree] + slot + 1 - ends[tree],
             ),
         )
         node = node_at[:total]

@@ -252,7 +252,7 @@ def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
 
 
 def gpu_shared_ranks(
-    sch: Schedule, rows: int = 512, tree_bytes: int = 1 << 14, together: int = 4
+    sch: Schedule, rows: int = 512, tree_bytes: int = 40 << 10, together: int = 4
 ) -> Schedule:
     """Walk rows of ranks through trees in shared memory, a few trees of a row together (GPU).
 
@@ -269,9 +269,11 @@ def gpu_shared_ranks(
     depth = max(sch.hops or (8,))
     sch = sch if len(set(sch.hops or ())) < 2 else sch.pad_trees("forest")
     round_bytes = sch.round_size * max(16, 8 << depth)
-    fit = min(max(1, sch.rounds), max(1, tree_bytes // round_bytes))
+    most = min(max(1, sch.rounds), max(1, tree_bytes // round_bytes))
+    whole = max(size for size in range(1, most + 1) if sch.rounds % size == 0)
+    fit = whole if 2 * whole >= most else most  # copies of one size are simpler
     sch = _order(_tile_both(sch.represent_as("banked"), rows, fit), "b0 b1 t0 class t1")
-    sch = _map_to_gpu(sch, b0="grid.x", b1="block.x").cache("t0").unroll_walk("t1")
+    sch = _map_to_gpu(sch, b0="grid.x", b1="block.x").cache("b0").cache("t0").unroll_walk("t1")
     return _interleave_copies(sch, "t1", min(together, fit))
 
 
