@@ -1,9 +1,9 @@
 """Count what a multiprocessor of a GPU has to do for 32 rows in a tree; needs no GPU.
 
-    python benchmarks/gpu_cycles.py                    # or: make gpu-cycles; writes docs/gpu_cycles.md
+    python benchmarks/gpu_cycles.py                    # or: make gpu-cycles; writes the page
     python benchmarks/gpu_cycles.py --models airline   # prints the part of one model
 
-Needs nvcc, nvdisasm (CUDA's, or the one in the Python package triton) and g++. The model, for an H100:
+Needs nvcc, g++ and nvdisasm: CUDA's, or the one in the Python package triton. The model of an H100:
 
 - **Issue**: four schedulers give out an instruction of a warp a cycle each. The instructions of the
   loop over trees are those of the machine code (sm_90). Those outside, which code rows and copy
@@ -28,7 +28,6 @@ import argparse
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -154,10 +153,11 @@ def read_code(source: str, kernel: str, walks: float = 0) -> Code:
     body = Counter(names[begin:end])
     added = walks or body["FADD"] + body["DADD"]
     loop = Counter({name: count / added for name, count in body.items()})
-    for first, last in inner[:1]:  # a loop of hops: once in `loop`, the others by `hops`
-        loop = loop + Counter()
-        loop["hop"] = len(names[first:last]) / added
-        loop["hop ALU"] = sum(x in ALU for x in names[first:last]) / added
+    if inner:  # the hops of a walk, whose rows are loaded from shared memory: once in `loop`
+        part = names[slice(*_busiest(inner, names))]
+        turns = added * max(1, part.count("LDS") / (1 if "LDG" in part else 2))
+        loop = Counter({name: max(0, n - part.count(name) / added) for name, n in loop.items()})
+        loop["hop"], loop["hop ALU"] = len(part) / turns, sum(x in ALU for x in part) / turns
     return Code(Counter(names) - body, loop, int(use[1]), int(shared[1]) if shared else 0)
 
 
@@ -174,7 +174,7 @@ def count_work(code: Code, sites: list[gpu_traces.Site], units: float, hops: flo
     shared = sum(x.wavefronts for x in sites if x.shared) / units
     global_ = sum(x.wavefronts for x in sites if not x.shared) / units
     loop = {name: n for name, n in code.loop.items() if not name.startswith("hop")}
-    more = max(0.0, hops - 1) if "hop" in code.loop else 0.0
+    more = hops if "hop" in code.loop else 0.0
     inside, alu = sum(loop.values()), sum(n for name, n in loop.items() if name in ALU)
     inside += more * code.loop.get("hop", 0)
     alu += more * code.loop.get("hop ALU", 0)
@@ -188,7 +188,13 @@ def count_work(code: Code, sites: list[gpu_traces.Site], units: float, hops: flo
 def _walks(site: gpu_traces.Site, sites: list[gpu_traces.Site]) -> bool:
     """Whether walks access what they read here, and not what copies it or comes before."""
     name = site.buffer.removesuffix("_ptr")
-    if site.stores or name not in (*WALKED, *(f"near_{x}" for x in WALKED), "near", "banks", "codes"):
+    if site.stores or name not in (
+        *WALKED,
+        *(f"near_{x}" for x in WALKED),
+        "near",
+        "banks",
+        "codes",
+    ):
         return False
     return site.shared or not any(x.buffer == f"near_{site.buffer}" for x in sites)
 

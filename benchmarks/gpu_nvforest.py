@@ -4,10 +4,10 @@ takes: Forest; gives: CUDA text, and arrays.
 
 Written from a reading of nvForest (the Forest Inference Library of RAPIDS, Apache License 2.0), not
 copied from it. A block has 256 threads and takes 32 rows at a time, which it copies into shared
-memory as they are. Thread k walks row k % 32 through the trees k / 32, k / 32 + 8, ..., and adds leaf
-values to a sum of its own in shared memory. Nodes take 8 bytes and stay in memory of the device, in
-depth-first order: the child of a false test is the next one, the other child is an offset away. Then
-a warp for every row adds up the 8 sums.
+memory as they are. Thread k walks row k % 32 through the trees k / 32, k / 32 + 8, ..., and adds
+leaf values to a sum of its own in shared memory. Nodes take 8 bytes, are not copied, and lie in
+depth-first order: the child of a false test is the next one, the other child is an offset away.
+Then a warp for every row adds up the 8 sums.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import numpy as np
 ROWS, THREADS = 32, 256
 
 TEXT = """\
-extern "C" __global__ void __launch_bounds__({threads}) nvforest_kernel(float* __restrict__ out_ptr, \
-int* __restrict__ roots_ptr, float* __restrict__ rows_ptr, unsigned long long* __restrict__ nodes_ptr, \
-int64_t n) {{
+extern "C" __global__ void __launch_bounds__({threads}) nvforest_kernel(\
+float* __restrict__ out_ptr, int* __restrict__ roots_ptr, float* __restrict__ rows_ptr, \
+unsigned long long* __restrict__ nodes_ptr, int64_t n) {{
   __shared__ alignas(64) float sums_ptr[{sums}];
   __shared__ alignas(64) float near_ptr[{near}];
   for (int first = blockIdx.x * 32; first < n; first += 32 * gridDim.x) {{
     int here = n - first < 32 ? int(n - first) : 32;
     for (int i = threadIdx.x; i < {sums}; i += {threads}) sums_ptr[i] = 0;
-    for (int i = threadIdx.x; i < here * {features}; i += {threads}) near_ptr[i] = rows_ptr[(int64_t)first * {features} + i];
+    for (int i = threadIdx.x; i < here * {features}; i += {threads})
+      near_ptr[i] = rows_ptr[(int64_t)first * {features} + i];
     __syncthreads();
     for (int task = threadIdx.x; task < {tasks}; task += {threads}) {{
       int row = task % 32, tree = task / 32;
@@ -87,7 +88,9 @@ def nvforest_kernel(forest: Any) -> NvForest:
     left = np.where(inner, forest.tree_offset[forest.node_tree] + forest.left, 0)
     offset = np.where(inner, place[left] - place, 0)
     number = np.where(inner, forest.threshold, forest.leaf_value[:, 0]).astype(np.float32)
-    high = offset | forest.feature.astype(np.int64) << 16 | (inner & forest.default_left) * (1 << 31)
+    high = (
+        offset | forest.feature.astype(np.int64) << 16 | (inner & forest.default_left) * (1 << 31)
+    )
     words = number.view(np.uint32).astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
     tasks = -(-ROWS * forest.n_trees // THREADS) * THREADS
     text = TEXT.format(

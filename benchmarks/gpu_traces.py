@@ -1,11 +1,11 @@
 """What the kernels of a GPU load and store: every address of every lane, by emulation.
 
-takes: a predictor of target "cuda", rows; gives: Site, how often each access of the text is done, and
-how many wavefronts that takes.
+takes: a predictor of target "cuda", rows; gives: Site, how often each access of the text is done,
+and how many wavefronts that takes.
 
-The text of the kernels is compiled by g++, as the tests do it, with a note of each index into shared
-memory or memory of the device. Between two barriers the k-th access of a thread at a place of the
-text is done together with the k-th of the 31 others of its warp. It takes as many wavefronts as
+The text of the kernels is compiled by g++, as the tests do it, with a note of each index into
+shared memory or memory of the device. Between two barriers the k-th access of a thread at a place
+of the text is done together with the k-th of the others of its warp. It takes as many wavefronts as
 
     in shared memory          different words that meet in the bank which is asked for most
     in memory of the device   different lines of 128 bytes
@@ -85,11 +85,13 @@ inline void count() {
       }
   for (auto& site : touches) for (auto& mine : site) mine.clear();
 }
-template <class Index> Index touch(int site, bool shared, const void* base, unsigned item, unsigned width, Index index) {
+template <class Index>
+Index touch(int site, bool shared, const void* base, unsigned item, unsigned width, Index index) {
   Size now = emulation::block_at;
   if (now.x != block.x || now.y != block.y || now.z != block.z) count(), block = now, arrived = 0;
   sites[site].shared = shared;
-  touches[site][thread()].push_back({(shared ? (unsigned long)base : 0) + index * item, item * width});
+  unsigned long at = (shared ? (unsigned long)base : 0) + index * item;  // others begin with a line
+  touches[site][thread()].push_back({at, item * width});
   return index;
 }
 inline void meet() {
@@ -192,7 +194,9 @@ class _Notes:
             shared = set(SHARED.findall(body)) | set(AT_LAUNCH.findall(body))
             names = shared | set(POINTER.findall(found[2]))
             lines = [
-                line if "__shared__" in line or "(at_launch +" in line else self._write_line(line, found[1], names, shared)
+                line
+                if "__shared__" in line or "(at_launch +" in line
+                else self._write_line(line, found[1], names, shared)
                 for line in body.split("\n")
             ]
             text = "\n".join(lines).replace(BARRIER, f"cycles::meet(); {BARRIER}")
@@ -221,7 +225,9 @@ class _Notes:
                 end = _find_end(line, begin)
                 index, place = line[found.end() : stop], line[begin:end]
                 note = f"cycles::touch({number}, {int(name in shared)}, &{name}[0], 1, 4, "
-                out += f"{line[at : found.start()]}tvmf_at(&{name}[0], {note}({index}) * 4 + {place}))"
+                out += (
+                    f"{line[at : found.start()]}tvmf_at(&{name}[0], {note}({index}) * 4 + {place}))"
+                )
                 at = end + 1
                 continue
             inside = self._write_line(line[found.end() : stop], kernel, names, shared)

@@ -7,9 +7,9 @@ takes: Forest; gives: BankedLayout and its arrays.
 
 Every tree is complete down to its own depth, so nodes have no links: the root is slot 1, and the
 children of slot i are 2i and 2i + 1. A leaf above the last level is padded: the slots below it
-compare a code with 0 and lead to copies of the leaf. Leaf values lie in an array of their own. A tree
-begins at a multiple of 16 bytes in both arrays, so that threads can copy 16 bytes each into shared
-memory.
+compare a code with 0 and lead to copies of the leaf. Leaf values lie in an array of their own. A
+tree begins at a multiple of 16 bytes in both arrays, so that threads can copy 16 bytes each into
+shared memory.
 
     nodes[offset[t] + i]                        slot i of tree t, of depth d
     leaf_value[offset[t] + i - 2^d]             its leaves, i from 2^d on
@@ -31,8 +31,17 @@ from . import complete_trees as complete
 from . import linked_nodes as linked
 from . import tir
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
-from .representation import read_specs, register
+from .representation import (
+    Buffers,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NodeTest,
+    TreeAccess,
+    read_specs,
+    register,
+)
 from .row_codes import ranks
 from .row_codes.banks import LANES, BankCode, bank_tests
 

@@ -4,9 +4,9 @@ takes: kernels; gives: the same with fewer instructions.
 
     nodes[first + node // 4]     -->     tvmf_at(&nodes[first], node)
 
-A walk through a complete tree goes from place p to 2p + 4 or 2p + 8, in bytes, and has the address of
-the next node by one addition; counted in nodes it would have to be multiplied each time. That `node`
-is a multiple of 4 is proven: so is all that is ever stored in it.
+A walk through a complete tree goes from place p to 2p or 2p + 4, in bytes, and has the address of
+the next node by one addition; counted in nodes it would have to be multiplied each time. That
+`node` is a multiple of 4 is proven: so is all that is ever stored in it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
         address = tirx.address_of(tirx.BufferLoad(load.source, [rest]))
         return tirx.call_pure_extern(str(load.source.dtype), LOAD_AT, address, place)
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (TensorLoad, change))) if cells else func
+    return (
+        func.with_body(tvm_ffi.structural_map(func.body, (TensorLoad, change))) if cells else func
+    )
 
 
 def _is_multiple(x: Any, cells: set[Any]) -> bool:

@@ -12,7 +12,7 @@ that share a word are codes of one row:
 A node holds the place of its column within that, which is a sum away from the address of the code.
 
 The cuts of a column are searched from the middle outwards, level by level: those of a level lie
-side by side, so that 32 threads which search one column for different rows read few lines of memory.
+side by side, so that 32 threads which search one column for different rows read few lines.
 
     place 1           the middle one
     places 2 and 3    the middles of both halves, and so on; NaN, which no value reaches, fills up
@@ -35,9 +35,6 @@ LANES = 32
 
 WORD_BYTES = 4
 """Of a bank."""
-
-LEVELS_STEP = 4
-"""Numbers of levels that searches have are multiples of this, so that few pieces of code do."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def bank_tests(forest: Forest) -> BankedTests:
     numbered = number_tests_by_column(forest)
     keys, column, place, cut = numbered.tests
     counts = np.bincount(column, minlength=len(keys))
-    levels = np.maximum(1, -(-count_levels(counts) // LEVELS_STEP)) * LEVELS_STEP
+    levels = np.maximum(1, count_levels(counts))
     order = np.lexsort((keys, keys % 2, levels))
     levels, sides = levels[order], keys[order] % 2
     last = np.append((levels[1:] != levels[:-1]) | (sides[1:] != sides[:-1]), True)
@@ -94,7 +91,11 @@ def bank_tests(forest: Forest) -> BankedTests:
     cuts = np.full(int(sizes.sum()), np.nan, cut.dtype)
     own = column_at[column]
     cuts[at[own] + _outward_place(place, levels[own])] = cut
-    arrays = {"column_feature": (keys[order] // 2).astype(np.int32), "column_cuts": at, "cuts": cuts}
+    arrays = {
+        "column_feature": (keys[order] // 2).astype(np.int32),
+        "column_cuts": at,
+        "cuts": cuts,
+    }
     places, ranks = np.zeros((2, forest.n_nodes), np.int64)
     places[numbered.inner] = code.place(column_at[numbered.column])
     ranks[numbered.inner] = numbered.rank

@@ -27,7 +27,8 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...forest import Array
-from ...layouts import COPIED, find
+from ...layouts import COPIED
+from ...layouts.representation import find
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks

@@ -50,7 +50,9 @@ class BankCoder(RowCoder):
         rows = self._count_staged(most)
         if rows:
             groups = i64(-(-int(most) // rows) * rows // LANES)
-        return tirx.decl_buffer((groups, i64(self._code.group_size)), self._code.dtype, "banks", scope=scope)
+        return tirx.decl_buffer(
+            (groups, i64(self._code.group_size)), self._code.dtype, "banks", scope=scope
+        )
 
     def place(self, row: Any) -> list[Any]:
         """Name a row by its group, and the place of its first code."""
@@ -58,7 +60,7 @@ class BankCoder(RowCoder):
         return [tirx.floordiv(row, i64(LANES)), lane * self._code.in_word]
 
     def _count_staged(self, most: Any) -> int:
-        """Return how many rows are brought near at once; 0 if none fit, or nobody knows the rows."""
+        """Return how many rows are brought near at once; 0 if none fit, or no number is known."""
         if self.comparer.vectors is not None or not isinstance(most, tirx.IntImm):
             return 0
         item = tvm.DataType(self.rows.dtype).itemsize

@@ -30,6 +30,7 @@ from .panels import PanelCoder, found_dtypes
 from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
 from .searches import ColumnSearch, RowCoder, row_pitch
 
+
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
     """Return what fills the buffer that a layout asks for."""
     if isinstance(row_code, BankCode):
