@@ -267,7 +267,8 @@ def gpu_shared_ranks(
         together: walks of a thread that advance together.
     """
     depth = max(sch.hops or (8,))
-    sch = sch if len(set(sch.hops or ())) < 2 else sch.pad_trees("forest")
+    if sch.round_size > 1 or len(set(sch.hops or ())) != 1:
+        sch = sch.pad_trees("forest")
     round_bytes = sch.round_size * max(16, 8 << depth)
     most = min(max(1, sch.rounds), max(1, tree_bytes // round_bytes))
     whole = max(size for size in range(1, most + 1) if sch.rounds % size == 0)

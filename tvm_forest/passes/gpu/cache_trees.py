@@ -119,7 +119,8 @@ class _TreeCopier:
             begin = first * self._tree_size
         with code.nest("copy", spans, spread=True) as (number, *field):
             place = number * width
-            load = tirx.BufferLoad(self.elements, [lanes(begin + place, width), *field])
+            whole = tirx.floordiv(begin, i64(width)) * width  # what `begin` is, for all to see
+            load = tirx.BufferLoad(self.elements, [lanes(whole + place, width), *field])
             code.store(near, load, [lanes(place, width), *field])
 
         def redirect(load: Any) -> Any:
