@@ -3,9 +3,9 @@
 takes: Forest; gives: CUDA text, and arrays.
 
 Written from a reading of nvForest (the Forest Inference Library of RAPIDS, Apache License 2.0), not
-copied from it. A block has 256 threads and takes 32 rows at a time, which it copies into shared
-memory as they are. Thread k walks row k % 32 through the trees k / 32, k / 32 + 8, ..., and adds
-leaf values to a sum of its own in shared memory. Nodes take 8 bytes, are not copied, and lie in
+copied from it. A block has 256 threads and takes 32 rows at a time, or as many as fit, which it
+copies into shared memory as they are. Thread k walks row k % 32 through the trees k / 32,
+k / 32 + 8, ..., and adds leaf values to a sum of its own in shared memory. Nodes take 8 bytes, are not copied, and lie in
 depth-first order: the child of a false test is the next one, the other child is an offset away.
 Then a warp for every row adds up the 8 sums.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ROWS, THREADS = 32, 256
+SHARED = 227 * 1024
 
 TEXT = """\
 extern "C" __global__ void __launch_bounds__({threads}) nvforest_kernel(\
@@ -24,15 +25,15 @@ float* __restrict__ out_ptr, int* __restrict__ roots_ptr, float* __restrict__ ro
 unsigned long long* __restrict__ nodes_ptr, int64_t n) {{
   __shared__ alignas(64) float sums_ptr[{sums}];
   __shared__ alignas(64) float near_ptr[{near}];
-  for (int first = blockIdx.x * 32; first < n; first += 32 * gridDim.x) {{
-    int here = n - first < 32 ? int(n - first) : 32;
+  for (int first = blockIdx.x * {rows}; first < n; first += {rows} * gridDim.x) {{
+    int here = n - first < {rows} ? int(n - first) : {rows};
     for (int i = threadIdx.x; i < {sums}; i += {threads}) sums_ptr[i] = 0;
     for (int i = threadIdx.x; i < here * {features}; i += {threads})
       near_ptr[i] = rows_ptr[(int64_t)first * {features} + i];
     __syncthreads();
     for (int task = threadIdx.x; task < {tasks}; task += {threads}) {{
-      int row = task % 32, tree = task / 32;
-      bool real = task < 32 * {trees} && row < here;
+      int row = task % {rows}, tree = task / {rows};
+      bool real = task < {rows} * {trees} && row < here;
       row *= real, tree *= real;
       int at = roots_ptr[tree];
       unsigned long long node = nodes_ptr[at];
@@ -45,15 +46,15 @@ unsigned long long* __restrict__ nodes_ptr, int64_t n) {{
         node = nodes_ptr[at];
       }}
       if (real) {{
-        int place = (row * {classes} + tree % {classes}) * 8 + threadIdx.x / 32;
+        int place = (row * {classes} + tree % {classes}) * {groves} + threadIdx.x / {rows};
         sums_ptr[place] = sums_ptr[place] + __int_as_float((unsigned)node);
       }}
       __syncthreads();
     }}
     for (int row = threadIdx.x / 32; row < here; row += {threads} / 32)
       for (int c = 0; c < {classes}; ++c) {{
-        float sum = sums_ptr[(row * {classes} + c) * 8 + threadIdx.x % 8];
-        for (int by = 4; by; by >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, by);
+        float sum = sums_ptr[(row * {classes} + c) * {groves} + threadIdx.x % {groves}];
+        for (int by = {groves} / 2; by; by >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, by);
         if (threadIdx.x % 32 == 0) out_ptr[(first + row) * {classes} + c] = sum;
       }}
     __syncthreads();
@@ -63,9 +64,10 @@ unsigned long long* __restrict__ nodes_ptr, int64_t n) {{
 
 
 class NvForest(NamedTuple):
-    """The kernel for one model: its text, and the arrays that it reads."""
+    """The kernel for one model: its text, the rows of a block, and the arrays that it reads."""
 
     text: str
+    rows: int
     roots: Any
     nodes: Any
 
@@ -92,9 +94,13 @@ def nvforest_kernel(forest: Any) -> NvForest:
         offset | forest.feature.astype(np.int64) << 16 | (inner & forest.default_left) * (1 << 31)
     )
     words = number.view(np.uint32).astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
-    tasks = -(-ROWS * forest.n_trees // THREADS) * THREADS
+    rows = ROWS
+    while 4 * (rows * forest.n_features + THREADS * forest.n_outputs) > SHARED:
+        rows //= 2
+    tasks = -(-rows * forest.n_trees // THREADS) * THREADS
     text = TEXT.format(
-        threads=THREADS, sums=ROWS * forest.n_outputs * 8, near=ROWS * forest.n_features,
+        threads=THREADS, sums=THREADS * forest.n_outputs, near=rows * forest.n_features,
+        rows=rows, groves=THREADS // rows,
         features=forest.n_features, tasks=tasks, trees=forest.n_trees, classes=forest.n_outputs,
     )  # fmt: skip
-    return NvForest(text, np.array(roots, np.int32), words[chosen])
+    return NvForest(text, rows, np.array(roots, np.int32), words[chosen])
