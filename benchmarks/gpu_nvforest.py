@@ -5,9 +5,9 @@ takes: Forest; gives: CUDA text, and arrays.
 Written from a reading of nvForest (the Forest Inference Library of RAPIDS, Apache License 2.0), not
 copied from it. A block has 256 threads and takes 32 rows at a time, or as many as fit, which it
 copies into shared memory as they are. Thread k walks row k % 32 through the trees k / 32,
-k / 32 + 8, ..., and adds leaf values to a sum of its own in shared memory. Nodes take 8 bytes, are not copied, and lie in
-depth-first order: the child of a false test is the next one, the other child is an offset away.
-Then a warp for every row adds up the 8 sums.
+k / 32 + 8, ..., and adds leaf values to a sum of its own in shared memory. Nodes of 8 bytes stay in
+memory of the device, in depth-first order: the child of a false test is the next one, the other
+child is an offset away. Then a warp for every row adds up the 8 sums.
 """
 
 from __future__ import annotations

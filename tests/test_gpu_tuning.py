@@ -122,7 +122,7 @@ def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
 def test_one_thread_adds_up_where_the_order_is_kept() -> None:
     points = list(space(64, exact=True).points())
     assert {(p.tree_threads, p.tree_blocks, p.shared) for p in points} == {(1, 1, False)}
-    assert {p.rows_tb // p.rows_thread for p in points} == {32, 64, 128, 256}
+    assert {p.rows_tb // p.rows_thread for p in points} == {32, 64, 128, 256, 512}
 
 
 def test_straight_lines_of_mixed_depths_keep_the_order() -> None:

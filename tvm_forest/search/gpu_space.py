@@ -5,6 +5,9 @@ takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 The space is the paper's (`silvanforge`), with more values of its parameters and blocks of trees.
 Points that deal trees out to threads or blocks add up in another order, so a search leaves them out
 unless it is asked for them. What remains are threads that walk all trees of their rows.
+
+Points of the layout "banked" are those of another recipe, `gpu_shared_ranks`, in the parameters of
+the template that it has: rows of a block, and walks together. All others are as `RANKS` says.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..layouts import CODED, WORD_NODES
+from ..layouts import BANKED, CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..schedule_prims.devices import MAX_SHARED_BYTES
@@ -29,10 +32,10 @@ from .workload import Workload
 
 VALUES: dict[str, tuple[Any, ...]] = {
     **silvanforge.TABLE_5,
-    "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256),
+    "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256, 512),
     "tree_threads": (1, *silvanforge.TABLE_5["tree_threads"], 32),
     "shared": (False, True, "shuffle", "atomic"),
-    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED),
+    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED, BANKED),
     "tree_blocks": (1, 4, 16),
 }
 """The values of each parameter: the paper's, and more."""
@@ -47,6 +50,13 @@ NODE_BYTES = 16
 """About what a node takes, the values of the largest layout."""
 
 
+RANKS = GpuPoint(512, 1, 1, True, True, True, 4, False, BANKED)
+"""The point of `gpu_shared_ranks` with its own arguments."""
+
+MIN_RANKED_ROWS, RANKED_BYTES = 16_384, 60 << 10
+"""Rows of a batch from which that point is among the first; bytes of shared memory beside codes."""
+
+
 @dataclass(frozen=True)
 class GpuSpace:
     """All schedules of the template for one model and size of batch.
@@ -56,6 +66,7 @@ class GpuSpace:
         by_depth: the same with trees sorted by depth, for straight lines in any order.
         default: the schedule that is used without a search.
         problem: what filters and estimates ask.
+        shared_bytes: of shared memory that a block may have.
         exact: whether only points that keep the order of additions are in it.
     """
 
@@ -63,6 +74,7 @@ class GpuSpace:
     by_depth: Schedule
     default: Schedule
     problem: GpuProblem
+    shared_bytes: int
     exact: bool = True
 
     @classmethod
@@ -83,10 +95,14 @@ class GpuSpace:
             lines=_count_straight_lines(work.start if exact else by_depth),
         )
         default = heuristic.default_schedules_for(work)[1]
-        return cls(work.start, by_depth, default, problem, exact)
+        return cls(work.start, by_depth, default, problem, target.shared_bytes, exact)
 
     def allows(self, point: GpuPoint) -> bool:
         """Whether a point may run, and adds up as it was asked for."""
+        if point.layout == BANKED:
+            alike = point == RANKS._replace(rows_tb=point.rows_tb, factor=point.factor)
+            codes = point.rows_tb * 2 * self.problem.features
+            return alike and point.rows_tb >= 32 and codes + RANKED_BYTES <= self.shared_bytes
         alone = point.tree_threads == 1
         shared = False if alone and point.tree_blocks == 1 else point.shared
         if (alone and shared in (True, "shuffle")) or shared != point.shared:
@@ -110,6 +126,9 @@ class GpuSpace:
         Raises:
             ScheduleError: a directive refuses it; `allows` rules that out.
         """
+        if point.layout == BANKED:
+            rows, together = point.rows_tb, point.factor
+            return recipes.gpu_shared_ranks(self.start, rows, together=together)
         start = self.by_depth if point.unroll and not self.exact else self.start
         try:
             return recipes.gpu_template(start, **point._asdict())
@@ -131,7 +150,8 @@ class GpuSpace:
             self._cache_rows(p._replace(rows_tb=r, tree_threads=1)) for p in paper for r in sizes
         )
         points = list(filter(self.allows, paper)) or filter(self.allows, alone)
-        return sorted(dict.fromkeys(points), key=self.cycles)
+        first = [RANKS] if self.problem.batch >= MIN_RANKED_ROWS and self.allows(RANKS) else []
+        return [*first, *sorted(dict.fromkeys(points), key=self.cycles)]
 
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
         """Leave rows where they are if they do not fit into shared memory."""
