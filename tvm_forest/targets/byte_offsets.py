@@ -87,7 +87,7 @@ def _split_index(x: Any, cells: set[Any]) -> tuple[Any, Any]:
     if isinstance(x, tirx.Cast):
         rest, place = _split_index(x.value, cells)
         return (x if place is None else rest.astype(x.ty.dtype)), place
-    is_divided = isinstance(x, tirx.RShift) and isinstance(x.b, tirx.IntImm) and int(x.b) == 2
-    if is_divided and isinstance(x.a, TensorLoad) and _is_multiple(x.a, cells):
+    divided = isinstance(x, tirx.FloorDiv) and isinstance(x.b, tirx.IntImm) and int(x.b) == WORD
+    if divided and isinstance(x.a, TensorLoad) and _is_multiple(x.a, cells):
         return tirx.IntImm(str(x.ty.dtype), 0), x.a
     return x, None

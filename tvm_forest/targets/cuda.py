@@ -89,7 +89,7 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     # The text is the same for all architectures; with none TVM would ask for the GPU.
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
-    body, sizes = declare_at_launch(kernel_text(kernels, tvm_target))
+    body, sizes = declare_at_launch(kernel_text(load_by_bytes(kernels), tvm_target))
     plans = {name: launch_with(plan, sizes) for name, plan in plans.items()}
     loads = LOAD * (LOAD_AT in body)
     return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + loads + body, plans
@@ -99,7 +99,6 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
     """Return device functions as CUDA C++, without what stands ahead of them."""
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
-    kernels = load_by_bytes(kernels)
     with _source_only():
         text = str(tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source())
     return text[text.index('extern "C"') :]
