@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 import tvm_forest
 from emulated_cuda import emulated
 from forests import Split, drawn_forest, forest_of
-from gpu_schedules import ORDERS
+from gpu_schedules import ORDERS, check
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.gpu_runtime.plan import Launch
@@ -70,6 +70,18 @@ def test_the_recipe_is_exact_where_the_launch_gives_shared_memory() -> None:
             emulated(predictor, seed=5)
         for n in (0, 1, 127, 129, 300):
             assert predictor.predict_margin(rows[:n]).tobytes() == expected[:n].tobytes()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_trees_are_copied_out_of_a_copy(padded: bool) -> None:
+    model = drawn_forest(30, 4, seed=4)
+    sch = tvm_forest.new_schedule(model).represent_as("banked")
+    sch = sch.pad_trees("forest") if padded else sch
+    sch = sch.tile("batch", "b0", "b1", 32).tile("tree", "t0", "t", 12).tile("t", "t1", "t2", 5)
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    sch = sch.cache("t0").cache("t1").interleave("t2", 2)
+    check(model, sch, ORDERS[1], (1, 40))
+    check(model, sch, "cuda", (1, 40), on=emulated)
 
 
 def test_the_limit_of_shared_memory_is_that_of_the_architecture() -> None:

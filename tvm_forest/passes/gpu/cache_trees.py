@@ -119,14 +119,16 @@ class _TreeCopier:
             begin = first * self._tree_size
         with code.nest("copy", spans, spread=True) as (number, *field):
             place = number * width
-            whole = tirx.floordiv(begin, i64(width)) * width  # what `begin` is, for all to see
-            load = tirx.BufferLoad(self.elements, [lanes(whole + place, width), *field])
+            load = tirx.BufferLoad(self.elements, [_together(begin + place, width), *field])
             code.store(near, load, [lanes(place, width), *field])
 
         def redirect(load: Any) -> Any:
             if not load.source.same_as(self.elements):
                 return load
-            return tirx.BufferLoad(near, [load.indices[0] - begin, *load.indices[1:]])
+            at, *rest = load.indices
+            if isinstance(at, tirx.Ramp):  # a copy further inside
+                return tirx.BufferLoad(near, [_together(at.base - begin, int(at.lanes)), *rest])
+            return tirx.BufferLoad(near, [at - begin, *rest])
 
         body = tvm_ffi.structural_map(s.body, (TensorLoad, redirect))
         copied = change_in_blocks(
@@ -154,3 +156,8 @@ class _TreeCopier:
             return tirx.min(tree, i64(last)) * self._tree_size
         first = tirx.BufferLoad(self.offset, [tree])
         return tirx.if_then_else(tree < last, first, i64(self.ends[-1]))
+
+
+def _together(first: Any, count: int) -> Any:
+    """Return the index of some elements from a multiple of their number on, which TVM is to see."""
+    return lanes(tirx.floordiv(first, i64(count)) * count if count > 1 else first, count)
