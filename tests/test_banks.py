@@ -72,6 +72,14 @@ def test_the_recipe_is_exact_where_the_launch_gives_shared_memory() -> None:
             assert predictor.predict_margin(rows[:n]).tobytes() == expected[:n].tobytes()
 
 
+def test_threads_that_code_a_row_each_have_memory_of_their_own() -> None:
+    model = drawn_forest(13, 3, seed=3)
+    sch = tvm_forest.new_schedule(model).represent_as("banked").tile("batch", "b0", "b1", 8)
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.z")
+    for order in ORDERS:
+        check(model, sch.cache("b0").cache("b1"), order, (1, 7, 40))
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_trees_are_copied_out_of_a_copy(padded: bool) -> None:
     model = drawn_forest(30, 4, seed=4)

@@ -95,9 +95,8 @@ class BankCoder(RowCoder):
                 row = first + start + r
                 copy = tirx.BufferStore(stage, self.rows[row, f], [r, f])
                 code.add(guard(copy, [row < self.rows.shape[0]]))
-            self._search_columns(
-                code, buffers, near, (start, i64(rows)), None, lambda r, f: stage[r, f]
-            )
+            span = (start, i64(rows))
+            self._search_columns(code, buffers, near, span, first + start, lambda r, f: stage[r, f])
 
     def _search_columns(
         self,
@@ -112,16 +111,16 @@ class BankCoder(RowCoder):
 
         Args:
             span: the first of these rows, and how many there are.
-            first: row of the call at which the block begins, if rows may end before; None if there
-                is something to read for all.
+            first: row of the call that is the first of them. Rows behind the last one are not
+                coded; and threads that have rows of their own are told apart by it.
             read: gives the value of one of these rows, counted from the first, in a feature.
         """
         start, count = span
         for group, begin in self._column_groups():
             counts = [i64(group.stop - begin), count]
             with code.nest("code", counts, self.comparer.vectors is None) as (place, r):
-                ends = [] if first is None else [first + r < self.rows.shape[0]]
-                with code.block(lambda body, ends=ends: guard(body, ends)):
+                inside = first + r < self.rows.shape[0]
+                with code.block(lambda body, inside=inside: guard(body, [inside])):
                     column = begin + place
                     feature = code.hold("feature", buffers["column_feature"][column])
                     x = read(r, feature.astype("int64"))
