@@ -93,7 +93,7 @@ def test_trees_are_copied_out_of_a_copy(padded: bool) -> None:
 
 
 def test_the_limit_of_shared_memory_is_that_of_the_architecture() -> None:
-    limits = {"sm_90": 227, "sm_80": 163, "sm_86": 99, "any": 99, "sm_75": 48}
+    limits = {"sm_90": 227, "sm_80": 163, "sm_86": 99, "any": 99}
     for arch, kilobytes in limits.items():
         assert parse_target({"kind": "cuda", "arch": arch}).shared_bytes == kilobytes << 10
     model = drawn_forest(20, 3, seed=9, n_features=40)
