@@ -46,7 +46,7 @@ from tvm_forest.errors import ScheduleError
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees
 from tvm_forest.gpu_runtime.cuda_compiler import OPTIONS, find_nvcc
-from tvm_forest.gpu_runtime.plan import Launch, evaluate
+from tvm_forest.gpu_runtime.plan import Launch
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.targets import cuda
 from tvm_forest.targets.kernel_text import declare_at_launch
@@ -256,12 +256,14 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     source = predictor.source("cuda")
     launch = next(x for x in predictor.library.plans["predict"].steps if isinstance(x, Launch))
     values: dict[str, Any] = {"n": len(rows)}
-    threads = int(np.prod([evaluate(x, values) for x in launch.block]))
-    blocks = int(np.prod([evaluate(x, values) for x in launch.grid]))
+    threads = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.block]))
+    blocks = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.grid]))
     sites, margins = gpu_traces.trace(predictor, rows)
     assert margins.tobytes() == expected.tobytes(), "the emulated kernel is right"
     code = read_code(source, launch.kernel)
-    code = code._replace(shared=max(code.shared, evaluate(launch.shared, values)))
+    code = code._replace(
+        shared=max(code.shared, gpu_traces.emulated_cuda.evaluate(launch.shared, values))
+    )
     units = len(rows) / 32 * forest.n_trees
     near = any(x.shared and "nodes" in x.buffer for x in sites)
     together = max((x.interleave for x in schedule.leaves()), default=1)

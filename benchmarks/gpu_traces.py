@@ -132,7 +132,7 @@ def trace(predictor: Any, rows: Any) -> tuple[list[Site], Any]:
     noted = _Notes()
     made: list[Path] = []
 
-    def translate(source: str, architecture: str) -> bytes:
+    def translate(source: str, architecture: str, *_: object) -> bytes:
         noted.sites.clear()
         text = emulated_cuda.with_calls(noted.write(source))
         path = emulated_cuda.compiled(text, "traced", emulated_cuda.libcuda())
