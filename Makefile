@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code clean
+.PHONY: demo test test-all tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -78,6 +78,9 @@ bench-gpu: $(INSTALLED)  ## make build/gpu, which runs offline with a driver and
 
 gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs/gpu_code.md; needs nvcc
 	$(BIN)/python benchmarks/gpu_code.py
+
+gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in docs/gpu_cycles.md; needs nvcc and nvdisasm
+	$(BIN)/python benchmarks/gpu_cycles.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist

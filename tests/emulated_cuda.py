@@ -76,7 +76,11 @@ def called(name: str) -> int:
 
 
 def with_calls(source: str) -> str:
-    """Return CUDA text with a function for each kernel that takes pointers to its arguments."""
+    """Return CUDA text with a function for each kernel that takes pointers to its arguments.
+
+    Shared memory whose size the launch decides has the size that the text says beside it.
+    """
+    source = re.sub(r"extern (__shared__ [^;]*)\[\];  // (\d+)", r"\1[\2];", source)
     calls = []
     for name, parameters in KERNEL.findall(source):
         types = [x.rsplit(" ", 1)[0].replace("__restrict__", "") for x in parameters.split(", ")]

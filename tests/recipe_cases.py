@@ -61,6 +61,7 @@ CASES = {
     "E12b": Case("rows_by_trees", False, True),
     "E13": Case("gpu_template", True, False),
     "E13b": Case("gpu_template", True, True, lambda s: ORDERED),
+    "ranks": Case("gpu_shared_ranks", True, True, lambda s: {"rows": 64, "tree_bytes": 1 << 12}),
 }
 ON_CPU = [name for name, case in CASES.items() if not case.gpu]
 ON_GPU = [name for name, case in CASES.items() if case.gpu]

@@ -39,7 +39,7 @@ SHAPING = (
 """Words that are drawn more often: the others need many kinds of loops to meet."""
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse", "sparse_peeled")
-GPU_LAYOUTS = LAYOUTS[:-1]
+GPU_LAYOUTS = (*LAYOUTS[:-1], "banked")
 REWRITES = ("tile_nodes", "pad_trees", "sort_trees")
 DEPTHS = ("depth", "likely")
 PROFILED = ("likely", "probability", "hybrid", "optimal", "sparse_peeled")

@@ -17,7 +17,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation, selections
 from tvm_forest.layouts.row_codes import planes
-from tvm_forest.layouts.selections import is_listed
+from tvm_forest.layouts.row_codes.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 

@@ -125,7 +125,7 @@ def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
 def test_trees_on_threads_are_added_one_by_one_where_the_order_is_kept() -> None:
     points = list(space(64, exact=True).points())
     assert {(p.is_alone, p.shared) for p in points} == {(True, False), (False, "ordered")}
-    assert {p.rows_tb // p.rows_thread for p in points if p.is_alone} == {32, 64, 128, 256}
+    assert {p.rows_tb // p.rows_thread for p in points if p.is_alone} == {32, 64, 128, 256, 512}
     assert {p.tree_threads for p in points} == {1, 2, 10, 20, 32, 50}
     assert {p.tree_blocks for p in points} == {1, 4, 16}
 

@@ -112,7 +112,7 @@ def test_rows_too_wide_for_shared_memory_are_refused_with_the_number_that_fits()
     model = forest_of([Split(1999, 0.5, 1.0, 2.0)], n_features=2000)
     sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 64).gpu_dimension("b0", "grid.x")
     sch = sch.gpu_dimension("b1", "block.x").cache("b0")
-    with pytest.raises(ScheduleError, match=r"512256 \(near 64 x 2001\).*use at most 6 rows"):
+    with pytest.raises(ScheduleError, match=r"512256 \(near 64 x 2001\).*use at most 29 rows"):
         tvm_forest.build(model, "simt", sch)
 
 

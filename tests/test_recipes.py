@@ -111,10 +111,11 @@ def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> lis
     Gives the margins of all batches, from every function that sums them up.
     """
     arranged = arrange_by_round(model)
+    laid_out = tvm_forest.rewrite(arranged, sch)
     lowered = {gv.name_hint: f for gv, f in tvm_forest.lower(arranged, sch).after.functions.items()}
     wanted = {name: f for name, f in lowered.items() if name.startswith("predict")}
     library = cpu.compile_module(tvm.IRModule(wanted), cpu.tvm_target(Target()))
-    rep, arrays = representation.find(sch.representation).pack(arranged)
+    rep, arrays = representation.find(sch.representation).pack(laid_out)
     given = [*(arrays[spec.name] for spec in rep.value_buffers()), arranged.base_score]
     held = list(map(np.array, given))
     table = np.array([array.ctypes.data for array in held], np.uint64)

@@ -267,7 +267,7 @@ def _lower_function(
         mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
         function = mod["main"]
         if target.on_gpu:
-            function = make_kernels(function, facts, packed.arrays)
+            function = make_kernels(function, facts, packed.arrays, target.shared_bytes)
         function = function.with_attr("global_symbol", name + suffix)
         functions[name + suffix] = function.with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:

@@ -9,8 +9,18 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shared_memory")))
+#define VECTORS(kind, name) \
+  struct name##2 { kind x, y; } __attribute__((aligned(2 * sizeof(kind)))); \
+  struct name##4 { kind x, y, z, w; } __attribute__((aligned(4 * sizeof(kind))))
+VECTORS(float, float);
+VECTORS(double, double);
+VECTORS(int, int);
+VECTORS(unsigned, uint);
+VECTORS(long long, longlong);
+#undef VECTORS
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define CUDART_INF_F INFINITY
 #define CUDART_NAN_F NAN

@@ -7,6 +7,7 @@ or by a property, and `find(name).unfit(forest)` says whether it holds a model.
 """
 
 from .array import ArrayLayout
+from .banked import BankedLayout
 from .bitsliced import BitslicedLayout
 from .levels import LevelsLayout
 from .octets import OctetsLayout
@@ -31,6 +32,9 @@ WORD_NODES = PackedLayout.name
 CODED = RankedLayout.name
 """A node is half a word, and rows are codes."""
 
+BANKED = BankedLayout.name
+"""Complete trees of words, and rows whose codes lie in banks of a GPU's shared memory."""
+
 PERMUTED = LevelsLayout.name
 """Rows walk through several trees at once, out of registers."""
 
@@ -46,7 +50,7 @@ BY_HOPS = (PADDED, WORD_NODES, CODED, TRANSPOSED, ANY_FOREST)
 TILED = tuple(name for name in BY_HOPS if len(find(name).tile_sizes) > 1)
 """Those of them that hold tiles too."""
 
-COPIED = tuple(name for name in BY_HOPS if find(name).numbers_nodes)
+COPIED = tuple(name for name in (*BY_HOPS, BANKED) if find(name).copied)
 """Those whose trees a GPU can copy into shared memory, without tiles."""
 
 SIMDIZED = {name: find(name).walks for name in (BIT_PLANES, PERMUTED)}

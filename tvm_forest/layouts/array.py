@@ -155,7 +155,7 @@ class ArrayLayout(complete.CompleteLayout):
     name: ClassVar[str] = TiledArrayLayout.name
     instead: ClassVar[str] = SparseLayout.name
     tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
-    numbers_nodes: ClassVar[bool] = True
+    copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:

@@ -38,7 +38,7 @@ from .packed import PackedLayout
 from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
-from .selections import MAX_DEPTH, MAX_PLANES, is_listed, write_selections
+from .row_codes.selections import MAX_DEPTH, MAX_PLANES, is_listed, write_selections
 from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16

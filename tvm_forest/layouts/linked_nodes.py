@@ -10,7 +10,7 @@ with the children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -145,7 +145,7 @@ class LinkedTree(TreeAccess):
 class LinkedLayout(Layout):
     """All nodes of all trees, one after the other, linked."""
 
-    numbers_nodes: ClassVar[bool] = True
+    copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}
     access: ClassVar[type[LinkedTree]]
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> LinkedTree:

@@ -156,9 +156,9 @@ class Representation(Protocol):
     codes_rows: ClassVar[bool] = False
     """Whether there is a `row_code` that finds memberships in sets of categories, see `ranks`.
     Functions of other layouts take these memberships as further columns of the rows."""
-    numbers_nodes: ClassVar[bool] = False
-    """Whether buffer `nodes` holds all nodes, tree by tree, and buffer `offset` the first node of
-    each tree, so that a tree can be copied as a whole."""
+    copied: ClassVar[Mapping[str, str]] = {}
+    """Buffers that lie tree by tree, so that some trees can be copied as a whole, each with the
+    buffer that has the first element of every tree."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:

@@ -24,7 +24,7 @@ from tvm import tirx
 from ..layouts.representation import Representation
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from ..tir_gen.row_coding.coders import row_pitch
+from ..tir_gen.row_coding.searches import row_pitch
 from .function_pass import function_pass
 from .nest_facts import NestFacts
 

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from ..forest import Forest
 from ..forest.rules import ZERO
+from ..layouts import BANKED
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedule, default_schedules
@@ -86,7 +87,9 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: default_schedule(forest, target).without("cache")}
-    return arrange_by_batch(default_schedules(forest, target))
+    by_batch = arrange_by_batch(default_schedules(forest, target))
+    # those with trees and ranks in shared memory ask for more than a kernel of TVM may have
+    return {n: sch for n, sch in by_batch.items() if sch.representation != BANKED}
 
 
 def types_of_results(

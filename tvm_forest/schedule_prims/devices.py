@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..nest import Loop, find_paths
+from ..target import STATIC_SHARED_BYTES
 from .directive import Refusal, check_word, directive, find_loop, offer_loops
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in "xyz")
 MAX_BLOCK_THREADS = 1024
 """Threads of one block, on CUDA; ROCm allows 256 unless told otherwise."""
-MAX_SHARED_BYTES = 48 * 1024
-"""Bytes of shared memory that a block may have on every GPU."""
+MAX_SHARED_BYTES = STATIC_SHARED_BYTES
+"""Bytes of shared memory that searches and defaults give a block; `Target` knows what there are."""
 
 
 def _gpu_dimension_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -251,6 +251,33 @@ def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
     return _interleave_copies(sch, "b1", rows).shared_reduce("t1")
 
 
+def gpu_shared_ranks(
+    sch: Schedule, rows: int = 512, tree_bytes: int = 40 << 10, together: int = 4
+) -> Schedule:
+    """Walk rows of ranks through trees in shared memory, a few trees of a row together (GPU).
+
+    For large batches. A row has a thread, whose ranks lie in a bank of its own, and a block goes
+    through the forest some trees at a time, which its threads copy before. Keeps the order of
+    additions.
+
+    Args:
+        sch: schedule with known depths, without directives.
+        rows: rows, and threads, of a block.
+        tree_bytes: bytes of the trees that are copied at a time, unless one round has more.
+        together: walks of a thread that advance together.
+    """
+    depth = max(sch.hops or (8,))
+    if sch.round_size > 1 or len(set(sch.hops or ())) != 1:
+        sch = sch.pad_trees("forest")
+    round_bytes = sch.round_size * max(16, 8 << depth)
+    most = min(max(1, sch.rounds), max(1, tree_bytes // round_bytes))
+    whole = max(size for size in range(1, most + 1) if sch.rounds % size == 0)
+    fit = whole if 2 * whole >= most else most  # copies of one size are simpler
+    sch = _order(_tile_both(sch.represent_as("banked"), rows, fit), "b0 b1 t0 class t1")
+    sch = _map_to_gpu(sch, b0="grid.x", b1="block.x").cache("b0").cache("t0").unroll_walk("t1")
+    return _interleave_copies(sch, "t1", min(together, fit))
+
+
 def gpu_template(
     sch: Schedule,
     rows_tb: int = 32,
@@ -337,7 +364,13 @@ RECIPES: dict[str, Recipe] = {
         *(xgboost_rows, serial_straight_lines, gpu_straight_lines, tahoe_direct),
         *(tahoe_shared_data, tahoe_shared_data_rows, tahoe_shared_forest),
         *(tahoe_shared_partial_forest, rapids_fil, treebeard_tree_at_a_time, tree_parallel),
-        *(row_and_tree_parallel, two_trees_at_a_time, rows_by_trees, gpu_template),
+        *(
+            row_and_tree_parallel,
+            two_trees_at_a_time,
+            rows_by_trees,
+            gpu_template,
+            gpu_shared_ranks,
+        ),
     )
 }
-"""Every recipe by its name, in the order of the specification's examples, E1 to E13."""
+"""Every recipe by its name: E1 to E13 of the specification in their order, and another."""

@@ -2,9 +2,11 @@
 
 takes: Workload; gives: Schedules by the smallest batch that each serves.
 
-Many rows have a thread each. Of fewer rows, several threads share the trees, and what these find is
-added tree by tree. How many is counted, not measured: the point that `silvanforge.estimate_cycles`
-expects to be the fastest. All points have one layout, which lies in memory once.
+Very many rows have a thread each, which walks them as ranks through trees in shared memory, if the
+forest fits (`gpu_shared_ranks`). Of fewer rows, several threads share the trees, and what these
+find is added tree by tree. How many is counted, not measured: the point that
+`silvanforge.estimate_cycles` expects to be the fastest. These points have one layout, which lies in
+memory once.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from ..layouts import ANY_FOREST, PADDED
+from ..layouts import ANY_FOREST, BANKED, PADDED
+from ..layouts.row_codes.banks import LANES
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
-from ..schedule_prims.recipes import gpu_template
+from ..schedule_prims.recipes import gpu_shared_ranks, gpu_template
 from . import silvanforge
 from .gpu_facts import facts_of
 from .silvanforge import GpuPoint, GpuProblem
@@ -30,6 +33,9 @@ ALIKE = 1.1
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
 
+MAX_CODE_BYTES = 2
+"""Bytes of a rank, at most."""
+
 BLOCK_ROWS = (128, 64, 32)
 """Rows, and threads, of a block without threads for trees: the first number whose rows fit in
 shared memory."""
@@ -40,6 +46,13 @@ SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which nodes are linked instead."""
 
+RANKS = GpuPoint(512, 1, 1, True, True, True, 4, False, BANKED)
+"""The point of `gpu_shared_ranks` with its own arguments."""
+
+MIN_RANKED_ROWS, RANKED_BYTES = 65_536, 60 << 10
+"""Rows of a batch from which that point is a default, so that it has a block for each processor of
+a large GPU; bytes of shared memory beside the codes of rows."""
+
 
 def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
     """Return the default schedules by the smallest batch that each serves."""
@@ -48,7 +61,9 @@ def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
         problem = describe_problem(work, batch)
         costs = {x: silvanforge.estimate_cycles(x, problem) for x in list_points(work, problem)}
         least = min(costs, key=costs.__getitem__)
-        if costs.get(last, float("inf")) > ALIKE * costs[least]:
+        if batch >= MIN_RANKED_ROWS and _holds_ranks(work, problem):
+            chosen[batch] = last = RANKS
+        elif costs.get(last, float("inf")) > ALIKE * costs[least]:
             chosen[batch], last = least, least
     return arrange_by_batch({batch: _write(work, point) for batch, point in chosen.items()})
 
@@ -96,8 +111,29 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
     return GpuPoint(block, 1, 1, rows > 0, False, False, 1, False, layout)
 
 
+def fits_ranks(point: GpuPoint, problem: GpuProblem, shared_bytes: int) -> bool:
+    """Say whether a block's ranks, and the trees that it copies, fit in shared memory."""
+    codes = point.rows_tb * MAX_CODE_BYTES * problem.features
+    return point.rows_tb >= LANES and codes + RANKED_BYTES <= shared_bytes
+
+
+def walk_ranks(sch: Schedule, point: GpuPoint) -> Schedule:
+    """Return the schedule of a point with ranks in shared memory."""
+    return gpu_shared_ranks(sch, point.rows_tb, together=point.factor)
+
+
+def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
+    """Say whether `RANKS` may run, and its trees, all padded to the deepest, are not mostly air."""
+    slots = work.forest.n_trees << work.deepest + 1
+    if slots > MAX_SLOTS_PER_NODE * work.forest.n_nodes or work.unfit(BANKED) is not None:
+        return False
+    return fits_ranks(RANKS, problem, work.target.shared_bytes)
+
+
 def _write(work: Workload, point: GpuPoint) -> Schedule:
     """Return the schedule of a point."""
+    if point.layout == BANKED:
+        return walk_ranks(work.start, point)
     if not point.is_alone:
         return gpu_template(work.start, **point._asdict())
     sch = work.start.represent_as(point.layout).tile("batch", "b0", "b1", point.rows_tb)

@@ -5,6 +5,9 @@ takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 The space is the paper's (`silvanforge`), with more values of its parameters, blocks of trees, and
 dimensions for classes. Points that deal trees out to threads or blocks add up in another order,
 unless they add tree by tree, so a search leaves them out unless it is asked for them.
+
+Points of the layout "banked" are those of another recipe, `gpu_shared_ranks`, in the parameters of
+the template that it has: rows of a block, and walks together. All others are as `RANKS` says.
 """
 
 from __future__ import annotations
@@ -18,23 +21,24 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..layouts import CODED, WORD_NODES
+from ..layouts import BANKED, CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..schedule_prims.batches import select_schedule
 from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..target import Target
-from . import heuristic, silvanforge
+from . import gpu_rules, heuristic, silvanforge
 from .gpu_facts import facts_of
+from .gpu_rules import MIN_RANKED_ROWS, RANKS
 from .silvanforge import GpuPoint, GpuProblem
 from .workload import Workload
 
 VALUES: dict[str, tuple[Any, ...]] = {
     **silvanforge.TABLE_5,
-    "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256),
+    "rows_tb": (*silvanforge.TABLE_5["rows_tb"], 128, 256, 512),
     "tree_threads": (1, *silvanforge.TABLE_5["tree_threads"], 32),
     "shared": (False, True, "shuffle", "atomic", "ordered"),
-    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED),
+    "layout": (*silvanforge.TABLE_5["layout"], WORD_NODES, CODED, BANKED),
     "tree_blocks": (1, 4, 16),
     "tree_chunk": (0,),
     "class_on": ("", "grid.z", "block.z"),
@@ -60,6 +64,7 @@ class GpuSpace:
         by_depth: the same with trees sorted by depth, for straight lines in any order.
         default: the schedule that is used without a search.
         problem: what filters and estimates ask.
+        shared_bytes: of shared memory that a block may have.
         exact: whether only points that keep the order of additions are in it.
     """
 
@@ -67,6 +72,7 @@ class GpuSpace:
     by_depth: Schedule
     default: Schedule
     problem: GpuProblem
+    shared_bytes: int
     exact: bool = True
 
     @classmethod
@@ -89,10 +95,13 @@ class GpuSpace:
             gpu=facts_of(target),
         )
         default = select_schedule(heuristic.default_schedules_for(work), batch)
-        return cls(work.start, by_depth, default, problem, exact)
+        return cls(work.start, by_depth, default, problem, target.shared_bytes, exact)
 
     def allows(self, point: GpuPoint) -> bool:
         """Whether a point may run, and adds up as it was asked for."""
+        if point.layout == BANKED:
+            alike = point == RANKS._replace(rows_tb=point.rows_tb, factor=point.factor)
+            return alike and gpu_rules.fits_ranks(point, self.problem, self.shared_bytes)
         if point.is_alone and point.shared:
             return False  # there is nothing to add up
         if point.tree_threads == 1 and point.shared in (True, "shuffle"):
@@ -118,6 +127,8 @@ class GpuSpace:
         Raises:
             ScheduleError: a directive refuses it; `allows` rules that out.
         """
+        if point.layout == BANKED:
+            return gpu_rules.walk_ranks(self.start, point)
         start = self.by_depth if point.unroll and not self.exact else self.start
         try:
             return recipes.gpu_template(start, **point._asdict())
@@ -141,7 +152,8 @@ class GpuSpace:
             for r in sizes
         )
         points = list(filter(self.allows, paper)) or filter(self.allows, alone)
-        return sorted(dict.fromkeys(points), key=self.cycles)
+        first = [RANKS] if self.problem.batch >= MIN_RANKED_ROWS and self.allows(RANKS) else []
+        return [*first, *sorted(dict.fromkeys(points), key=self.cycles)]
 
     def _settle(self, point: GpuPoint) -> GpuPoint:
         """Let a point add up as it may: not at all, or in order if that is to be kept."""

@@ -23,7 +23,7 @@ from ..layouts.levels import REGISTER
 from ..layouts.representation import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
-from ..layouts.selections import count_selections, is_listed
+from ..layouts.row_codes.selections import count_selections, is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of

@@ -25,7 +25,8 @@ from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from .kernel_text import atomic_functions, map_nodes
+from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
+from .kernel_text import atomic_functions, declare_at_launch, launch_with, map_nodes
 
 KIND = "cuda"
 
@@ -88,8 +89,10 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     # The text is the same for all architectures; with none TVM would ask for the GPU.
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
-    body = kernel_text(kernels, tvm_target)
-    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + body, plans
+    body, sizes = declare_at_launch(kernel_text(load_by_bytes(kernels), tvm_target))
+    plans = {name: launch_with(plan, sizes) for name, plan in plans.items()}
+    loads = LOAD * (LOAD_AT in body)
+    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + loads + body, plans
 
 
 def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tvm
 import tvm_ffi
+
+from ..gpu_runtime.plan import HostLoop, HostStep, Launch, Plan
+from ..target import STATIC_SHARED_BYTES
+
+KERNEL = re.compile(r'(?=extern "C" __global__ )')
+SHARED = re.compile(r"__shared__ alignas\((\d+)\) ((?:signed )?\w+) (\w+)\[(\d+)\];")
+BYTES = {
+    **dict.fromkeys(("bool", "uchar", "signed char", "int8_t", "uint8_t"), 1),
+    **dict.fromkeys(("short", "ushort", "int16_t", "uint16_t"), 2),
+    **dict.fromkeys(("int", "uint", "float", "int32_t", "uint32_t"), 4),
+    **dict.fromkeys(("double", "int64_t", "uint64_t"), 8),
+}
+"""What an element takes, by its type in the text."""
 
 
 def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
@@ -28,3 +43,47 @@ def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]])
     """
     named = ((f"tvmf_atomic_add_{dtype}", rest) for dtype, rest in words.items())
     return "".join(template.format(name=name, **rest) for name, rest in named if name in text)
+
+
+def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
+    """Let a launch say how much shared memory there is, where a kernel may not declare as much.
+
+    Args:
+        text: kernels.
+
+    Returns:
+        the text, whose arrays are parts of one whose size the launch decides, and the bytes of that
+        for each kernel that has one.
+    """
+    parts, sizes = KERNEL.split(text), dict[str, int]()
+    for number, part in enumerate(parts):
+        declared = SHARED.findall(part)
+        total, places = 0, dict[str, int]()
+        for alignment, kind, name, count in declared:
+            places[name] = -(-total // int(alignment)) * int(alignment)
+            total = places[name] + BYTES[kind] * int(count)
+        found = re.search(r"(\w+)\(", part.partition("__launch_bounds__")[2].partition(")")[2])
+        if total <= STATIC_SHARED_BYTES or found is None:
+            continue
+
+        def place(match: re.Match[str], places: dict[str, int] = places) -> str:
+            kind, name = match[2], match[3]
+            return f"{kind}* {name} = ({kind}*)(at_launch + {places[name]});"
+
+        head, brace, body = SHARED.sub(place, part).partition("{\n")
+        memory = f"  extern __shared__ __align__(128) unsigned char at_launch[];  // {total}\n"
+        parts[number], sizes[found[1]] = head + brace + memory + body, total
+    return "".join(parts), sizes
+
+
+def launch_with(plan: Plan, sizes: dict[str, int]) -> Plan:
+    """Return a plan whose launches give some kernels so many bytes of shared memory."""
+
+    def change(step: HostStep) -> HostStep:
+        if isinstance(step, HostLoop):
+            return replace(step, steps=tuple(map(change, step.steps)))
+        if isinstance(step, Launch) and step.kernel in sizes:
+            return replace(step, shared=sizes[step.kernel])
+        return step
+
+    return replace(plan, steps=tuple(map(change, plan.steps))) if sizes else plan

@@ -149,23 +149,17 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
         by_levels: whether columns that are searched in two steps stand in the order of
             `count_levels`, and not in that of their features.
     """
-    inner = forest.nodes_by_cut
-    key, cut = forest.column[inner], forest.threshold[inner]
-    begins = np.append(True, key[1:] != key[:-1])[: len(key)]
-    fresh = begins | np.append(True, cut[1:] != cut[:-1])[: len(key)]
-    column, place = np.cumsum(begins) - 1, np.cumsum(fresh) - 1
-    place -= place[begins][column]
-    keys = key[begins] if len(key) else np.zeros(1, np.int64)
-
-    tests = _Tests(keys, column[fresh], place[fresh], cut[fresh])
+    numbered = number_tests_by_column(forest)
+    tests, inner = numbered.tests, numbered.inner
     categorical = _categorical_features(forest, tests)
     code, arrays, order = _plan_searches(forest, tests, categorical, by_levels)
     columns, ranks = np.zeros((2, forest.n_nodes), np.int64)
-    columns[inner], ranks[inner] = np.argsort(order)[column], place + (forest.comparison == "<")
+    columns[inner] = np.argsort(order)[numbered.column]
+    ranks[inner] = numbered.rank
     return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in categorical))
 
 
-class _Tests(NamedTuple):
+class Tests(NamedTuple):
     """The distinct tests of a model.
 
     Attributes:
@@ -184,7 +178,36 @@ class _Tests(NamedTuple):
         return np.bincount(self.column, count, len(self.keys)).astype(np.int64)
 
 
-def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[CategoricalFeature, Array]]:
+class NumberedTests(NamedTuple):
+    """The tests of the nodes of a forest, by column and place.
+
+    Attributes:
+        tests: the distinct ones.
+        inner: the inner nodes, in the order of `Forest.nodes_by_cut`.
+        column: int64, column that each of them tests, in the order of the keys.
+        rank: int64, the code of its threshold.
+    """
+
+    tests: Tests
+    inner: Array
+    column: Array
+    rank: Array
+
+
+def number_tests_by_column(forest: Forest) -> NumberedTests:
+    """Number the distinct tests of each column of a forest from 0."""
+    inner = forest.nodes_by_cut
+    key, cut = forest.column[inner], forest.threshold[inner]
+    begins = np.append(True, key[1:] != key[:-1])[: len(key)]
+    fresh = begins | np.append(True, cut[1:] != cut[:-1])[: len(key)]
+    column, place = np.cumsum(begins) - 1, np.cumsum(fresh) - 1
+    place -= place[begins][column]
+    keys = key[begins] if len(key) else np.zeros(1, np.int64)
+    tests = Tests(keys, column[fresh], place[fresh], cut[fresh])
+    return NumberedTests(tests, inner, column, place + (forest.comparison == "<"))
+
+
+def _categorical_features(forest: Forest, tests: Tests) -> list[tuple[CategoricalFeature, Array]]:
     """Return the categorical features, and where the keys of the columns of each are."""
     keys, dtype = tests.keys, choose_code_dtype(forest)
     sets = np.flatnonzero(keys >= 2 * forest.row_width)
@@ -206,7 +229,7 @@ def _categorical_features(forest: Forest, tests: _Tests) -> list[tuple[Categoric
 
 def _plan_searches(
     forest: Forest,
-    tests: _Tests,
+    tests: Tests,
     categorical: list[tuple[CategoricalFeature, Array]],
     by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:

@@ -21,8 +21,16 @@ from .map_threads import map_threads
 from .narrow_indices import narrow_indices
 
 
-def make_kernels(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
+def make_kernels(
+    func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array], shared_bytes: int
+) -> tirx.PrimFunc:
     """Return a function that launches kernels and does nothing else.
+
+    Args:
+        func: all walks are lowered.
+        facts: of its loops.
+        arrays: the model.
+        shared_bytes: of shared memory that a block may have.
 
     Raises:
         ScheduleError: a block has too many threads or too much shared memory, or threads would add
@@ -34,7 +42,7 @@ def make_kernels(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]
     # 2. the epilogue of a block's rows is done by that block
     func = link_in_blocks(func, facts)
     # 3. loops become dimensions of grids and blocks; copies are shared out, barriers are set
-    func = map_threads(func, facts)
+    func = map_threads(func, facts, shared_bytes)
     func = tirx.transform.StmtSimplify()(tvm.IRModule({"main": func}))["main"]
     # 4. numbers that are small are counted with 32 bits
     return narrow_indices(func, arrays)

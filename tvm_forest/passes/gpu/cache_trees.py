@@ -9,7 +9,9 @@ takes: a lowered function, loops over trees with the directive `cache`; gives: t
                                                                     - begin])
 
 The trees of an iteration follow each other, and so do their nodes in the layouts that number the
-nodes of all trees, and say in `offset` where each tree begins. Other layouts are refused.
+nodes of all trees, and say in `offset` where each tree begins; `Representation.copied` names these
+buffers. Other layouts are refused. Where trees are of one size, that many words of 4 bytes or less
+that fill 16 bytes are copied together.
 
 Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 on caches.
 """
@@ -19,20 +21,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
 from ...forest import Array
 from ...layouts import COPIED
+from ...layouts.representation import find
 from ...tir_gen.builder import Builder
-from ...tir_gen.ir import change_loop, i64, join_statements, rewrite_nest
+from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
 from ..nest_facts import NestFacts
 from .kernel_code import TensorLoad, loads_of
 
 COPYING = ("auto", "shared")
 """Words of the directive `cache` for which trees are copied."""
+
+COPY_BYTES = 16
+"""What a thread loads and stores in one instruction."""
 
 
 def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
@@ -50,7 +57,9 @@ def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array])
     asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
     if not asking:
         return func
-    if not {"offset", "nodes"} <= buffers.keys():
+    copied = find(sch.representation).copied
+    here = [name for name in copied if name in buffers and copied[name] in buffers]
+    if not here:
         name, layout = asking[0].name, repr(sch.representation)
         tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
         raise ScheduleError(
@@ -58,27 +67,30 @@ def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array])
             f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
             f"or leave this cache out\n{sch.render(name)}"
         )
-    ends = [*arrays["offset"].tolist(), len(arrays["nodes"])]
-    n = func.params[0].shape[0]
-    copier = _TreeCopier(facts, n, buffers["offset"], buffers["nodes"], ends)
-    return func.with_body(rewrite_nest(func.body, copier.copy, inside_first=True))
+    n, body = func.params[0].shape[0], func.body
+    for name in here:
+        offset = copied[name]
+        ends = [*arrays[offset].tolist(), len(arrays[name])]
+        copier = _TreeCopier(facts, n, buffers[offset], buffers[name], ends)
+        body = rewrite_nest(body, copier.copy, inside_first=True)
+    return func.with_body(body)
 
 
 @dataclass(frozen=True)
 class _TreeCopier:
-    """What all copies have in common.
+    """What all copies of a buffer have in common.
 
     Attributes:
         facts: of the loops.
         n: number of rows.
-        offset, nodes: the first node of each tree, and the nodes.
-        ends: values of `offset`, and behind them the number of nodes.
+        offset, elements: the first element of each tree, and the elements, such as nodes.
+        ends: values of `offset`, and behind them the number of elements.
     """
 
     facts: NestFacts
     n: Any
     offset: Any
-    nodes: Any
+    elements: Any
     ends: list[int]
 
     def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -89,26 +101,34 @@ class _TreeCopier:
         fact = self.facts.of(s)
         if fact is None or fact.kind != "tree" or fact.cache not in COPYING:
             return None
-        if not loads_of(s.body, self.nodes):
+        if not loads_of(s.body, self.elements):
             return None
         first, count = self.facts.reach("tree", (*around, s), fact.children, self.n)
         assert count is not None, "the number of trees is known"
         size = self.facts.sch.round_size
         first, count = first * size, count * size
-        begin, end = self._begin(first), self._begin(first + count)
-        last, fields = len(self.ends) - 1, list(self.nodes.shape[1:])
+        begin, span = self._begin(first), self._begin(first + count) - self._begin(first)
+        last, fields = len(self.ends) - 1, list(self.elements.shape[1:])
         sizes = (self.ends[min(tree + count, last)] - self.ends[tree] for tree in range(last))
         shape = (i64(max(sizes)), *fields)
         code = Builder()
-        near = code.buffer("near_nodes", shape, self.nodes.dtype, "shared")
-        spans = [end - begin, *(x.astype("int64") for x in fields)]
-        with code.nest("copy", spans, spread=True) as (node, *field):
-            code.store(near, tirx.BufferLoad(self.nodes, [begin + node, *field]), [node, *field])
+        near = code.buffer(f"near_{self.elements.name}", shape, self.elements.dtype, "shared")
+        width = self._count_together()
+        spans = [tirx.floordiv(span, i64(width)), *(x.astype("int64") for x in fields)]
+        if self._tree_size:
+            begin = first * self._tree_size
+        with code.nest("copy", spans, spread=True) as (number, *field):
+            place = number * width
+            load = tirx.BufferLoad(self.elements, [_together(begin + place, width), *field])
+            code.store(near, load, [lanes(place, width), *field])
 
         def redirect(load: Any) -> Any:
-            if not load.source.same_as(self.nodes):
+            if not load.source.same_as(self.elements):
                 return load
-            return tirx.BufferLoad(near, [load.indices[0] - begin, *load.indices[1:]])
+            at, *rest = load.indices
+            if isinstance(at, tirx.Ramp):  # a copy further inside
+                return tirx.BufferLoad(near, [_together(at.base - begin, int(at.lanes)), *rest])
+            return tirx.BufferLoad(near, [at - begin, *rest])
 
         body = tvm_ffi.structural_map(s.body, (TensorLoad, redirect))
         copied = change_in_blocks(
@@ -116,7 +136,28 @@ class _TreeCopier:
         )
         return change_loop(s, body=copied)
 
+    @property
+    def _tree_size(self) -> int:
+        """Elements of every tree; 0 if trees differ."""
+        size = self.ends[1] - self.ends[0]
+        return size if self.ends == [size * tree for tree in range(len(self.ends))] else 0
+
+    def _count_together(self) -> int:
+        """Return how many elements a thread copies at once: 16 bytes if all trees begin at some."""
+        item = tvm.DataType(self.elements.dtype).itemsize
+        width = max(1, COPY_BYTES // item)
+        whole = all(end % width == 0 for end in self.ends) and len(self.elements.shape) == 1
+        return width if whole else 1
+
     def _begin(self, tree: Any) -> Any:
-        """Return the first node of a tree; the end of all nodes for trees that guards leave out."""
+        """Return the first element of a tree; the end of all for trees that guards leave out."""
+        last = len(self.ends) - 1
+        if self._tree_size:
+            return tirx.min(tree, i64(last)) * self._tree_size
         first = tirx.BufferLoad(self.offset, [tree])
-        return tirx.if_then_else(tree < len(self.ends) - 1, first, i64(self.ends[-1]))
+        return tirx.if_then_else(tree < last, first, i64(self.ends[-1]))
+
+
+def _together(first: Any, count: int) -> Any:
+    """Return the index of some elements from a multiple of their number on, which TVM is to see."""
+    return lanes(tirx.floordiv(first, i64(count)) * count if count > 1 else first, count)

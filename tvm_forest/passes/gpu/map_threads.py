@@ -20,6 +20,7 @@ Not a pass of TVM, which would turn our errors into its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -31,35 +32,48 @@ from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
 
-def map_threads(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
+def map_threads(func: tirx.PrimFunc, facts: NestFacts, shared_bytes: int) -> tirx.PrimFunc:
     """Return a function whose mapped loops are kernels, each a nest of thread bindings.
+
+    Args:
+        func: a nest, and statements beside it.
+        facts: of its loops.
+        shared_bytes: of shared memory that a block may have.
 
     Raises:
         ScheduleError: a block has too many threads or too much shared memory.
     """
-    return func.with_body(_make_kernels(func.body, facts, ()))
+    return func.with_body(_KernelMaker(facts, shared_bytes).make(func.body, ()))
 
 
-def _make_kernels(s: tirx.Stmt, facts: NestFacts, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-    """Descend to the kernels; `around` are the loops that launch them again and again."""
-    if isinstance(s, tirx.SeqStmt):
-        buffers, work = _move_out(list(s.seq), [], [])
-        return tirx.SeqStmt([*buffers, *(_make_kernels(x, facts, around) for x in work)])
-    if isinstance(s, tirx.AttrStmt):
-        return tirx.AttrStmt(s.node, s.attr_key, s.value, _make_kernels(s.body, facts, around))
-    if not facts.has_level(s):
-        return flat_kernel(s, facts)
-    if isinstance(s, tirx.IfThenElse):
-        return tirx.IfThenElse(s.condition, _make_kernels(s.then_case, facts, around), None)
-    inside = (*around, s.loop_var)
-    if not facts.level(s):
-        return with_body(s, _make_kernels(s.body, facts, inside))
-    parts = _split_loop(s, facts)
-    if len(parts) > 1:
-        return _make_kernels(tirx.SeqStmt(parts), facts, around)
-    if _holds_kernels(s.body, facts):
-        return change_loop(s, body=_make_kernels(s.body, facts, inside), annotations={})
-    return KernelWriter.of(s, facts, around).write(s)
+@dataclass(frozen=True)
+class _KernelMaker:
+    """Finds the kernels of a function; see `map_threads` for the attributes."""
+
+    facts: NestFacts
+    shared_bytes: int
+
+    def make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
+        """Descend to the kernels; `around` are the loops that launch them again and again."""
+        facts = self.facts
+        if isinstance(s, tirx.SeqStmt):
+            buffers, work = _move_out(list(s.seq), [], [])
+            return tirx.SeqStmt([*buffers, *(self.make(x, around) for x in work)])
+        if isinstance(s, tirx.AttrStmt):
+            return tirx.AttrStmt(s.node, s.attr_key, s.value, self.make(s.body, around))
+        if not facts.has_level(s):
+            return flat_kernel(s, facts)
+        if isinstance(s, tirx.IfThenElse):
+            return tirx.IfThenElse(s.condition, self.make(s.then_case, around), None)
+        inside = (*around, s.loop_var)
+        if not facts.level(s):
+            return with_body(s, self.make(s.body, inside))
+        parts = _split_loop(s, facts)
+        if len(parts) > 1:
+            return self.make(tirx.SeqStmt(parts), around)
+        if _holds_kernels(s.body, facts):
+            return change_loop(s, body=self.make(s.body, inside), annotations={})
+        return KernelWriter.of(s, facts, around).write(s, self.shared_bytes)
 
 
 def _move_out(

@@ -27,7 +27,7 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ...schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from ...schedule_prims.devices import MAX_BLOCK_THREADS
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
@@ -92,8 +92,12 @@ class KernelWriter:
         sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
         return cls(facts, blocks, threads, sizes)
 
-    def write(self, root: tirx.For) -> tirx.Stmt:
+    def write(self, root: tirx.For, shared_bytes: int) -> tirx.Stmt:
         """Return the kernel, behind the memory that its blocks share.
+
+        Args:
+            root: the nest.
+            shared_bytes: that a block may have.
 
         Raises:
             ScheduleError: too much shared memory.
@@ -102,7 +106,7 @@ class KernelWriter:
         mine = kernel_code.buffers_of(body, "global")
         self.places |= {buffer: (kernel_code.widen(buffer, [], "local"), []) for buffer in mine}
         body = kernel_code.move_buffers(body, self.places)
-        _check_shared(self.facts.sch, self.shared)
+        _check_shared(self.facts.sch, self.shared, shared_bytes)
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.registers)]
         body = bind(join_statements([*memory, body]), {**self.blocks, **self.threads})
         return join_statements([*map(tirx.AllocBuffer, self.outer), body])
@@ -291,10 +295,10 @@ def _check_threads(sch: Schedule, counts: list[int]) -> None:
         )
 
 
-def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
+def _check_shared(sch: Schedule, buffers: list[Any], most: int) -> None:
     """Refuse more shared memory than a block has, and say how many rows would fit."""
     sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
-    spare = MAX_SHARED_BYTES - sum(sizes.values())
+    spare = most - sum(sizes.values())
     if spare >= 0:
         return
     text = " + ".join(
@@ -313,5 +317,5 @@ def _check_shared(sch: Schedule, buffers: list[Any]) -> None:
             remedy = f"use {few} of the block, or at most {fit[1]} rows"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
-        f"allows {MAX_SHARED_BYTES}; {remedy}\n{sch}"
+        f"allows {most}; {remedy}\n{sch}"
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tvm.backend.cuda.op import cuda_func_call
 from ...errors import ScheduleError
 from ...passes.gpu import kernel_code
 from ...passes.gpu.launch_plan import CALL_KERNEL, separate
+from ...target import STATIC_SHARED_BYTES
 from ...targets import cuda
 from ...targets.opencl import FENCE
 from ...tir_gen.ir import guard, i64
@@ -67,6 +69,7 @@ def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return _launch(call, texts) if is_call(call, CALL_KERNEL) else statement
 
     _check_sizes(host)
+    _check_shared(kernels)
     body = tvm_ffi.structural_map(host.body, (tirx.Evaluate, launch))
     n = host.params[0].shape[0]
     # CUDA refuses a grid without blocks.
@@ -85,6 +88,20 @@ def _check_sizes(host: tirx.PrimFunc) -> None:
             "model, which is on the GPU; leave out the cache of trees, or dimensions of the grid "
             "inside loops over trees"
         )
+
+
+def _check_shared(kernels: tvm.IRModule) -> None:
+    """Refuse more shared memory than a kernel may declare: the launches are not ours."""
+    for kernel in kernels.functions.values():
+        buffers = kernel_code.buffers_of(kernel.body, "shared")
+        sizes = (prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers)
+        total = sum(sizes)
+        if total > STATIC_SHARED_BYTES:
+            raise ScheduleError(
+                f"relax.tvm_forest.predict: argument 'schedule': {total} bytes of shared memory "
+                f"per block, in a Relax module a kernel may have {STATIC_SHARED_BYTES}; use "
+                f"smaller tiles, or leave a cache out"
+            )
 
 
 def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:

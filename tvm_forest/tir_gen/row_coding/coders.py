@@ -18,33 +18,23 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from ...layouts.row_codes.banks import BankCode
 from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row, byte_of_row
 from ...layouts.row_codes.ranks import RankCode
 from ..builder import Builder
 from ..ir import guard, i64
 from ..walks.node_test import Comparer
+from .banks import BankCoder
 from .memberships import SetWriter, copy_answers
 from .panels import PanelCoder, found_dtypes
 from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
-from .searches import ColumnSearch, RowCoder
-
-BANK_BYTES = 4
-"""Bytes of a bank of shared memory."""
-
-
-def row_pitch(columns: int, dtype: str) -> int:
-    """Return the distance from one row to the next in shared memory, in elements.
-
-    It is an odd number of words, so that threads which read one column of neighbouring rows read
-    from different banks.
-    """
-    item = tvm.DataType(dtype).itemsize
-    word = max(item, BANK_BYTES)
-    return (-(-columns * item // word) | 1) * word // item
+from .searches import ColumnSearch, RowCoder, row_pitch
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
     """Return what fills the buffer that a layout asks for."""
+    if isinstance(row_code, BankCode):
+        return BankCoder(row_code, rows, comparer)
     if isinstance(row_code, RankCode):
         return RankCoder(row_code, rows, comparer)
     return PlaneCoder(row_code.ranks, rows, comparer, row_code)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
@@ -23,6 +24,21 @@ ROWS_TOGETHER = 8
 ROWS_OF_CHUNK = 64
 """Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
 the column; see benchmarks/bit_phases.py."""
+
+
+BANK_BYTES = 4
+"""Bytes of a bank of shared memory."""
+
+
+def row_pitch(columns: int, dtype: str) -> int:
+    """Return the distance from one row to the next in shared memory, in elements.
+
+    It is an odd number of words, so that threads which read one column of neighbouring rows read
+    from different banks.
+    """
+    item = tvm.DataType(dtype).itemsize
+    word = max(item, BANK_BYTES)
+    return (-(-columns * item // word) | 1) * word // item
 
 
 class Chunk(NamedTuple):

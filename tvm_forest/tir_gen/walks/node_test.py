@@ -58,8 +58,10 @@ class Comparer:
             return [(hold("x", self.vectors.pick(row, test.feature)), test)]
         else:
             tests = [access.member(node, place, hold) for place in range(size)]
-        head = list(row.indices)[:-1]
-        return [(hold("x", row.source[[*head, hold("feature", x.feature)]]), x) for x in tests]
+        *head, first = row.indices
+        return [
+            (hold("x", row.source[[*head, first + hold("feature", x.feature)]]), x) for x in tests
+        ]
 
     def outcome(self, access: TreeAccess, loaded: LoadedTests) -> Any:
         """Return truth for left, or the bits of a tile."""

@@ -1,0 +1,385 @@
+"""Count what a multiprocessor of a GPU has to do for 32 rows in a tree; needs no GPU.
+
+    python benchmarks/gpu_cycles.py                    # or: make gpu-cycles; writes the page
+    python benchmarks/gpu_cycles.py --models airline   # prints the part of one model
+
+Needs nvcc, g++ and nvdisasm: CUDA's, or the one in the Python package triton. The model of an H100:
+
+- **Issue**: four schedulers give out an instruction of a warp a cycle each. The instructions of the
+  loop over trees are those of the machine code (sm_90). Those outside, which code rows and copy
+  trees, are as many for an access of memory as stand in the machine code there, and accesses are
+  counted.
+- **ALU**: comparisons, selections, shifts, logic and most additions take two cycles of one of four
+  pipes, so two of them are begun a cycle. Of the other instructions more can be.
+- **Shared memory** and the **first-level cache** pass 128 bytes a cycle each. How many passes
+  (wavefronts) an access takes is counted with the addresses of real rows, see `gpu_traces`. Both
+  are parts of one memory: where their passes exclude each other, their sum counts ("both").
+- **Latency**: a hop waits for two loads and some instructions, `HOP_CYCLES`. What the warps of a
+  multiprocessor have in flight, walks that advance together included, hides that.
+
+A block begins where another has ended; blocks of a multiprocessor are limited by threads, registers
+and shared memory. Cycles of 32 rows in a tree are the largest of the five, for multiprocessors that
+have work. Memory of the device, and the start of a kernel, are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import gpu_traces
+import models
+import tvm_forest
+from gpu_nvforest import nvforest_kernel
+from tvm_forest import Schedule
+from tvm_forest.errors import ScheduleError
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.forest.rewrites.ordering import take_trees
+from tvm_forest.gpu_runtime.cuda_compiler import OPTIONS, find_nvcc
+from tvm_forest.gpu_runtime.plan import Launch
+from tvm_forest.schedule_prims import recipes
+from tvm_forest.targets import cuda
+from tvm_forest.targets.kernel_text import declare_at_launch
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu_cycles.md"
+NAMES = ("airline", "higgs", "year", "epsilon", "letters")
+BATCHES = (512, 4096, 65536, 1_000_000)
+ALU = {
+    *("IADD3", "VIADD", "LOP3", "ISETP", "SEL", "SHF", "LEA", "PRMT", "FSETP", "FSEL", "VIMNMX"),
+    *("IMNMX", "FMNMX", "PLOP3", "P2R", "R2P", "MOV", "VIADDMNMX", "SGXT", "BMSK", "IABS", "DSETP"),
+}
+WALKED = ("nodes", "leaf_value", "sums")
+LOADS = {"LDS", "LDG", "STS", "STG", "LD", "ST"}
+SMS, REGISTERS, SHARED, THREADS, MAX_BLOCKS = 132, 65536, 233_472, 2048, 32
+"""Of an H100, and of a multiprocessor: registers, bytes of shared memory, threads and blocks."""
+BLOCK_SHARED = 1024
+"""Bytes of shared memory that the system takes for each block."""
+HOP_CYCLES = {True: 85, False: 95}
+"""From a node to the next: whether nodes lie in shared memory, or in the first-level cache."""
+MAX_TREES, MAX_ROUNDS = 2000, 60
+"""Of a forest of more trees, so many rounds are counted: a tree of any other takes as much."""
+HERTZ = 1.755e9
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+
+
+class Code(NamedTuple):
+    """Machine code of a kernel.
+
+    Attributes:
+        outside: its instructions outside of the loop over trees.
+        loop: those of that loop, for one walk.
+        registers, shared: of a thread, and bytes of a block.
+    """
+
+    outside: Counter[str]
+    loop: Counter[str]
+    registers: int
+    shared: int
+
+
+class Count(NamedTuple):
+    """What 32 rows in a tree take of a multiprocessor.
+
+    Attributes:
+        instructions, alu: of a warp, in all and those of the ALU.
+        shared, global_: wavefronts.
+        hops: hops of a walk, on the average.
+    """
+
+    instructions: float
+    alu: float
+    shared: float
+    global_: float
+    hops: float
+
+    @property
+    def cycles(self) -> float:
+        """Cycles without latency."""
+        return max(self.instructions / 4, self.alu / 2, self.shared, self.global_)
+
+
+def find_tool(name: str) -> str:
+    """Return the path of a tool of CUDA."""
+    spec = find_spec("triton")
+    folders = [f"{x}/backends/nvidia/bin" for x in (spec and spec.submodule_search_locations) or ()]
+    path = shutil.which(name) or next(
+        filter(None, (shutil.which(name, path=x) for x in (*folders, "/usr/local/cuda/bin"))), None
+    )
+    if path is None:
+        raise SystemExit(f"no {name} found; install CUDA's, or pip install triton, which has one")
+    return path
+
+
+def read_code(source: str, kernel: str, walks: float = 0) -> Code:
+    """Compile CUDA text for sm_90 and count the instructions of a kernel.
+
+    Args:
+        walks: walks of an iteration of the loop over trees; 0 for as many as leaves are added.
+    """
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise SystemExit("no nvcc found; install CUDA's, or pip install nvidia-cuda-nvcc")
+    with tempfile.TemporaryDirectory() as folder:
+        text, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
+        text.write_text(source, encoding="utf-8")
+        command = [nvcc, "-cubin", "-arch=sm_90", "-std=c++17", "-Xptxas", "-v", *OPTIONS]
+        done = subprocess.run(
+            [*command, "-o", str(cubin), str(text)], capture_output=True, text=True, check=True
+        )
+        show = [find_tool("nvdisasm"), "-c", str(cubin)]
+        said = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    use = re.search(rf"function '{kernel}' for.*?Used (\d+) registers([^\n]*)", done.stderr, re.S)
+    assert use is not None, done.stderr
+    shared = re.search(r"(\d+) bytes smem", use[2])
+    part = said[said.index(f".text.{kernel}:") :]
+    part = part[: part.find(".section", 1)]
+    names, labels, jumps = list[str](), dict[str, int](), list[tuple[int, str]]()
+    for line in part.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            labels[label[1]] = len(names)
+        elif found := INSTRUCTION.match(line):
+            if found[1] == "BRA" and (to := re.search(r"`\((\.L_x_\d+)\)", found[2])):
+                jumps.append((len(names), to[1]))
+            names.append(found[1].split(".")[0])
+    loops = [(labels[to], at + 1) for at, to in jumps if labels.get(to, at) < at]
+    adding = [x for x in loops if {"FADD", "DADD"} & set(names[slice(*x)])]
+    adding = [x for x in adding if "SHFL" not in names[slice(*x)]]  # the sums of a row meet there
+    with_loads = [x for x in adding if set(names[slice(*x)]) & {"LDS", "LDG"}] or [(0, len(names))]
+    begin, end = _busiest(with_loads, names)
+    inner = [x for x in loops if begin <= x[0] and x[1] <= end and x != (begin, end)]
+    body = Counter(names[begin:end])
+    added = walks or body["FADD"] + body["DADD"]
+    loop = Counter({name: count / added for name, count in body.items()})
+    if inner:  # the hops of a walk, whose rows are loaded from shared memory: once in `loop`
+        part = names[slice(*_busiest(inner, names))]
+        turns = added * max(1, part.count("LDS") / (1 if "LDG" in part else 2))
+        loop = Counter({name: max(0, n - part.count(name) / added) for name, n in loop.items()})
+        loop["hop"], loop["hop ALU"] = len(part) / turns, sum(x in ALU for x in part) / turns
+    return Code(Counter(names) - body, loop, int(use[1]), int(shared[1]) if shared else 0)
+
+
+def _busiest(loops: list[tuple[int, int]], names: list[str]) -> tuple[int, int]:
+    """Return the innermost of the loops that has most loads."""
+    innermost = [
+        x for x in loops if not any(x[0] <= y[0] and y[1] <= x[1] and x != y for y in loops)
+    ]
+    return max(innermost, key=lambda x: sum(name in LOADS for name in names[slice(*x)]))
+
+
+def count_work(code: Code, sites: list[gpu_traces.Site], units: float, hops: float) -> Count:
+    """Join instructions and accesses, for 32 rows in a tree; `units` of them were traced."""
+    shared = sum(x.wavefronts for x in sites if x.shared) / units
+    global_ = sum(x.wavefronts for x in sites if not x.shared) / units
+    loop = {name: n for name, n in code.loop.items() if not name.startswith("hop")}
+    more = hops if "hop" in code.loop else 0.0
+    inside, alu = sum(loop.values()), sum(n for name, n in loop.items() if name in ALU)
+    inside += more * code.loop.get("hop", 0)
+    alu += more * code.loop.get("hop ALU", 0)
+    outside = sum(x.operations for x in sites if not _walks(x, sites)) / units
+    loads = max(1, sum(code.outside[x] for x in LOADS))
+    rate = sum(code.outside.values()) / loads
+    rate_alu = sum(n for name, n in code.outside.items() if name in ALU) / loads
+    return Count(inside + outside * rate, alu + outside * rate_alu, shared, global_, hops)
+
+
+def _walks(site: gpu_traces.Site, sites: list[gpu_traces.Site]) -> bool:
+    """Whether walks access what they read here, and not what copies it or comes before."""
+    name = site.buffer.removesuffix("_ptr")
+    if site.stores or name not in (
+        *WALKED,
+        *(f"near_{x}" for x in WALKED),
+        "near",
+        "banks",
+        "codes",
+    ):
+        return False
+    return site.shared or not any(x.buffer == f"near_{site.buffer}" for x in sites)
+
+
+class Setting(NamedTuple):
+    """A kernel and how it is launched.
+
+    Attributes:
+        label: for the table.
+        count: what 32 rows in a tree take.
+        code: its machine code.
+        threads: of a block.
+        rows: of a block.
+        together: walks of a thread that advance together.
+        near: whether nodes lie in shared memory.
+    """
+
+    label: str
+    count: Count
+    code: Code
+    threads: int
+    rows: int
+    together: int
+    near: bool
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor holds."""
+        registers = -(-self.code.registers // 8) * 8 * self.threads
+        limits = (REGISTERS // registers, SHARED // (self.code.shared + BLOCK_SHARED))
+        return max(1, min(*limits, THREADS // self.threads, MAX_BLOCKS))
+
+    def cycles(self, batch: int) -> tuple[float, int]:
+        """Return the cycles of 32 rows in a tree, latency included, and how many SMs have work."""
+        blocks = -(-batch // self.rows)
+        busy = min(SMS, blocks)
+        here = min(self.resident, -(-blocks // SMS))
+        walks = here * self.threads // 32 * self.together
+        latency = self.count.hops * HOP_CYCLES[self.near] / walks
+        return max(self.count.cycles, latency), busy
+
+    def seconds(self, batch: int, trees: int) -> float:
+        """Return the time of a batch: that of the multiprocessor that has most blocks."""
+        blocks = -(-batch // self.rows)
+        most = -(-blocks // SMS) * self.rows
+        return most / 32 * trees * self.cycles(batch)[0] / HERTZ
+
+
+def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: Any) -> Setting:
+    """Count a schedule of ours."""
+    predictor = tvm_forest.build(forest, "cuda", schedule)
+    source = predictor.source("cuda")
+    launch = next(x for x in predictor.library.plans["predict"].steps if isinstance(x, Launch))
+    values: dict[str, Any] = {"n": len(rows)}
+    threads = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.block]))
+    blocks = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.grid]))
+    sites, margins = gpu_traces.trace(predictor, rows)
+    assert margins.tobytes() == expected.tobytes(), "the emulated kernel is right"
+    code = read_code(source, launch.kernel)
+    code = code._replace(
+        shared=max(code.shared, gpu_traces.emulated_cuda.evaluate(launch.shared, values))
+    )
+    units = len(rows) / 32 * forest.n_trees
+    near = any(x.shared and "nodes" in x.buffer for x in sites)
+    together = max((x.interleave for x in schedule.leaves()), default=1)
+    count = count_work(code, sites, units, float(forest.depths.mean()))
+    return Setting(label, count, code, threads, len(rows) // blocks, together, near)
+
+
+def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:
+    """Return the schedules that are compared, by label."""
+    start = tvm_forest.new_schedule(forest)
+    return {
+        "default": lambda: tvm_forest.default_schedule(forest, "cuda"),
+        "packed, 4 trees together": lambda: (
+            recipes.tahoe_direct(start.represent_as("packed")).cache("b0").interleave("tree", 4)
+        ).unroll_walk("tree"),
+        "`gpu_shared_ranks`": lambda: recipes.gpu_shared_ranks(start),
+    }
+
+
+def measure_nvforest(forest: Any, rows: Any, expected: Any) -> Setting:
+    """Count the kernel that accesses memory as nvForest's does, 32 rows at a time."""
+    made = nvforest_kernel(forest)
+    text, sizes = declare_at_launch(made.text)
+    source = cuda.PRELUDE + text
+    sites, sums = gpu_traces.trace_kernel(
+        source,
+        "nvforest_kernel",
+        (-(-len(rows) // made.rows), 256),
+        [np.zeros((len(rows), forest.n_outputs), np.float32), made.roots, rows, made.nodes],
+        len(rows),
+    )
+    assert np.allclose(sums + forest.base_score, expected, rtol=1e-4, atol=1e-4), "walks are right"
+    code = read_code(source, "nvforest_kernel", walks=1)
+    code = code._replace(shared=max(code.shared, sizes.get("nvforest_kernel", 0)))
+    count = count_work(code, sites, len(rows) / 32 * forest.n_trees, float(forest.depths.mean()))
+    return Setting(f"nvForest, {made.rows} rows", count, code, 256, made.rows, 1, False)
+
+
+def table(name: str, folder: Path) -> list[str]:
+    """Return the lines of a model."""
+    model = models.get(name, folder)
+    forest = canonicalize(tvm_forest.load(model.path))
+    most = MAX_ROUNDS * forest.n_outputs
+    if forest.n_trees > MAX_TREES:
+        forest = take_trees(forest, np.arange(most))
+    rows = np.ascontiguousarray(model.rows()[:1024], np.float32)
+    expected = forest.predict_reference(rows)
+    settings, refused = [measure_nvforest(forest, rows, expected)], list[str]()
+    for label, write in schedules(forest).items():
+        try:
+            settings.append(measure(label, forest, write(), rows, expected))
+        except ScheduleError as error:
+            refused.append(f"{label}: {str(error).splitlines()[0]}")
+    said = ["", *refused] if refused else []
+    return [*map(line_of, settings), *said, *lines_of_batches(forest, settings)]
+
+
+def line_of(each: Setting) -> str:
+    """Return what a kernel takes."""
+    c = each.count
+    return (
+        f"| {each.label} | {each.threads} | {each.code.registers} | {each.code.shared} | "
+        f"{each.resident} | {c.instructions / max(1, c.hops):.1f} | {c.instructions / 4:.1f} | "
+        f"{c.alu / 2:.1f} | {c.shared:.1f} | {c.global_:.1f} | {c.shared + c.global_:.1f} | "
+        f"**{c.cycles:.1f}** |"
+    )
+
+
+def lines_of_batches(forest: Any, settings: list[Setting]) -> list[str]:
+    """Return the cycles of each kernel at each size of batch."""
+    lines = ["", "| rows |" + "".join(f" {x.label} |" for x in settings), "|---:|"]
+    lines[-1] += "---:|" * len(settings)
+    for batch in BATCHES:
+        cells = []
+        for each in settings:
+            cycles, busy = each.cycles(batch)
+            us = each.seconds(batch, forest.n_trees) * 1e6
+            cells.append(f" {cycles:.1f} on {busy}, {us:,.0f} us |")
+        lines.append(f"| {batch:,} |" + "".join(cells))
+    return lines
+
+
+INTRODUCTION = """\
+# What kernels take of a multiprocessor
+
+Written by `make gpu-cycles`, without a GPU: cycles of an H100's multiprocessor for 32 rows in a
+tree. Instructions are those of the machine code for sm_90; passes through shared memory and through
+the first-level cache are counted with the addresses of real rows, in an emulation of the text. The
+model, and what it leaves out, is in `benchmarks/gpu_cycles.py`. **Cycles** are the largest of
+issue, ALU, shared and L1; "both" is what shared and L1 come to if their passes exclude each other.
+
+nvForest is a kernel of ours that accesses memory as nvForest's does; it adds up in another order.
+All others are exact. "47.6 on 132, 43 us" are the cycles at that batch, waiting included, the
+multiprocessors that have work, and the time at 1.755 GHz for 132 of them. Of `letters`, 60 rounds
+of 26 trees are counted.
+"""
+HEAD = (
+    "| kernel | threads | registers | shared bytes | blocks of an SM | instructions a hop | issue |"
+    " ALU | shared | L1 | both | cycles |"
+)
+
+
+def main() -> None:
+    """Write the page, or print the part of some models."""
+    parser = argparse.ArgumentParser(description="what kernels take of a GPU's multiprocessor")
+    parser.add_argument("--models", nargs="*", default=None)
+    parser.add_argument("--folder", type=Path, default=models.CACHE)
+    options = parser.parse_args()
+    lines = list[str]()
+    for name in options.models or NAMES:
+        lines += [f"## {name}", "", HEAD, "|---|" + "---:|" * 11]
+        lines += [*table(name, options.folder), ""]
+        print("\n".join(lines[lines.index(f"## {name}") :]), flush=True)
+    if not options.models:
+        PAGE.write_text("\n".join([INTRODUCTION, *lines]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

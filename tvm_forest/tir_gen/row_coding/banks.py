@@ -1,0 +1,145 @@
+"""The code that gives every row of 32 a bank of a GPU's shared memory, see `row_codes.banks`.
+
+takes: rows; gives: statements that fill a buffer of codes.
+
+    for part:                                              some rows at a time
+        stage[r, f] = rows[first + r, f]                   neighbouring threads: features
+        for column:
+            banks[r / 32, place(column) + r % 32 * 4] = rank of stage[r, feature]     rows
+
+Rows are read as they lie in memory, and searched side by side: 32 threads look for 32 rows in the
+cuts of one column, whose first levels are in the same line of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ...layouts.row_codes.banks import LANES, BankCode
+from ...layouts.row_codes.ranks import SearchGroup
+from ..builder import Builder
+from ..ir import guard, i64
+from .searches import RowCoder, row_pitch
+
+STAGE_BYTES = 1 << 14
+"""Of the rows that are brought near at once to be coded."""
+
+
+@dataclass(frozen=True)
+class BankCoder(RowCoder):
+    """Codes every column of a row, for groups of 32 rows."""
+
+    @property
+    def _code(self) -> BankCode:
+        assert isinstance(self.ranks, BankCode), "see `coder_of`"
+        return self.ranks
+
+    @property
+    def row_bytes(self) -> int:
+        """A code for every column, in whole words."""
+        item = tvm.DataType(self._code.dtype).itemsize
+        return self._code.group_size // LANES * item
+
+    def declare(self, most: Any, scope: str) -> Any:
+        """Declare groups of rows."""
+        groups = tirx.ceildiv(most, i64(LANES))
+        rows = self._count_staged(most)
+        if rows:
+            groups = i64(-(-int(most) // rows) * rows // LANES)
+        return tirx.decl_buffer(
+            (groups, i64(self._code.group_size)), self._code.dtype, "banks", scope=scope
+        )
+
+    def place(self, row: Any) -> list[Any]:
+        """Name a row by its group, and the place of its first code."""
+        lane = tirx.floormod(row, i64(LANES))
+        return [tirx.floordiv(row, i64(LANES)), lane * self._code.in_word]
+
+    def _count_staged(self, most: Any) -> int:
+        """Return how many rows are brought near at once; 0 if none fit, or no number is known."""
+        if self.comparer.vectors is not None or not isinstance(most, tirx.IntImm):
+            return 0
+        item = tvm.DataType(self.rows.dtype).itemsize
+        bytes_ = row_pitch(int(self.rows.shape[1]), self.rows.dtype) * item
+        rows = LANES
+        if rows * bytes_ > STAGE_BYTES:
+            return 0
+        while rows < int(most) and 2 * rows * bytes_ <= STAGE_BYTES:
+            rows *= 2
+        return rows
+
+    def emit(
+        self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
+    ) -> None:
+        """Search the cuts of every column for neighbouring rows."""
+        on_gpu = self.comparer.vectors is None
+        rows = self._count_staged(near.shape[0] * LANES)
+        if not rows:
+            spans = near.shape[0] * LANES if on_gpu else here
+
+            def read(row: Any, feature: Any) -> Any:
+                return self.rows[first + row, feature]
+
+            self._search_columns(code, buffers, near, (i64(0), spans), first, read)
+            return
+        features = self.rows.shape[1].astype("int64")
+        shape = (i64(rows), i64(row_pitch(int(features), self.rows.dtype)))
+        stage = code.buffer("stage", shape, self.rows.dtype, "shared")
+        with code.repeat("part", tirx.floordiv(near.shape[0] * LANES, i64(rows))) as part:
+            start = part * rows
+            with code.nest("copy", [i64(rows), features], spread=True) as (r, f):
+                row = first + start + r
+                copy = tirx.BufferStore(stage, self.rows[row, f], [r, f])
+                code.add(guard(copy, [row < self.rows.shape[0]]))
+            span = (start, i64(rows))
+            self._search_columns(code, buffers, near, span, first + start, lambda r, f: stage[r, f])
+
+    def _search_columns(
+        self,
+        code: Builder,
+        buffers: dict[str, Any],
+        near: Any,
+        span: tuple[Any, Any],
+        first: Any,
+        read: Any,
+    ) -> None:
+        """Search every column for some rows of the block.
+
+        Args:
+            span: the first of these rows, and how many there are.
+            first: row of the call that is the first of them. Rows behind the last one are not
+                coded; and threads that have rows of their own are told apart by it.
+            read: gives the value of one of these rows, counted from the first, in a feature.
+        """
+        start, count = span
+        for group, begin in self._column_groups():
+            counts = [i64(group.stop - begin), count]
+            with code.nest("code", counts, self.comparer.vectors is None) as (place, r):
+                inside = first + r < self.rows.shape[0]
+                with code.block(lambda body, inside=inside: guard(body, [inside])):
+                    column = begin + place
+                    feature = code.hold("feature", buffers["column_feature"][column])
+                    x = read(r, feature.astype("int64"))
+                    x = code.hold("x", x.astype(buffers["cuts"].dtype))
+                    group_of, lane = self.place(start + r)
+                    at = self._code.place(column) + lane
+                    code.store(near, self._rank(code, buffers, group, column, x), [group_of, at])
+
+    def _rank(
+        self, code: Builder, buffers: dict[str, Any], group: SearchGroup, column: Any, x: Any
+    ) -> Any:
+        """Go through the levels of a column, to the right where the value reaches the cut."""
+        at = code.hold("at", buffers["column_cuts"][column])
+        place = code.hold("place", i64(1))
+        for _ in range(group.steps):
+            cut = buffers["cuts"][at + place]
+            reached = code.hold("reached", cut <= x if self.comparer.comparison == "<" else cut < x)
+            code.put(place, place * 2 + reached.astype("int64"))
+        rank = (place - (1 << group.steps)).astype(self._code.dtype)
+        if group.missing_left:
+            return rank
+        return tirx.Select(tirx.isnan(x), tirx.max_value(self._code.dtype), rank)
