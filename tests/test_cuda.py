@@ -517,7 +517,7 @@ def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) 
             222,
             "failed with 222, .* unsupported toolchain.; update the driver",
         ),
-        ("cuModuleGetFunction", 500, "kernel 'predict_kernel'.* failed with 500, named symbol"),
+        ("cuModuleGetFunction", 500, "kernel 'predict.*_kernel'.* failed with 500, named symbol"),
         ("cuStreamSynchronize", 999, "cuStreamSynchronize failed with 999, unknown error"),
     ],
 )

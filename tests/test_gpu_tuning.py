@@ -203,12 +203,13 @@ def test_defaults_are_exact_and_fill_a_gpu_at_every_size(target: Any, forest: An
     schedules = tvm_forest.default_schedules(forest, target)
     processors = gpu_facts.facts_of(parse_target(target)).processors
     assert all(sch.keeps_order for sch in schedules.values())
-    assert len({sch.representation for sch in schedules.values()}) == 1
+    layouts = {sch.representation for smallest, sch in schedules.items() if smallest < 65_536}
+    assert len(layouts) == 1
     for batch in (1, 32, 512, 4096, 65_536, 1_000_000):
         blocks, threads = launched(select_schedule(schedules, batch), batch)
         assert threads <= 1024
         assert blocks >= min(batch, 0.7 * processors)
-        assert blocks * threads >= min(batch * 50, processors * 512), batch
+        assert blocks * threads >= min(batch * 50, processors * 480), batch
 
 
 def launched(sch: Schedule, batch: int) -> tuple[int, int]:

@@ -124,7 +124,8 @@ def test_a_process_that_is_forked_is_told_that_the_gpu_stays_behind(library: Any
 
 
 def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:
-    tvm_forest.build(forest(), TARGET).save(tmp_path / "model.tvmf")
+    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    tvm_forest.build(forest(), TARGET, schedule).save(tmp_path / "model.tvmf")
     loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")
     assert loaded.library.images == {"gfx942": loaded.library.image("gfx942")}
     loaded.library.backend = Backend(lambda: HipDriver(library=library[0]), lambda *_: b"")
@@ -216,7 +217,8 @@ def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: 
 
 
 def test_the_gpu_at_hand_chooses_among_code_for_several(library: Any, hip: Any) -> None:
-    predictor = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "any"})
+    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    predictor = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "any"}, schedule)
     loaded = pickle.loads(pickle.dumps(predictor))
     refuse = loaded.library.backend.translate
     for each in (predictor, loaded):

@@ -537,7 +537,7 @@ def names(mod: tvm.IRModule) -> set[str]:
 
 @pytest.mark.slow
 def test_lower_gives_all_functions_before_and_after() -> None:
-    lowered = tvm_forest.lower(FOREST, SCHEDULES["default"].without("parallel").parallel("b0"))
+    lowered = tvm_forest.lower(FOREST, SCHEDULES["tiles"].parallel("b0"))
     assert names(lowered.before) == FUNCTIONS
     assert names(lowered.after) == FUNCTIONS | {f"{name}_parallel" for name in FUNCTIONS}
     assert walks(lowered.before) == len(FUNCTIONS)
