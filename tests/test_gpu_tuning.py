@@ -20,7 +20,7 @@ from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.layouts import COPIED
+from tvm_forest.layouts import BANKED, COPIED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import select_schedule
@@ -210,6 +210,25 @@ def test_defaults_are_exact_and_fill_a_gpu_at_every_size(target: Any, forest: An
         assert threads <= 1024
         assert blocks >= min(batch, 0.7 * processors)
         assert blocks * threads >= min(batch * 50, processors * 480), batch
+
+
+SMALL_GPUS = ({"kind": "cuda", "arch": "sm_86"}, {"kind": "rocm", "mcpu": "gfx942"})
+
+
+@pytest.mark.parametrize("target", [*SMALL_GPUS, {"kind": "cuda", "arch": "sm_90"}], ids=str)
+def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) -> None:
+    sch = tvm_forest.default_schedules(drawn_forest(100, 6), target)[65_536]
+    assert (sch.representation, sch.keeps_order) == (BANKED, True)
+    tvm_forest.lower(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
+
+
+@pytest.mark.parametrize("target", SMALL_GPUS, ids=str)
+def test_a_round_of_trees_that_does_not_fit_is_left_in_memory(target: Any) -> None:
+    forest = drawn_forest(40, 8, base=(0.0,) * 40)
+    schedules = tvm_forest.default_schedules(forest, target)
+    assert BANKED not in {sch.representation for sch in schedules.values()}
+    on_large = tvm_forest.default_schedules(forest, {"kind": "cuda", "arch": "sm_90"})
+    assert on_large[65_536].representation == BANKED
 
 
 def launched(sch: Schedule, batch: int) -> tuple[int, int]:

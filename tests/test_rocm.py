@@ -52,7 +52,14 @@ read_kernels = module("amd_kernels").read_kernels
 needs_linker = pytest.mark.skipif(not has_linker(), reason="no ld.lld, and no ziglang")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 
-GPUS = {"gfx90a": (0x3F, 64), "gfx942": (0x4C, 64), "gfx1100": (0x41, 32)}
+GPUS = {
+    "gfx90a": (0x3F, 64),
+    "gfx942": (0x4C, 64),
+    "gfx950": (0x4F, 64),
+    "gfx1030": (0x36, 32),
+    "gfx1100": (0x41, 32),
+    "gfx1201": (0x4E, 32),
+}
 """Number of the processor in ELF, and threads in step."""
 
 LAYOUTS = ("array", "packed", "reorg", "sparse")

@@ -49,9 +49,15 @@ MAX_SLOTS_PER_NODE = 32
 RANKS = GpuPoint(512, 1, 1, True, True, True, 4, False, BANKED)
 """The point of `gpu_shared_ranks` with its own arguments."""
 
-MIN_RANKED_ROWS, RANKED_BYTES = 65_536, 60 << 10
-"""Rows of a batch from which that point is a default, so that it has a block for each processor of
-a large GPU; bytes of shared memory beside the codes of rows."""
+MIN_RANKED_ROWS = 65_536
+"""Rows of a batch from which that point is a default, so that most processors have a block."""
+
+MAX_TREE_BYTES = 40 << 10
+"""Bytes of the trees that its blocks copy at a time, at most; a third of the memory that there is
+if that is less."""
+
+SLOT_BYTES = 8
+"""Of a complete tree of ranks: a node and a leaf value."""
 
 
 def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
@@ -114,12 +120,19 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 def fits_ranks(point: GpuPoint, problem: GpuProblem, shared_bytes: int) -> bool:
     """Say whether a block's ranks, and the trees that it copies, fit in shared memory."""
     codes = point.rows_tb * MAX_CODE_BYTES * problem.features
-    return point.rows_tb >= LANES and codes + RANKED_BYTES <= shared_bytes
+    round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
+    trees = max(_ranked_tree_bytes(shared_bytes), round_bytes)
+    return point.rows_tb >= LANES and codes + 3 * trees // 2 <= shared_bytes
 
 
-def walk_ranks(sch: Schedule, point: GpuPoint) -> Schedule:
-    """Return the schedule of a point with ranks in shared memory."""
-    return gpu_shared_ranks(sch, point.rows_tb, together=point.factor)
+def walk_ranks(sch: Schedule, point: GpuPoint, shared_bytes: int) -> Schedule:
+    """Return the schedule of a point with ranks and trees in shared memory."""
+    trees = _ranked_tree_bytes(shared_bytes)
+    return gpu_shared_ranks(sch, point.rows_tb, trees, together=point.factor)
+
+
+def _ranked_tree_bytes(shared_bytes: int) -> int:
+    return min(MAX_TREE_BYTES, shared_bytes // 3)
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
@@ -133,7 +146,7 @@ def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
 def _write(work: Workload, point: GpuPoint) -> Schedule:
     """Return the schedule of a point."""
     if point.layout == BANKED:
-        return walk_ranks(work.start, point)
+        return walk_ranks(work.start, point, work.target.shared_bytes)
     if not point.is_alone:
         return gpu_template(work.start, **point._asdict())
     sch = work.start.represent_as(point.layout).tile("batch", "b0", "b1", point.rows_tb)

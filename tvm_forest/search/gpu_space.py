@@ -128,7 +128,7 @@ class GpuSpace:
             ScheduleError: a directive refuses it; `allows` rules that out.
         """
         if point.layout == BANKED:
-            return gpu_rules.walk_ranks(self.start, point)
+            return gpu_rules.walk_ranks(self.start, point, self.shared_bytes)
         start = self.by_depth if point.unroll and not self.exact else self.start
         try:
             return recipes.gpu_template(start, **point._asdict())
