@@ -32,6 +32,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ from tvm_forest.targets.kernel_text import declare_at_launch
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu_cycles.md"
 NAMES = ("airline", "higgs", "year", "epsilon", "letters")
-BATCHES = (512, 4096, 65536, 1_000_000)
+BATCHES = (1, 32, 512, 4096, 65536, 1_000_000)
+DEFAULT = "default from"
 ALU = {
     *("IADD3", "VIADD", "LOP3", "ISETP", "SEL", "SHF", "LEA", "PRMT", "FSETP", "FSEL", "VIMNMX"),
     *("IMNMX", "FMNMX", "PLOP3", "P2R", "R2P", "MOV", "VIADDMNMX", "SGXT", "BMSK", "IABS", "DSETP"),
@@ -66,6 +68,8 @@ BLOCK_SHARED = 1024
 """Bytes of shared memory that the system takes for each block."""
 HOP_CYCLES = {True: 85, False: 95}
 """From a node to the next: whether nodes lie in shared memory, or in the first-level cache."""
+ADD_CYCLES = 6
+"""From an addition to the next one that needs its sum, with a part of a load of 16 terms."""
 MAX_TREES, MAX_ROUNDS = 2000, 60
 """Of a forest of more trees, so many rounds are counted: a tree of any other takes as much."""
 HERTZ = 1.755e9
@@ -120,11 +124,12 @@ def find_tool(name: str) -> str:
     return path
 
 
-def read_code(source: str, kernel: str, walks: float = 0) -> Code:
+def read_code(source: str, kernel: str, walks: float = 0, turns: int | None = None) -> Code:
     """Compile CUDA text for sm_90 and count the instructions of a kernel.
 
     Args:
         walks: walks of an iteration of the loop over trees; 0 for as many as leaves are added.
+        turns: of that loop, if leaves are added behind it, in the order of the model.
     """
     nvcc = find_nvcc()
     if nvcc is None:
@@ -152,10 +157,7 @@ def read_code(source: str, kernel: str, walks: float = 0) -> Code:
                 jumps.append((len(names), to[1]))
             names.append(found[1].split(".")[0])
     loops = [(labels[to], at + 1) for at, to in jumps if labels.get(to, at) < at]
-    adding = [x for x in loops if {"FADD", "DADD"} & set(names[slice(*x)])]
-    adding = [x for x in adding if "SHFL" not in names[slice(*x)]]  # the sums of a row meet there
-    with_loads = [x for x in adding if set(names[slice(*x)]) & {"LDS", "LDG"}] or [(0, len(names))]
-    begin, end = _busiest(with_loads, names)
+    begin, end = _find_adding(names, loops) if turns is None else _find_walks(names, loops, turns)
     inner = [x for x in loops if begin <= x[0] and x[1] <= end and x != (begin, end)]
     body = Counter(names[begin:end])
     added = walks or body["FADD"] + body["DADD"]
@@ -166,6 +168,26 @@ def read_code(source: str, kernel: str, walks: float = 0) -> Code:
         loop = Counter({name: max(0, n - part.count(name) / added) for name, n in loop.items()})
         loop["hop"], loop["hop ALU"] = len(part) / turns, sum(x in ALU for x in part) / turns
     return Code(Counter(names) - body, loop, int(use[1]), int(shared[1]) if shared else 0)
+
+
+def _find_adding(names: list[str], loops: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the innermost loop that walks trees and adds up leaves; all if there is none."""
+    adding = [x for x in loops if {"FADD", "DADD"} & set(names[slice(*x)])]
+    adding = [x for x in adding if "SHFL" not in names[slice(*x)]]  # the sums of a row meet there
+    with_loads = [x for x in adding if set(names[slice(*x)]) & {"LDS", "LDG"}] or [(0, len(names))]
+    return _busiest(with_loads, names)
+
+
+def _find_walks(names: list[str], loops: list[tuple[int, int]], turns: int) -> tuple[int, int]:
+    """Return the loop of walks whose leaves are kept: between two barriers, or all that is there.
+
+    That is where most is loaded from memory of the device, and nothing is added.
+    """
+    barriers = [-1, *(k for k, name in enumerate(names) if name == "BAR"), len(names)]
+    parts = [(first + 1, last) for first, last in pairwise(barriers)]
+    walks = max(parts, key=lambda x: names[slice(*x)].count("LDG"))
+    inside = [x for x in loops if walks[0] <= x[0] and x[1] <= walks[1]]
+    return max(inside, key=lambda x: x[1] - x[0]) if inside and turns > 1 else walks
 
 
 def _busiest(loops: list[tuple[int, int]], names: list[str]) -> tuple[int, int]:
@@ -217,6 +239,7 @@ class Setting(NamedTuple):
         rows: of a block.
         together: walks of a thread that advance together.
         near: whether nodes lie in shared memory.
+        added: leaves that a thread adds one by one, behind the walks.
     """
 
     label: str
@@ -226,6 +249,7 @@ class Setting(NamedTuple):
     rows: int
     together: int
     near: bool
+    added: int = 0
 
     @property
     def resident(self) -> int:
@@ -246,8 +270,9 @@ class Setting(NamedTuple):
     def seconds(self, batch: int, trees: int) -> float:
         """Return the time of a batch: that of the multiprocessor that has most blocks."""
         blocks = -(-batch // self.rows)
-        most = -(-blocks // SMS) * self.rows
-        return most / 32 * trees * self.cycles(batch)[0] / HERTZ
+        here = -(-blocks // SMS)
+        adding = -(-here // self.resident) * self.added * ADD_CYCLES
+        return (here * self.rows / 32 * trees * self.cycles(batch)[0] + adding) / HERTZ
 
 
 def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: Any) -> Setting:
@@ -260,7 +285,10 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     blocks = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.grid]))
     sites, margins = gpu_traces.trace(predictor, rows)
     assert margins.tobytes() == expected.tobytes(), "the emulated kernel is right"
-    code = read_code(source, launch.kernel)
+    keepers = [x for x in schedule.loops() if x.reduce == "ordered"]
+    sharing = max((x.count or 1 for x in keepers), default=1)
+    turns = -(-schedule.rounds // sharing) if keepers else None
+    code = read_code(source, launch.kernel, walks=1.0 if keepers else 0, turns=turns)
     code = code._replace(
         shared=max(code.shared, gpu_traces.emulated_cuda.evaluate(launch.shared, values))
     )
@@ -268,14 +296,17 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     near = any(x.shared and "nodes" in x.buffer for x in sites)
     together = max((x.interleave for x in schedule.leaves()), default=1)
     count = count_work(code, sites, units, float(forest.depths.mean()))
-    return Setting(label, count, code, threads, len(rows) // blocks, together, near)
+    added = schedule.rounds if keepers else 0
+    return Setting(label, count, code, threads, len(rows) // blocks, together, near, added)
 
 
 def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:
-    """Return the schedules that are compared, by label."""
+    """Return the schedules that are compared, by label; the defaults first."""
     start = tvm_forest.new_schedule(forest)
+    by_batch = tvm_forest.default_schedules(forest, "cuda").items()
     return {
-        "default": lambda: tvm_forest.default_schedule(forest, "cuda"),
+        **{f"{DEFAULT} {n:,}": lambda sch=sch: sch for n, sch in by_batch},  # type: ignore[misc]
+        "a thread a row": lambda: tvm_forest.default_schedule(forest, "cuda"),
         "packed, 4 trees together": lambda: (
             recipes.tahoe_direct(start.represent_as("packed")).cache("b0").interleave("tree", 4)
         ).unroll_walk("tree"),
@@ -312,9 +343,12 @@ def table(name: str, folder: Path) -> list[str]:
     rows = np.ascontiguousarray(model.rows()[:1024], np.float32)
     expected = forest.predict_reference(rows)
     settings, refused = [measure_nvforest(forest, rows, expected)], list[str]()
+    counted = set[Schedule]()
     for label, write in schedules(forest).items():
         try:
-            settings.append(measure(label, forest, write(), rows, expected))
+            if (schedule := write()) not in counted:
+                settings.append(measure(label, forest, schedule, rows, expected))
+            counted.add(schedule)
         except ScheduleError as error:
             refused.append(f"{label}: {str(error).splitlines()[0]}")
     said = ["", *refused] if refused else []
@@ -333,17 +367,28 @@ def line_of(each: Setting) -> str:
 
 
 def lines_of_batches(forest: Any, settings: list[Setting]) -> list[str]:
-    """Return the cycles of each kernel at each size of batch."""
-    lines = ["", "| rows |" + "".join(f" {x.label} |" for x in settings), "|---:|"]
-    lines[-1] += "---:|" * len(settings)
+    """Return the cycles of each kernel at each size of batch; of the defaults, the one for it."""
+    defaults = {
+        int(x.label.removeprefix(DEFAULT).replace(",", "")): x
+        for x in settings
+        if x.label.startswith(DEFAULT)
+    }
+    others = [x for x in settings if x not in defaults.values()]
+    heads = [x.label for x in others[:1]] + ["default"] + [x.label for x in others[1:]]
+    lines = ["", "| rows |" + "".join(f" {x} |" for x in heads), "|---:|" + "---:|" * len(heads)]
     for batch in BATCHES:
-        cells = []
-        for each in settings:
-            cycles, busy = each.cycles(batch)
-            us = each.seconds(batch, forest.n_trees) * 1e6
-            cells.append(f" {cycles:.1f} on {busy}, {us:,.0f} us |")
+        default = defaults[max(n for n in defaults if n <= batch)] if 1 in defaults else None
+        cells = [_cell(forest, x, batch) for x in (others[0], default, *others[1:])]
         lines.append(f"| {batch:,} |" + "".join(cells))
     return lines
+
+
+def _cell(forest: Any, setting: Setting | None, batch: int) -> str:
+    if setting is None:
+        return " - |"
+    cycles, busy = setting.cycles(batch)
+    us = setting.seconds(batch, forest.n_trees) * 1e6
+    return f" {cycles:.1f} on {busy}, {us:,.{0 if us >= 10 else 1}f} us |"
 
 
 INTRODUCTION = """\
@@ -356,9 +401,11 @@ model, and what it leaves out, is in `benchmarks/gpu_cycles.py`. **Cycles** are 
 issue, ALU, shared and L1; "both" is what shared and L1 come to if their passes exclude each other.
 
 nvForest is a kernel of ours that accesses memory as nvForest's does; it adds up in another order.
-All others are exact. "47.6 on 132, 43 us" are the cycles at that batch, waiting included, the
-multiprocessors that have work, and the time at 1.755 GHz for 132 of them. Of `letters`, 60 rounds
-of 26 trees are counted.
+All others are exact. "default from 512" is the default schedule of 512 rows and more, up to the
+next one; `gpu_shared_ranks` has no line of its own where it is one. "47.6 on 132, 43 us" are the
+cycles at that batch, waiting included, the multiprocessors that have work, and the time at 1.755
+GHz for 132 of them. Where leaves are added behind the walks, that time holds their additions. Of
+`letters`, 60 rounds of 26 trees are counted.
 """
 HEAD = (
     "| kernel | threads | registers | shared bytes | blocks of an SM | instructions a hop | issue |"

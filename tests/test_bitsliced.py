@@ -15,8 +15,8 @@ from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation, selections
-from tvm_forest.layouts.row_codes import planes
+from tvm_forest.layouts import representation
+from tvm_forest.layouts.row_codes import planes, selections
 from tvm_forest.layouts.row_codes.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule

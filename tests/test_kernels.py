@@ -195,8 +195,8 @@ def test_the_smallest_and_the_largest_leaf_may_be_looked_for_by_several_threads(
 
 
 def test_terms_that_do_not_fit_are_refused_with_the_trees_and_rows_that_would() -> None:
-    model = drawn_forest(200, 1)
-    said = r"51200 \(terms 200 x 1 x 64\).* at most 192 trees at a time, .* or at most 61 rows"
+    model = drawn_forest(1000, 1)
+    said = r"256000 \(terms 1000 x 1 x 64\).* at most 908 trees at a time, .* or at most 58 rows"
     sch = in_order(model, rows=64).without("cache")
     with pytest.raises(ScheduleError, match=said):
         tvm_forest.build(model, "simt", sch)
