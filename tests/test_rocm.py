@@ -209,8 +209,9 @@ def atomic_schedule(model: Forest) -> Schedule:
 def test_atomic_sums_are_added_by_the_hardware(gpu: str, tmp_path: Path) -> None:
     sch = atomic_schedule(forest())
     compiled, plan = made(forest(), sch, gpu)
-    assert "global_atomic_add_f32" in compiled.asm
-    assert "cmpswap" not in compiled.asm
+    has_instruction = gpu != "gfx1030"  # which compares and swaps
+    assert ("global_atomic_add_f32" in compiled.asm) == has_instruction
+    assert ("cmpswap" in compiled.asm) != has_instruction
     check_code_object(compiled, plan, gpu)
     if gpu == "gfx942":
         check_results(compiled, plan, tmp_path, gpu, forest(), sch)
