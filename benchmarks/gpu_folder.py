@@ -78,6 +78,7 @@ def schedules(forest: Forest) -> Iterator[tuple[str, Callable[[], Schedule | Non
         yield f"shared partial forest {layout}", lambda x=named, p=part: p(x, 5)
     for layout in ("reorg", "packed"):
         yield f"fil {layout}", lambda x=layout: recipes.rapids_fil(laid_out(start, x))
+    yield "ranks", lambda: recipes.gpu_shared_ranks(start)
     for layout, rows, each, threads, walks in TEMPLATE:
         name = f"template {layout} {rows} {each} {threads} {walks}"
         given = dict(rows_tb=rows, rows_thread=each, tree_threads=threads, factor=walks)
