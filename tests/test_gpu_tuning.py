@@ -24,7 +24,6 @@ from tvm_forest.layouts import BANKED, COPIED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import select_schedule
-from tvm_forest.schedule_prims.devices import MAX_SHARED_BYTES
 from tvm_forest.search import gpu_facts, silvanforge
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.gpu_space import GpuSpace
@@ -136,7 +135,7 @@ def test_terms_that_do_not_fit_are_added_chunk_by_chunk() -> None:
     assert points
     for point in random.Random(0).sample(points, 5):
         whole = point._replace(tree_chunk=0)
-        assert silvanforge.count_shared_bytes(whole, where.problem) >= MAX_SHARED_BYTES
+        assert silvanforge.count_shared_bytes(whole, where.problem) >= where.problem.block_bytes
         assert where.schedule(point).keeps_order
 
 
@@ -168,7 +167,7 @@ def test_what_cannot_be_run_is_no_point() -> None:
 
 
 def test_rows_that_do_not_fit_stay_where_they_are() -> None:
-    forest = drawn_forest(60, 2, n_features=3000)
+    forest = drawn_forest(60, 2, n_features=30_000)
     for exact in (True, False):
         first = space(64, exact, forest).first_points()
         assert first

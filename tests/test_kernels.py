@@ -95,6 +95,14 @@ def test_threads_next_to_each_other_copy_values_next_to_each_other() -> None:
     assert "near[thready * 8 + threadx // 4, threadx % 4] = rows[" in text
 
 
+def test_wide_rows_are_copied_one_by_one_without_a_division() -> None:
+    model = drawn_forest(12, 3, n_features=50)
+    sch = in_order(model)
+    assert "near[copy, turn * 16 + thready * 4 + threadx] = rows[" in kernels(model, sch)
+    for order in ORDERS:
+        check(model, sch, order)
+
+
 def test_the_threads_of_a_block_share_the_coding_of_rows() -> None:
     text = kernels(forest(3), recipe("E4", forest(3), "ranked"))
     assert 'codes = T.alloc_shared((256, 12), "uint8")' in text

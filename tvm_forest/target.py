@@ -65,6 +65,8 @@ class Target:
             system tells of the CPU at hand, or, if the options name a CPU, those of `CPUS`.
         vendor: maker of that CPU, in the same words, such as "AuthenticAMD"; "" where the system
             does not tell it, or if the options name a CPU or a machine, or abilities are given.
+        shared_limit: bytes of shared memory that a block may have, where that is less than the GPU
+            gives, as for kernels that TVM launches.
     """
 
     kind: str = "llvm"
@@ -72,6 +74,7 @@ class Target:
     cores: int = field(default_factory=lambda: available_cores())
     abilities: frozenset[str] | None = field(default=None, repr=False)
     vendor: str = field(default="", repr=False)
+    shared_limit: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.on_gpu or self.is_elsewhere:
@@ -95,6 +98,8 @@ class Target:
         Where the architecture is not known yet, the most that some GPU of NVIDIA has: the GPU at
         hand refuses what it does not have. Images for several have to do with the least.
         """
+        if self.shared_limit is not None:
+            return self.shared_limit
         options = dict(self.options)
         if self.kind == "rocm":
             usual, more = AMD_SHARED_BYTES

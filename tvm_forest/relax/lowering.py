@@ -6,6 +6,7 @@ takes: a call, its Forest, and a way to compute one function; gives: expressions
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,10 @@ from tvm import relax, te, tirx
 
 from ..forest import Forest
 from ..forest.rules import ZERO
-from ..layouts import BANKED
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedule, default_schedules
-from ..target import Target
+from ..target import STATIC_SHARED_BYTES, Target
 from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
 from .comparison import order_of, order_of_number
 from .functions import BatchFunction, lower_for_batches
@@ -87,9 +87,8 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: default_schedule(forest, target).without("cache")}
-    by_batch = arrange_by_batch(default_schedules(forest, target))
-    # those with trees and ranks in shared memory ask for more than a kernel of TVM may have
-    return {n: sch for n, sch in by_batch.items() if sch.representation != BANKED}
+    here = replace(target, shared_limit=STATIC_SHARED_BYTES)
+    return arrange_by_batch(default_schedules(forest, here))
 
 
 def types_of_results(

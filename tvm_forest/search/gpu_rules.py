@@ -90,6 +90,7 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
         number_bytes=max(work.threshold_bytes, work.forest.leaf_value.dtype.itemsize),
         hops=max(1, work.deepest),
         gpu=facts_of(work.target),
+        block_bytes=work.target.shared_bytes,
     )
 
 
@@ -117,22 +118,22 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
     return GpuPoint(block, 1, 1, rows > 0, False, False, 1, False, layout)
 
 
-def fits_ranks(point: GpuPoint, problem: GpuProblem, shared_bytes: int) -> bool:
+def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
     """Say whether a block's ranks, and the trees that it copies, fit in shared memory."""
     codes = point.rows_tb * MAX_CODE_BYTES * problem.features
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
-    trees = max(_ranked_tree_bytes(shared_bytes), round_bytes)
-    return point.rows_tb >= LANES and codes + 3 * trees // 2 <= shared_bytes
+    trees = max(_ranked_tree_bytes(problem), round_bytes)
+    return point.rows_tb >= LANES and codes + 3 * trees // 2 <= problem.block_bytes
 
 
-def walk_ranks(sch: Schedule, point: GpuPoint, shared_bytes: int) -> Schedule:
+def walk_ranks(sch: Schedule, point: GpuPoint, problem: GpuProblem) -> Schedule:
     """Return the schedule of a point with ranks and trees in shared memory."""
-    trees = _ranked_tree_bytes(shared_bytes)
+    trees = _ranked_tree_bytes(problem)
     return gpu_shared_ranks(sch, point.rows_tb, trees, together=point.factor)
 
 
-def _ranked_tree_bytes(shared_bytes: int) -> int:
-    return min(MAX_TREE_BYTES, shared_bytes // 3)
+def _ranked_tree_bytes(problem: GpuProblem) -> int:
+    return min(MAX_TREE_BYTES, problem.block_bytes // 3)
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
@@ -140,13 +141,13 @@ def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
     slots = work.forest.n_trees << work.deepest + 1
     if slots > MAX_SLOTS_PER_NODE * work.forest.n_nodes or work.unfit(BANKED) is not None:
         return False
-    return fits_ranks(RANKS, problem, work.target.shared_bytes)
+    return fits_ranks(RANKS, problem)
 
 
 def _write(work: Workload, point: GpuPoint) -> Schedule:
     """Return the schedule of a point."""
     if point.layout == BANKED:
-        return walk_ranks(work.start, point, work.target.shared_bytes)
+        return walk_ranks(work.start, point, describe_problem(work, MIN_RANKED_ROWS))
     if not point.is_alone:
         return gpu_template(work.start, **point._asdict())
     sch = work.start.represent_as(point.layout).tile("batch", "b0", "b1", point.rows_tb)

@@ -25,7 +25,6 @@ from ..layouts import BANKED, CODED, WORD_NODES
 from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..schedule_prims.batches import select_schedule
-from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..target import Target
 from . import gpu_rules, heuristic, silvanforge
 from .gpu_facts import facts_of
@@ -64,7 +63,6 @@ class GpuSpace:
         by_depth: the same with trees sorted by depth, for straight lines in any order.
         default: the schedule that is used without a search.
         problem: what filters and estimates ask.
-        shared_bytes: of shared memory that a block may have.
         exact: whether only points that keep the order of additions are in it.
     """
 
@@ -72,7 +70,6 @@ class GpuSpace:
     by_depth: Schedule
     default: Schedule
     problem: GpuProblem
-    shared_bytes: int
     exact: bool = True
 
     @classmethod
@@ -93,15 +90,16 @@ class GpuSpace:
             hops=work.deepest,
             lines=_count_straight_lines(work.start if exact else by_depth),
             gpu=facts_of(target),
+            block_bytes=target.shared_bytes,
         )
         default = select_schedule(heuristic.default_schedules_for(work), batch)
-        return cls(work.start, by_depth, default, problem, target.shared_bytes, exact)
+        return cls(work.start, by_depth, default, problem, exact)
 
     def allows(self, point: GpuPoint) -> bool:
         """Whether a point may run, and adds up as it was asked for."""
         if point.layout == BANKED:
             alike = point == RANKS._replace(rows_tb=point.rows_tb, factor=point.factor)
-            return alike and gpu_rules.fits_ranks(point, self.problem, self.shared_bytes)
+            return alike and gpu_rules.fits_ranks(point, self.problem)
         if point.is_alone and point.shared:
             return False  # there is nothing to add up
         if point.tree_threads == 1 and point.shared in (True, "shuffle"):
@@ -128,7 +126,7 @@ class GpuSpace:
             ScheduleError: a directive refuses it; `allows` rules that out.
         """
         if point.layout == BANKED:
-            return gpu_rules.walk_ranks(self.start, point, self.shared_bytes)
+            return gpu_rules.walk_ranks(self.start, point, self.problem)
         start = self.by_depth if point.unroll and not self.exact else self.start
         try:
             return recipes.gpu_template(start, **point._asdict())
@@ -164,7 +162,7 @@ class GpuSpace:
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
         """Leave rows where they are if they do not fit into shared memory."""
         cached = point._replace(cache_rows=True)
-        fits = silvanforge.count_shared_bytes(cached, self.problem) < MAX_SHARED_BYTES
+        fits = silvanforge.count_shared_bytes(cached, self.problem) < self.problem.block_bytes
         return cached._replace(cache_rows=fits)
 
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:

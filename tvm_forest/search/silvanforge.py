@@ -69,6 +69,7 @@ class GpuProblem(NamedTuple):
         hops: from the root of a tree to its deepest leaf.
         lines: loops into which straight lines cut the trees, each with a copy of its own trees.
         gpu: that the code is for.
+        block_bytes: shared memory of a block, which must have less.
     """
 
     batch: int
@@ -81,6 +82,7 @@ class GpuProblem(NamedTuple):
     hops: int = 8
     lines: int = 1
     gpu: GpuFacts = ASSUMED
+    block_bytes: int = MAX_SHARED_BYTES
 
 
 MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
@@ -113,8 +115,8 @@ def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
         return f"{threads} threads of a block, allowed are {allowed}"
     if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
         return f"{point.tree_threads} threads share {trees} trees"
-    if shared >= MAX_SHARED_BYTES:
-        return f"{shared} bytes of shared memory, must be below {MAX_SHARED_BYTES}"
+    if shared >= problem.block_bytes:
+        return f"{shared} bytes of shared memory, must be below {problem.block_bytes}"
     if point.cache_trees and point.factor > 1:
         return "trees are cached one after the other, and walks of several are interleaved"
     if point.cache_trees and point.layout not in COPIED:
@@ -156,10 +158,10 @@ def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
         return point
     whole, one = (point._replace(tree_chunk=x) for x in (0, point.tree_threads))
     least = count_shared_bytes(one, problem)
-    if count_shared_bytes(whole, problem) < MAX_SHARED_BYTES or least >= MAX_SHARED_BYTES:
+    if count_shared_bytes(whole, problem) < problem.block_bytes or least >= problem.block_bytes:
         return whole
     per_tree = point.rows_tb * count_block_classes(point, problem) * problem.number_bytes
-    more = (MAX_SHARED_BYTES - 1 - least) // (per_tree * point.tree_threads)
+    more = (problem.block_bytes - 1 - least) // (per_tree * point.tree_threads)
     most = (1 + more) * point.tree_threads
     chunks = -(-problem.rounds // most)  # of about one size
     even = -(-problem.rounds // (chunks * point.tree_threads)) * point.tree_threads

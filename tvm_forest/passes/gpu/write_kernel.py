@@ -41,6 +41,9 @@ from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
 ROW_BUFFERS = ("near", "codes")
 """Names of the buffers that hold rows."""
 
+WIDE = 2
+"""Iterations of an innermost loop for each thread, from which the threads share that loop alone."""
+
 
 @dataclass
 class KernelWriter:
@@ -186,14 +189,24 @@ class KernelWriter:
         return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let all threads that do the same work share the iterations of a nest."""
+        """Let all threads that do the same work share the iterations of a nest.
+
+        Where the innermost loop keeps all of them busy, they share that one alone: to number the
+        iterations of the nest takes divisions.
+        """
+        fixed = self._dimensions_of(s, bound)
+        workers = [self.threads[d] for d in self.threads if d not in fixed]
+        count, worker = prod(size for _, size in workers), i64(0)
         chain, body = list[tirx.For](), s
         while kernel_code.is_spread(body):
             chain.append(body)
             body = body.body
-        fixed = self._dimensions_of(s, bound)
-        workers = [self.threads[d] for d in self.threads if d not in fixed]
-        count, worker = prod(size for _, size in workers), i64(0)
+        known = all(isinstance(loop.extent, tirx.IntImm) for loop in chain)
+        if len(chain) > 1 and known and int(chain[-1].extent) >= WIDE * count:
+            inner = self._share(chain[-1], when, bound)
+            for loop in reversed(chain[:-1]):
+                inner = ir.change_loop(loop, body=inner, annotations={})
+            return inner
         for var, size in workers:
             worker = worker * size + var
         total = simplify(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
