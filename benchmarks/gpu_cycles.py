@@ -240,6 +240,7 @@ class Setting(NamedTuple):
         together: walks of a thread that advance together.
         near: whether nodes lie in shared memory.
         added: leaves that a thread adds one by one, behind the walks.
+        copies: blocks that share the trees of the same rows.
     """
 
     label: str
@@ -250,6 +251,7 @@ class Setting(NamedTuple):
     together: int
     near: bool
     added: int = 0
+    copies: int = 1
 
     @property
     def resident(self) -> int:
@@ -260,7 +262,7 @@ class Setting(NamedTuple):
 
     def cycles(self, batch: int) -> tuple[float, int]:
         """Return the cycles of 32 rows in a tree, latency included, and how many SMs have work."""
-        blocks = -(-batch // self.rows)
+        blocks = -(-batch // self.rows) * self.copies
         busy = min(SMS, blocks)
         here = min(self.resident, -(-blocks // SMS))
         walks = here * self.threads // 32 * self.together
@@ -269,10 +271,10 @@ class Setting(NamedTuple):
 
     def seconds(self, batch: int, trees: int) -> float:
         """Return the time of a batch: that of the multiprocessor that has most blocks."""
-        blocks = -(-batch // self.rows)
-        here = -(-blocks // SMS)
+        here = -(-(-(-batch // self.rows) * self.copies) // SMS)
         adding = -(-here // self.resident) * self.added * ADD_CYCLES
-        return (here * self.rows / 32 * trees * self.cycles(batch)[0] + adding) / HERTZ
+        walks = here * self.rows / 32 * trees / self.copies
+        return (walks * self.cycles(batch)[0] + adding) / HERTZ
 
 
 def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: Any) -> Setting:
@@ -282,7 +284,7 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     launch = next(x for x in predictor.library.plans["predict"].steps if isinstance(x, Launch))
     values: dict[str, Any] = {"n": len(rows)}
     threads = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.block]))
-    blocks = int(np.prod([gpu_traces.emulated_cuda.evaluate(x, values) for x in launch.grid]))
+    blocks, *more = (int(gpu_traces.emulated_cuda.evaluate(x, values)) for x in launch.grid)
     sites, margins = gpu_traces.trace(predictor, rows)
     assert margins.tobytes() == expected.tobytes(), "the emulated kernel is right"
     keepers = [x for x in schedule.loops() if x.reduce == "ordered"]
@@ -297,7 +299,9 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     together = max((x.interleave for x in schedule.leaves()), default=1)
     count = count_work(code, sites, units, float(forest.depths.mean()))
     added = schedule.rounds if keepers else 0
-    return Setting(label, count, code, threads, len(rows) // blocks, together, near, added)
+    rows_of_block = len(rows) // blocks
+    copies = int(np.prod(more))
+    return Setting(label, count, code, threads, rows_of_block, together, near, added, copies)
 
 
 def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:

@@ -78,10 +78,13 @@ def called(name: str) -> int:
 def with_calls(source: str) -> str:
     """Return CUDA text with a function for each kernel that takes pointers to its arguments.
 
-    Shared memory whose size the launch decides has the size that the text says beside it.
+    Shared memory whose size the launch decides has the size that the text says beside it. How much
+    that is in all kernels together, the driver has to know: it is no part of what they declare.
     """
-    source = re.sub(r"extern (__shared__ [^;]*)\[\];  // (\d+)", r"\1[\2];", source)
-    calls = []
+    at_launch = r"extern (__shared__ [^;]*)\[\];  // (\d+)"
+    given_at_launch = sum(int(size) for _, size in re.findall(at_launch, source))
+    source = re.sub(at_launch, r"\1[\2];", source)
+    calls = [f'extern "C" long given_at_launch() {{ return {given_at_launch}; }}\n']
     for name, parameters in KERNEL.findall(source):
         types = [x.rsplit(" ", 1)[0].replace("__restrict__", "") for x in parameters.split(", ")]
         given = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(types))

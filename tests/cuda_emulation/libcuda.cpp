@@ -160,6 +160,7 @@ using Clock = std::chrono::steady_clock;
 struct Function {
   void (*call)(void**);
   char *shared, *end;
+  long declared;  // bytes of shared memory, those not counted that a launch gives
 };
 
 int called(const char* name) {
@@ -239,6 +240,8 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   auto f = new Function;
   *(void**)&f->call = dlsym(module, (std::string("call_") + name).c_str());
   ((void (*)(char**, char**))dlsym(module, "shared_memory_of"))(&f->shared, &f->end);
+  auto given = (long (*)())dlsym(module, "given_at_launch");
+  f->declared = f->end - f->shared - (given ? given() : 0);
   *function = f;
   return f->call ? 0 : 500;
 }
@@ -246,7 +249,7 @@ int cuFuncSetAttribute(void*, int, int) { CALL("cuFuncSetAttribute") return 0; }
 int cuFuncGetAttribute(int* value, int what, void* function) {
   CALL("cuFuncGetAttribute")
   auto f = (Function*)function;
-  *value = what == 0 ? 1024 : int(f->end - f->shared);
+  *value = what == 0 ? 1024 : int(f->declared);
   return 0;
 }
 
