@@ -168,7 +168,7 @@ def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
     return point._replace(tree_chunk=even)
 
 
-WAIT_CYCLES, ISSUE_CYCLES, LINE_CYCLES = 400.0, 6.0, 1.5
+WAIT_CYCLES, ISSUE_CYCLES, LINE_CYCLES = 400.0, 6.0, 2.0
 """Cycles of a hop, two loads one after the other; cycles in which a multiprocessor does a hop of a
 warp while others wait, and for each line of the cache that the nodes of its lanes lie in."""
 
