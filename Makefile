@@ -3,9 +3,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all tiny lint format size golden differential sweep language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles clean
+.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -14,10 +15,13 @@ test: lint size  ## style, types, size and the tests
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: test  ## and the long tests, which hold the same on more models, seeds and schedules
-	$(BIN)/pytest -n 2 --dist worksteal -m "long and not gpu"
+	$(BIN)/pytest -n 2 --dist worksteal -m "long and not gpu and not rare"
+
+test-full: test-all  ## and the rare ones: every case that there is, before a release
+	$(BIN)/pytest -n 2 --dist worksteal -m "rare and not gpu"
 
 tiny: $(INSTALLED)  ## the fast tests, about two minutes on 2 cores
-	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not long"
+	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not long and not rare"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -35,6 +39,7 @@ golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
 	$(BIN)/python tests/viz_cases.py
 	$(BIN)/python tests/support_page.py
+	$(BIN)/python tests/site_pages.py
 
 differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md
 	$(BIN)/python tests/differential.py --json build/differential.json
@@ -42,6 +47,9 @@ differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; wri
 
 sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on in build/sweep.json
 	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
+
+catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows of each
+	$(BIN)/python tests/catboost_configurations.py
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py
@@ -82,10 +90,39 @@ gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs
 gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in docs/gpu_cycles.md; needs nvcc and nvdisasm
 	$(BIN)/python benchmarks/gpu_cycles.py
 
+docs: $(INSTALLED)  ## the site, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: build/tools/installed  ## the wheel and the sdist, checked, in dist
+	rm -rf dist
+	$(TOOLS)/python -m build --outdir dist .
+	$(TOOLS)/twine check --strict dist/*
+	$(TOOLS)/check-wheel-contents dist/*.whl
+
+install-matrix: dist  ## the wheel in bare environments, Python by Python; writes docs/installing.md
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" $(TOOLS)/python tests/install_matrix.py dist/*.whl --write
+
+sbom: dist  ## what the wheel installs, with licences, as CycloneDX, in build/sbom.json
+	$(PYTHON) -m venv --clear --without-pip build/bare
+	$(TOOLS)/pip --python build/bare/bin/python install --quiet dist/*.whl
+	$(TOOLS)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json build/bare
+
+release: test-full docs install-matrix sbom release-check  ## what must pass before a version goes out
+
+release-check:  ## refuse addresses that lead nowhere, and a version without its date
+	@! grep -n 'tvm-forest\.example' pyproject.toml || { echo "pyproject.toml: say where the project lives"; exit 1; }
+	@! grep -n '^## .*unreleased' CHANGELOG.md || { echo "CHANGELOG.md: give the version its date"; exit 1; }
+
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[test,lint]'
+	touch $@
+
+build/tools/installed: pyproject.toml  # without the package itself, which `dist` builds
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/pip install --quiet --upgrade 'pip>=25.1'
+	$(TOOLS)/pip install --quiet --group release
 	touch $@

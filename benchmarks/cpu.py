@@ -18,6 +18,12 @@ the engine needs it, or of the largest compiler that it has started, if that is 
 set by each engine's own parameter and OMP_NUM_THREADS; the JSON file says how many cores were busy.
 With as many threads as there are cores, our own engine decides by itself how many it uses.
 
+`catboost~twin` is CatBoost's applier with a model of its own of the same shape (`equal_shape.py`),
+and `ours~twin` that model compiled: each is compared with CatBoost, and neither is a best peer. An
+engine of another version, in an environment that has it and numpy, takes part by
+
+    python benchmarks/cpu.py --other xgboost@3.4=PATH/bin/python
+
 Writes results.json, report.md and a plot for each number of threads.
 """
 
@@ -41,6 +47,7 @@ from typing import Any
 import numpy as np
 
 import engines
+import equal_shape
 import models
 import report
 import tvm_forest
@@ -52,7 +59,16 @@ from worker import Refused, Worker
 
 BATCHES = (1, 8, 32, 128, 512, 4096, 16384)
 SHORT_BATCHES = (1, 128, 4096)
-PACKAGES = ("apache-tvm", "daal", "lightgbm", "lleaves", "numpy", "nvforest-cu12", "onnxruntime")
+PACKAGES = (
+    "apache-tvm",
+    "catboost",
+    "daal",
+    "lightgbm",
+    "lleaves",
+    "numpy",
+    "nvforest-cu12",
+    "onnxruntime",
+)
 PACKAGES += ("scikit-learn", "timber-compiler", "tl2cgen", "treelite", "xgboost", "ydf")
 CHECKED, HARD = 500, 200
 SMALL = (1, 33)
@@ -71,7 +87,15 @@ def options() -> argparse.Namespace:
     )
     add("--batches", nargs="+", type=int)
     add("--threads", nargs="+", type=int, default=[1, 2])
-    add("--engines", nargs="+", default=list(engines.ENGINES), help="names, or module:Class")
+    every = [*engines.ENGINES, *report.TWINS]
+    add("--engines", nargs="+", default=every, help="names, or module:Class")
+    add(
+        "--other",
+        nargs="+",
+        default=[],
+        metavar="ENGINE@VERSION=PYTHON",
+        help="engines of other environments",
+    )
     add(
         "--schedule",
         nargs="+",
@@ -94,6 +118,8 @@ def options() -> argparse.Namespace:
     chosen.longest = chosen.longest or (0.5 if short else 5.0)
     chosen.patience = chosen.patience or (20.0 if short else 300.0)
     chosen.engines += [f"{report.OURS}:{schedule}" for schedule in chosen.schedule]
+    chosen.pythons = dict(other.split("=", 1) for other in chosen.other)
+    chosen.engines += chosen.pythons
     return chosen
 
 
@@ -120,18 +146,23 @@ def about(chosen: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def started(
-    model: Model, folder: Path, chosen: argparse.Namespace, out: list[Any]
+    run_by: dict[str, Model], folder: Path, chosen: argparse.Namespace, out: list[Any]
 ) -> Iterator[Any]:
-    """Make every engine that can be made, and end them all; append a record of each to `out`."""
+    """Make every engine that can be made, and end them all; append a record of each to `out`.
+
+    Args:
+        run_by: the model that each engine is to run.
+    """
     workers: dict[str, Worker] = {}
     try:
-        for name in chosen.engines:
+        for name, model in run_by.items():
             record: dict[str, Any] = {"model": model.name, "engine": name}
             out.append(record)
             if model.library not in engines.find(name)[0].takes:
                 record |= {"code": "other", "why": f"takes no models of {model.library}"}
                 continue
-            workers[name] = Worker(name, model, max(chosen.threads), folder)
+            python = chosen.pythons.get(name, sys.executable)
+            workers[name] = Worker(name, model, max(chosen.threads), folder, python)
             with refusal_noted(workers, record):
                 record |= workers[name].ask({"do": "make"}, chosen.patience)
             note(f"{model.name}, {name}: {record.get('code') or round(record['make_s'], 1)}")
@@ -230,19 +261,37 @@ def note(text: str) -> None:
 def measure(name: str, chosen: argparse.Namespace, results: dict[str, Any]) -> None:
     """Measure one model, and append to the results."""
     model = models.get(name, chosen.cache)
-    rows = {"rows": model.rows_from, "features": model.rows().shape[1]}
-    results["models"].append({"name": name, "library": model.library, **rows})
+    about = {"name": name, "library": model.library, "rows": model.rows_from}
+    results["models"].append(about | {"features": model.rows().shape[1]})
+    run_by = choose_models(model, chosen, results["models"][-1])
     records: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        answers = Path(folder) / "answers.npz"
-        write_answers(model, answers)
-        with started(model, Path(folder), chosen, records) as workers:
+        answers = {each.name: Path(folder) / f"{each.name}.npz" for each in run_by.values()}
+        for each in dict.fromkeys(run_by.values()):
+            write_answers(each, answers[each.name])
+        with started(run_by, Path(folder), chosen, records) as workers:
             for threads in chosen.threads:
                 for record in [r for r in records if r["engine"] in workers]:
+                    path = answers[run_by[record["engine"]].name]
                     with refusal_noted(workers, record):
-                        check(workers[record["engine"]], record, threads, answers)
+                        check(workers[record["engine"]], record, threads, path)
                 time_threads(workers, threads, model, chosen, results["cells"])
-    results["engines"] += records
+    results["engines"] += [record | {"model": name} for record in records]
+
+
+def choose_models(
+    model: Model, chosen: argparse.Namespace, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the model that each engine runs, itself or its twin; write the twin's shape down."""
+    run_by = dict.fromkeys(chosen.engines, model)
+    twins = [name for name in chosen.engines if report.is_twin(name)]
+    if model.library == "catboost":  # which is beside its own applier
+        return {name: model for name in run_by if name not in twins}
+    if twins:
+        note(f"{model.name}, its twin")
+        run_by |= dict.fromkeys(twins, equal_shape.twin_of(model))
+        about["twin"] = str(equal_shape.find_shape(model))
+    return run_by
 
 
 def is_missing(record: dict[str, Any]) -> bool:

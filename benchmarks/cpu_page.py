@@ -3,7 +3,8 @@
     python benchmarks/cpu_page.py build/cpu/results.json [MORE ...]
 
 Several files are runs for different models, one after the other on the same machine; of a model
-that is in several, the last one counts. A table stands between `<!-- figures: NAME -->` and
+that is in several, the last one counts; `--only` leaves tables that another run has written. A
+table stands between `<!-- figures: NAME -->` and
 `<!-- end -->`.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +99,22 @@ def main() -> None:
     """Read results, write pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path, help="results.json of one run or several")
-    results = merged(parser.parse_args().results)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="tables to write")
+    chosen = parser.parse_args()
+    results = merged(chosen.results)
     page, is_shown = page_of(PAGES)
-    tables = {
-        "one thread": report.ours_and_best(results, 1, "ours"),
-        "means on one thread": report.means(results, 1),
-        "two threads": beside_each_other(results, 2),
-        "means on two threads": report.means(results, 2),
+    tables: dict[str, Callable[[], str]] = {
+        "one thread": lambda: report.ours_and_best(results, 1, "ours"),
+        "means on one thread": lambda: report.means(results, 1),
+        "two threads": lambda: beside_each_other(results, 2),
+        "means on two threads": lambda: report.means(results, 2),
     }
-    write(ROOT / "docs" / page, tables)
-    if is_shown:
+    if any(report.is_twin(cell["engine"]) for cell in results["cells"]):
+        tables["equal shapes"] = lambda: report.equal_shapes(results, 1)
+        tables["means of equal shapes"] = lambda: report.shape_means(results, 1)
+    only = chosen.only or tables
+    write(ROOT / "docs" / page, {name: tables[name]() for name in only})
+    if is_shown and not chosen.only:
         write(ROOT / "README.md", {"few": few(results)})
 
 

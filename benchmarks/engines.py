@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -74,6 +75,7 @@ class Ours(Engine):
     """
 
     packages = ("tvm_forest", "tvm")
+    takes = (*EVERY, "catboost")
 
     def __init__(self, model: Model, argument: str) -> None:
         import tvm_forest
@@ -87,6 +89,8 @@ class Ours(Engine):
         self.predictor = tvm_forest.build(forest, target, sch, exact=self.must_equal)
         probability = model.gives == "probability"
         self.predict = self.predictor.predict_proba if probability else self.predictor.predict
+        if model.library == "catboost":  # whose margins are asked for
+            self.predict = self.predictor.predict_margin
         self.margin = self.predict if probability else self.predictor.predict_margin
 
     def use_threads(self, count: int) -> None:
@@ -161,6 +165,22 @@ class LightGBM(Engine):
 
     def model_bytes(self) -> int:
         return len(self.booster.model_to_string())
+
+
+class CatBoost(Engine):
+    """`predict` of numpy rows, margins."""
+
+    packages = ("catboost",)
+    takes = ("catboost",)
+
+    def __init__(self, model: Model, argument: str) -> None:
+        self.model = model.load()
+        self.use_threads(1)
+
+    def use_threads(self, count: int) -> None:
+        self.predict = self.margin = partial(
+            self.model.predict, prediction_type="RawFormulaVal", thread_count=count
+        )
 
 
 class ScikitLearn(Engine):
@@ -366,6 +386,7 @@ ENGINES: dict[str, type[Engine]] = {
     "xgboost": XGBoost,
     "xgboost-dmatrix": XGBoostMatrix,
     "lightgbm": LightGBM,
+    "catboost": CatBoost,
     "scikit-learn": ScikitLearn,
     "onnxruntime": OnnxRuntime,
     "treelite": Treelite,
@@ -379,8 +400,12 @@ ENGINES: dict[str, type[Engine]] = {
 
 
 def find(name: str) -> tuple[type[Engine], str]:
-    """Return the class of an engine, and the argument behind the colon."""
+    """Return the class of an engine, and the argument behind the colon.
+
+    What follows `~` or `@` names the same engine for another model, or in another environment.
+    """
     head, _, tail = name.partition(":")
+    head = re.split("[~@]", head)[0]
     if head in ENGINES:
         return ENGINES[head], tail
     return getattr(importlib.import_module(head), tail), ""

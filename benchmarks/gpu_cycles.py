@@ -60,7 +60,7 @@ ALU = {
     *("IADD3", "VIADD", "LOP3", "ISETP", "SEL", "SHF", "LEA", "PRMT", "FSETP", "FSEL", "VIMNMX"),
     *("IMNMX", "FMNMX", "PLOP3", "P2R", "R2P", "MOV", "VIADDMNMX", "SGXT", "BMSK", "IABS", "DSETP"),
 }
-WALKED = ("nodes", "leaf_value", "sums")
+WALKED = ("nodes", "leaf_value", "sums", "offset", "depth", "roots")
 LOADS = {"LDS", "LDG", "STS", "STG", "LD", "ST"}
 SMS, REGISTERS, SHARED, THREADS, MAX_BLOCKS = 132, 65536, 233_472, 2048, 32
 """Of an H100, and of a multiprocessor: registers, bytes of shared memory, threads and blocks."""
@@ -129,7 +129,8 @@ def read_code(source: str, kernel: str, walks: float = 0, turns: int | None = No
 
     Args:
         walks: walks of an iteration of the loop over trees; 0 for as many as leaves are added.
-        turns: of that loop, if leaves are added behind it, in the order of the model.
+        turns: of that loop, if leaves are kept there, and added behind it in the order of the
+            model: it has as many walks as stores.
     """
     nvcc = find_nvcc()
     if nvcc is None:
@@ -160,7 +161,8 @@ def read_code(source: str, kernel: str, walks: float = 0, turns: int | None = No
     begin, end = _find_adding(names, loops) if turns is None else _find_walks(names, loops, turns)
     inner = [x for x in loops if begin <= x[0] and x[1] <= end and x != (begin, end)]
     body = Counter(names[begin:end])
-    added = walks or body["FADD"] + body["DADD"]
+    kept = body["STS"] + body["STG"] if turns is not None else 0
+    added = walks or kept or body["FADD"] + body["DADD"]
     loop = Counter({name: count / added for name, count in body.items()})
     if inner:  # the hops of a walk, whose rows are loaded from shared memory: once in `loop`
         part = names[slice(*_busiest(inner, names))]
@@ -290,7 +292,7 @@ def measure(label: str, forest: Any, schedule: Schedule, rows: Any, expected: An
     keepers = [x for x in schedule.loops() if x.reduce == "ordered"]
     sharing = max((x.count or 1 for x in keepers), default=1)
     turns = -(-schedule.rounds // sharing) if keepers else None
-    code = read_code(source, launch.kernel, walks=1.0 if keepers else 0, turns=turns)
+    code = read_code(source, launch.kernel, turns=turns)
     code = code._replace(
         shared=max(code.shared, gpu_traces.emulated_cuda.evaluate(launch.shared, values))
     )
@@ -312,8 +314,11 @@ def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:
         **{f"{DEFAULT} {n:,}": lambda sch=sch: sch for n, sch in by_batch},  # type: ignore[misc]
         "a thread a row": lambda: tvm_forest.default_schedule(forest, "cuda"),
         "packed, 4 trees together": lambda: (
-            recipes.tahoe_direct(start.represent_as("packed")).cache("b0").interleave("tree", 4)
-        ).unroll_walk("tree"),
+            recipes.tahoe_direct(start.represent_as("packed"))
+            .cache("b0", "shared")
+            .interleave("tree", 4)
+            .unroll_walk("tree")
+        ),
         "`gpu_shared_ranks`": lambda: recipes.gpu_shared_ranks(start),
     }
 
@@ -406,10 +411,31 @@ issue, ALU, shared and L1; "both" is what shared and L1 come to if their passes 
 
 nvForest is a kernel of ours that accesses memory as nvForest's does; it adds up in another order.
 All others are exact. "default from 512" is the default schedule of 512 rows and more, up to the
-next one; `gpu_shared_ranks` has no line of its own where it is one. "47.6 on 132, 43 us" are the
-cycles at that batch, waiting included, the multiprocessors that have work, and the time at 1.755
-GHz for 132 of them. Where leaves are added behind the walks, that time holds their additions. Of
-`letters`, 60 rounds of 26 trees are counted.
+next one; `gpu_shared_ranks` and "packed" have no line of their own where they are one. "47.6 on
+132, 43 us" are the cycles at that batch, waiting included, the multiprocessors that have work, and
+the time at 1.755 GHz for 132 of them. Where leaves are added behind the walks, that time holds
+their additions. Of `letters`, 60 rounds of 26 trees are counted.
+"""
+ENDING = """\
+## What was counted and not built
+
+**Rows of many columns, column by column.** The rows of `epsilon` are 8,000 bytes: an H100's memory
+(3.35 TB/s, 14.5 bytes a cycle and multiprocessor) takes 177 cycles to give 32 of them for each of
+100 trees, and the trees test 1,631 of the 2,000 columns, so no sector can be left out. That, and
+not the 78 cycles of the kernel, bounds large batches. Rows turned by an earlier kernel would pass
+through memory three times, and their walks would take 98 passes through the first-level cache, 29
+for nodes and 69 for columns.
+
+**Bit planes.** A kernel written by hand and compiled for sm_90: 1,024 rows a block, a word of 32
+rows a thread; each of 16 warps selects among the planes of a tree of depth 8 and leaves the numbers
+of leaves in shared memory, from where threads of rows add leaf values in order. For 32 rows in a
+tree that is 33 instructions, 20 of the ALU, and 11.6 passes through shared memory; with ranks and
+planes of `airline` (1,387 tests) about 53, 30 and 13, so 15 cycles, where `gpu_shared_ranks` takes
+23. But planes take 128 bytes a test, here 178 KB of shared memory: there must be fewer than about
+1,500 tests (`higgs` has 4,790). And a block of 1,024 rows leaves half of the multiprocessors idle
+at 65,536 rows, where it would be slower. It would pay for `airline` from 135,000 rows on, and for
+`letters` (215 tests). It needs selections of trees of any shape, the layout `bitsliced` with the
+numbers of planes in their order, and a coder that turns ranks into planes.
 """
 HEAD = (
     "| kernel | threads | registers | shared bytes | blocks of an SM | instructions a hop | issue |"
@@ -429,7 +455,7 @@ def main() -> None:
         lines += [*table(name, options.folder), ""]
         print("\n".join(lines[lines.index(f"## {name}") :]), flush=True)
     if not options.models:
-        PAGE.write_text("\n".join([INTRODUCTION, *lines]), encoding="utf-8")
+        PAGE.write_text("\n".join([INTRODUCTION, *lines, ENDING]), encoding="utf-8")
 
 
 if __name__ == "__main__":

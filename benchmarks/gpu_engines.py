@@ -121,14 +121,19 @@ class OursOnCpu(Engine):
         if flags.exists() and not set(CPU_FLAGS) <= set(flags.read_text().split()):
             raise Refused(f"the library is made for CPUs with {', '.join(CPU_FLAGS)}")
         self.predict = ctypes.CDLL(str(file.with_suffix(".so"))).tvm_forest_predict
-        self.predict.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2]
+        self.predict.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            *[ctypes.c_void_p] * 2,
+            ctypes.c_int,
+        ]
         self.outputs = model.forest.n_outputs
         self.dtypes = [np.dtype(dtype) for _, dtype in model.results]
 
     def here(self, rows: Any) -> Any:
         found = [np.empty((len(rows), self.outputs), dtype) for dtype in self.dtypes]
         margin, value = found[0].ctypes.data, found[1].ctypes.data if found[1:] else None
-        if self.predict(rows.ctypes.data, len(rows), margin, value):
+        if self.predict(rows.ctypes.data, len(rows), margin, value, 1):
             raise Refused("the library returned an error")
         return found[0]
 

@@ -23,7 +23,7 @@ from real_models import MODELS, rows_of
 CACHE = Path(__file__).resolve().parents[1] / "build" / "models"
 ROWS = 20_480
 PUBLISHED = ("airline", "higgs", "year", "epsilon")
-SUFFIX = {"xgboost": ".json", "lightgbm": ".txt", "scikit-learn": ".pickle"}
+SUFFIX = {"xgboost": ".json", "lightgbm": ".txt", "scikit-learn": ".pickle", "catboost": ".cbm"}
 ONE_HOT = (12, 31, 7, 22, 309, 309)
 """Month, day, weekday, carrier, origin, destination: with two numbers, 692 columns."""
 
@@ -33,7 +33,7 @@ class Model:
     """A trained model in a file.
 
     Attributes:
-        library: that trained it: "xgboost", "lightgbm" or "scikit-learn".
+        library: that trained it: "xgboost", "lightgbm", "scikit-learn" or "catboost".
         rows_from: where the rows come from.
         gives: what `predict` is to return: "value", or for classifiers of scikit-learn
             "probability".
@@ -68,6 +68,10 @@ class Model:
             import lightgbm
 
             return lightgbm.Booster(model_file=self.path)
+        if self.library == "catboost":
+            import catboost
+
+            return catboost.CatBoost().load_model(str(self.path))
         return pickle.loads(self.path.read_bytes())
 
     def rows(self) -> Any:
@@ -83,6 +87,8 @@ class Model:
             both = [model.inplace_predict(rows, predict_type=kind) for kind in kinds]
         elif self.library == "lightgbm":
             both = [model.predict(rows, raw_score=raw, num_threads=1) for raw in (True, False)]
+        elif self.library == "catboost":
+            both = 2 * [model.predict(rows, prediction_type="RawFormulaVal", thread_count=1)]
         else:
             model.set_params(n_jobs=1)  # more threads add in any order
             both = [model.predict_proba(rows) if self.gives == "probability" else None]
@@ -248,6 +254,22 @@ def _skl_rf_clf() -> Trained:
     )
 
 
+def _catboost(features: int, rounds: int, depth: int, classes: int = 1) -> Trained:
+    """Boost oblivious trees, as CatBoost does unless it is told otherwise."""
+    import catboost
+
+    answer: Any
+    rows, answer = _numbers(0, 20_000, features)
+    params: dict[str, Any] = {"loss_function": "RMSE"}
+    if classes > 1:
+        bounds = np.quantile(answer, np.arange(1, classes) / classes)
+        answer, params = np.digitize(answer, bounds), {"loss_function": "MultiClass"}
+    params |= {"leaf_estimation_iterations": 1, "random_seed": 7, "thread_count": 2}
+    params |= {"iterations": rounds, "depth": depth, "verbose": 0, "allow_writing_files": False}
+    model = catboost.CatBoost(params).fit(rows.astype(np.float32), answer)
+    return Trained(model, "catboost", _numbers(1, ROWS, features)[0].astype(np.float32))
+
+
 TRAINED: dict[str, Callable[[], Trained]] = {
     "tiny": _tiny,
     "abalone": lambda: _on_published_rows("abalone", 1000, max_depth=6, eta=0.1),
@@ -263,9 +285,14 @@ TRAINED: dict[str, Callable[[], Trained]] = {
     "lgb_cat": _lgb_cat,
     "skl_rf_reg": _skl_rf_reg,
     "skl_rf_clf": _skl_rf_clf,
+    "cat_1000": lambda: _catboost(28, 1000, 6),
+    "cat_100": lambda: _catboost(28, 100, 8),
+    "cat_500": lambda: _catboost(28, 500, 10),
+    "cat_26": lambda: _catboost(16, 200, 6, 26),
 }
-NAMES = (*PUBLISHED, *(name for name in TRAINED if name != "tiny"))
-"""All but `tiny`, which is there to try the harness."""
+OBLIVIOUS = ("cat_1000", "cat_100", "cat_500", "cat_26")
+NAMES = (*PUBLISHED, *(name for name in TRAINED if name not in ("tiny", *OBLIVIOUS)))
+"""All but `tiny`, which is there to try the harness, and those of `oblivious.py`."""
 SHORT = ("airline", "year", "xgb_nan")
 _NEEDS_ROWS = ("abalone", "covtype", "letters")
 
@@ -277,10 +304,15 @@ def at_hand(name: str) -> bool:
 
 def get(name: str, folder: Path = CACHE) -> Model:
     """Return a model, trained and with its rows written if that has not been done."""
+    return keep(name, folder, _published if name in PUBLISHED else _trained)
+
+
+def keep(name: str, folder: Path, make: Callable[[str, Path], Model]) -> Model:
+    """Return a model that a folder has, or make it there."""
     folder.mkdir(parents=True, exist_ok=True)
     about = folder / f"{name}.about.json"
     if not about.exists():
-        model = (_published if name in PUBLISHED else _trained)(name, folder)
+        model = make(name, folder)
         about.write_text(model.to_json(), encoding="utf-8")  # last, so that all is there
     return replace(Model.from_json(about.read_text(encoding="utf-8")), folder=folder)
 
@@ -299,11 +331,22 @@ def _published(name: str, folder: Path) -> Model:
 
 
 def _trained(name: str, folder: Path) -> Model:
-    trained, library, rows, rows_from = TRAINED[name]()
-    gives = "probability" if hasattr(trained, "predict_proba") else "value"
+    return write(name, TRAINED[name](), folder)
+
+
+def write(name: str, made: Trained, folder: Path) -> Model:
+    """Write a trained model and its rows into a folder."""
+    trained, library, rows, rows_from = made
+    gives = (
+        "probability"
+        if library == "scikit-learn" and hasattr(trained, "predict_proba")
+        else "value"
+    )
     model = Model(name, library, rows_from, gives, folder)
     if library == "scikit-learn":
         model.path.write_bytes(pickle.dumps(trained))
+    elif library == "catboost":
+        trained.save_model(str(model.path))
     else:
         trained.save_model(model.path)
     np.save(model.rows_path, np.ascontiguousarray(rows))

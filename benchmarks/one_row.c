@@ -17,7 +17,7 @@
 
 enum { TOGETHER = 8, TURNS = 40000, BATCH = 16 };
 
-typedef int Predict(const float *, int64_t, float *, float *);
+typedef int Predict(const float *, int64_t, float *, float *, int);
 
 struct node { float threshold; int32_t feature; };
 
@@ -66,9 +66,9 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static int nothing(const float *row, int64_t n, float *margin, float *value) { return 0; }
+static int nothing(const float *row, int64_t n, float *margin, float *value, int n_jobs) { return 0; }
 
-static int walk_one(const float *row, int64_t n, float *margin, float *value) {
+static int walk_one(const float *row, int64_t n, float *margin, float *value, int n_jobs) {
   *margin = walk(row);
   return 0;
 }
@@ -81,7 +81,7 @@ static void report(const char *name, Predict *predict, const float *rows, long c
   for (long i = 0; i < TURNS; ++i) {
     const float *row = rows + i % count * width;
     double begin = seconds();
-    predict(row, 1, &margin, NULL);
+    predict(row, 1, &margin, NULL, 1);
     each[i] = seconds() - begin;
     total += margin;
   }
@@ -90,7 +90,7 @@ static void report(const char *name, Predict *predict, const float *rows, long c
     double begin = seconds();
     for (long k = 0; k < BATCH; ++k) {
       const float *row = rows + (i * BATCH + k) % count * width;
-      predict(row, 1, &margin, NULL);
+      predict(row, 1, &margin, NULL, 1);
       total += margin;
     }
     double mean = (seconds() - begin) / BATCH;

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import tvm_forest
+if TYPE_CHECKING:
+    import tvm_forest
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 CLASSES = 26
@@ -15,6 +16,8 @@ CLASSES = 26
 
 def published(name: str) -> tvm_forest.Forest:
     """Read the published model of a data set."""
+    import tvm_forest  # engines of other environments read this file, and lack it
+
     return tvm_forest.load(MODELS / f"{name}.json")
 
 
@@ -29,6 +32,8 @@ def trained(name: str, classes: int, rounds: int, depth: int = 6) -> tvm_forest.
         depth: of the deepest tree, at most.
     """
     import xgboost
+
+    import tvm_forest
 
     rows, answer = rows_of(name)
     params: dict[str, Any] = {"objective": "reg:squarederror"}

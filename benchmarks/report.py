@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 OURS = "ours"
+TWIN = "~twin"
+"""What ends the name of an engine that runs a model of CatBoost of equal shape."""
+TWINS = (f"catboost{TWIN}", f"{OURS}{TWIN}")
 GROUPS: dict[str, Callable[[int], bool]] = {
     "512 and more": lambda batch: batch >= 512,
     "32 and 128": lambda batch: 32 <= batch < 512,
@@ -45,6 +48,11 @@ def is_ours(engine: str) -> bool:
     return engine.partition(":")[0] == OURS
 
 
+def is_twin(engine: str) -> bool:
+    """Whether an engine runs the twin of a model in place of the model."""
+    return engine.endswith(TWIN)
+
+
 def times(results: Results, threads: int) -> dict[tuple[str, int], Times]:
     """Return the smallest microseconds a row by model and batch size."""
     found: dict[tuple[str, int], Times] = {}
@@ -64,8 +72,9 @@ def wrong_engines(results: Results) -> set[tuple[str, str]]:
 
 
 def best_peer(us: Times, wrong: set[str]) -> str | None:
-    """Name the fastest engine that is neither ours nor wrong."""
-    peers = {name: t for name, t in us.items() if not is_ours(name) and name not in wrong}
+    """Name the fastest engine that is neither ours nor wrong, and runs this model, not a twin."""
+    others = {name: t for name, t in us.items() if not (is_ours(name) or is_twin(name))}
+    peers = {name: t for name, t in others.items() if name not in wrong}
     return min(peers, key=lambda name: peers[name]) if peers else None
 
 
@@ -126,13 +135,51 @@ def means(results: Results, threads: int) -> str:
     rows = []
     for engine in engines:
         for over in ("best", "xgboost"):
-            found = ratios(results, threads, engine, over)
-            groups = [[r for (_, b), r in found.items() if has(b)] for has in GROUPS.values()]
             name = "best peer" if over == "best" else "XGBoost"
-            least = min(found.values(), default=math.nan)
-            means = [_number(geometric_mean(group)) for group in groups]
-            rows.append([f"{name} / {engine}", *means, _number(least)])
+            means = _means_of(ratios(results, threads, engine, over))
+            rows.append([f"{name} / {engine}", *means])
     return table(["geometric mean", *(f"batch {name}" for name in GROUPS), "least"], rows)
+
+
+def list_pairs(results: Results) -> list[tuple[str, str]]:
+    """List engines, and those that they are laid beside: XGBoost's versions, and twins."""
+    found = dict.fromkeys(cell["engine"] for cell in results["cells"])
+    versions = [name for name in found if name.partition("@")[0] == "xgboost"]
+    theirs, twin = TWINS
+    return [*((OURS, name) for name in versions), (OURS, theirs), (twin, theirs)]
+
+
+def equal_shapes(results: Results, threads: int) -> str:
+    """Return the table of ours beside XGBoost's versions and CatBoost's models of equal shape."""
+    pairs, rows = list_pairs(results), []
+    twins = {model["name"]: model.get("twin", "-") for model in results["models"]}
+    found = [ratios(results, threads, engine, over) for engine, over in pairs]
+    for key, us in times(results, threads).items():
+        line = [key[0], twins[key[0]], key[1], _number(us.get(OURS))]
+        for (engine, over), ratio in zip(pairs, found, strict=True):
+            time = us.get(over if engine == OURS else engine)
+            line += [_number(time), _number(ratio.get(key))]
+        rows.append(line)
+    heads = ["model", "twin", "batch", OURS]
+    for engine, over in pairs:
+        heads += [over if engine == OURS else engine, f"{over} / {engine}"]
+    return table(heads, rows)
+
+
+def shape_means(results: Results, threads: int) -> str:
+    """Return the geometric means of the ratios of `equal_shapes`, batches in groups."""
+    rows = []
+    for engine, over in list_pairs(results):
+        found = ratios(results, threads, engine, over)
+        rows.append([f"{over} / {engine}", *_means_of(found)])
+    return table(["geometric mean", *(f"batch {name}" for name in GROUPS), "least"], rows)
+
+
+def _means_of(found: dict[tuple[str, int], float]) -> list[str]:
+    """Return the means of groups of batches, and the least of all."""
+    groups = [[r for (_, b), r in found.items() if has(b)] for has in GROUPS.values()]
+    least = min(found.values(), default=math.nan)
+    return [*(_number(geometric_mean(group)) for group in groups), _number(least)]
 
 
 def every_engine(results: Results, threads: int, model: str) -> str:
@@ -188,6 +235,8 @@ def summary(results: Results) -> str:
         parts += [f"## Microseconds a row, {threads} thread{'s' if threads > 1 else ''}"]
         parts += [ours_and_best(results, threads, engine) for engine in engines]
         parts += [means(results, threads)]
+        if any(is_twin(cell["engine"]) for cell in results["cells"]):
+            parts += [equal_shapes(results, threads), shape_means(results, threads)]
     return "\n\n".join(parts)
 
 

@@ -16,8 +16,8 @@ from gpu_code import LAYOUTS, SCHEDULES
 from real_models import published
 from tvm_forest import Schedule
 from tvm_forest.errors import ForestError
+from tvm_forest.targets.rocm import DEFAULT_GPUS as GPUS
 
-GPUS = ("gfx90a", "gfx942", "gfx1100")
 NEEDS = (".vgpr_count", ".sgpr_count", ".group_segment_fixed_size")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "rocm_code.md"
 HEAD = """\

@@ -50,12 +50,15 @@ class Refused(Exception):
 class Worker:
     """A running engine."""
 
-    def __init__(self, engine: str, model: Model, threads: int, folder: Path) -> None:
+    def __init__(
+        self, engine: str, model: Model, threads: int, folder: Path, python: str = sys.executable
+    ) -> None:
         """Start the process.
 
         Args:
             threads: the most that will be asked for.
             folder: for files that the engine makes and that nobody needs afterwards.
+            python: interpreter whose environment has the engine, and numpy.
         """
         root = Path(__file__).resolve().parents[1]
         paths = (str(root), os.environ.get("PYTHONPATH", ""))
@@ -66,7 +69,7 @@ class Worker:
             "TMPDIR": str(folder),
         }
         self.process = subprocess.Popen(
-            [sys.executable, __file__, engine, model.to_json()],
+            [python, __file__, engine, model.to_json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -126,7 +126,7 @@ BAD_ROWS = [
             "tensor": Tensor,
         }.items()
         for value, text, remedy in [
-            (np.nan, "is nan", "fill in or drop rows with missing values first"),
+            (np.nan, "is NaN", "fill in or drop rows with missing values first"),
             (np.inf, "is inf", "clip the values to the range of float32 first"),
             (-1e39, "is -inf", "clip the values to the range of float32 first"),
         ]
@@ -134,7 +134,7 @@ BAD_ROWS = [
     BadRows(
         "a model without names",
         lambda: [[np.nan, 0, 0]],
-        ("row 0, column 0 is nan",),
+        ("row 0, column 0 is NaN",),
         replace(FINITE, feature_names=None),
     ),
     # sparse
@@ -184,7 +184,7 @@ BAD_ROWS = [
         BadRows(
             f"{library}: another order",
             lambda make=make: make({name: [1.0] for name in ("age", "weight", "height")}),
-            ("column 1 is 'weight'", "rows.select(list(predictor.forest.feature_names))"),
+            ("column 1 is 'weight'", "rows.select(list(predictor.forest.given_names))"),
         )
         for library, make in {"polars": pl.DataFrame, "pyarrow": pa.table}.items()
     ),

@@ -20,9 +20,10 @@ def models() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as long the cases of a test that `make test` leaves to `make test-all`.
+    """Mark the cases of a test that `make test` leaves to `make test-all` and `make test-full`.
 
-    Of a test marked `cases(4)`, four cases run in `make test`, spread evenly over all that it has.
+    Of a test marked `cases(4)`, four cases run in `make test`, spread evenly over all that it has;
+    every second of the others is long, and the rest is rare.
     """
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in group if item.get_closest_marker("long") is None]
@@ -31,6 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         (few,) = marker.args
         kept = {round(k * (len(cases) - 1) / max(1, few - 1)) for k in range(few)}
-        for number, item in enumerate(cases):
-            if number not in kept:
-                item.add_marker(pytest.mark.long)
+        others = [item for number, item in enumerate(cases) if number not in kept]
+        for number, item in enumerate(others):
+            item.add_marker(pytest.mark.rare if number % 2 else pytest.mark.long)

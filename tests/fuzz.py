@@ -76,6 +76,7 @@ def _try_all(pipe: Connection, other: Connection, log: str) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # tvm_ffi's handler may take for ever in a fork
     faulthandler.enable()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))

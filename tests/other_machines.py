@@ -32,11 +32,11 @@ int main(int count, char **names) {
     RESULT *margin = calloc(n * outputs + 1, sizeof *margin);
     FILE *in = fopen(names[k + 1], "rb"), *out = fopen(names[k + 2], "wb");
     if (fread(rows, sizeof *rows, n * features, in) != (size_t)(n * features)) return 2;
-    if (tvm_forest_predict(rows, n, margin, NULL)) return 3;
+    if (tvm_forest_predict(rows, n, margin, NULL, 2)) return puts(tvm_forest_error()), 3;
     fwrite(margin, sizeof *margin, n * outputs, out);
     fclose(in), fclose(out);
   }
-  if (tvm_forest_predict(NULL, 1, NULL, NULL) != -1) return 4;
+  if (tvm_forest_predict(NULL, 1, NULL, NULL, 1) != -1) return 4;
   puts(tvm_forest_error());
 }
 """
@@ -53,11 +53,11 @@ for (let k = 0; k < files.length; k += 3) {
   const n = Number(files[k]), given = readFileSync(files[k + 1]), size = n * outputs * width;
   const rows = c.malloc(given.length + 8), margin = c.malloc(size + 8);
   new Uint8Array(c.memory.buffer).set(given, rows);
-  if (c.tvm_forest_predict(rows, BigInt(n), margin, 0)) throw "failed";
+  if (c.tvm_forest_predict(rows, BigInt(n), margin, 0, 1)) throw "failed";
   writeFileSync(files[k + 2], new Uint8Array(c.memory.buffer, margin, size));
   c.free(rows), c.free(margin);
 }
-if (c.tvm_forest_predict(0, 1n, 0, 0) != -1) throw "not refused";
+if (c.tvm_forest_predict(0, 1n, 0, 0, 1) != -1) throw "not refused";
 const text = new Uint8Array(c.memory.buffer, c.tvm_forest_error());
 console.log(new TextDecoder().decode(text.slice(0, text.indexOf(0))));
 """
@@ -125,16 +125,11 @@ def check_margins_there(
     predictor: tvm_forest.Predictor, machine: Machine, sizes: Iterable[int], folder: Path
 ) -> None:
     """Export a predictor, and compare its margins of hard rows on the machine with the model's."""
-    forest, files = predictor.forest, list[str]()
+    forest = predictor.forest
     for n in sizes:
         hard_rows(forest, n, seed=n).tofile(folder / f"rows{n}")
-        files += [str(n), str(folder / f"rows{n}"), str(folder / f"margin{n}")]
-    done = subprocess.run(
-        [*make_program(predictor, machine, folder), *files],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*make_program(predictor, machine, folder), *exchange(folder, *sizes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "rows or margin is a null pointer\n"), done.stderr
     for n in sizes:
         expected = _margins_of(forest, n)
@@ -143,6 +138,11 @@ def check_margins_there(
         assert np.array_equal(np.isnan(found), missing), n
         found, expected = (np.where(missing, 0, x) for x in (found, expected))
         assert found.tobytes() == expected.tobytes(), (n, found, expected)
+
+
+def exchange(folder: Path, *sizes: int) -> list[str]:
+    """Name the files of rows and margins to a program."""
+    return [text for n in sizes for text in (str(n), f"{folder}/rows{n}", f"{folder}/margin{n}")]
 
 
 def _margins_of(forest: Forest, n: int) -> Any:

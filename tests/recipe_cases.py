@@ -55,6 +55,7 @@ CASES = {
     "E7": Case("tahoe_shared_partial_forest", True, False, lambda s: {"fit": 5}),
     "E8": Case("rapids_fil", True, False),
     "E9": Case("treebeard_tree_at_a_time", False, True),
+    "E9b": Case("treebeard_tree_at_a_time", False, False, lambda s: {"tree_groups": 3}),
     "E10": Case("tree_parallel", False, False),
     "E11": Case("row_and_tree_parallel", False, False),
     "E12": Case("two_trees_at_a_time", False, True),

@@ -39,6 +39,10 @@ SHAPING = (
 """Words that are drawn more often: the others need many kinds of loops to meet."""
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse", "sparse_peeled")
+TYPED = (
+    {"name": "packed", "feature": "uint16"},
+    {"name": "sparse", "threshold": "float64"},
+)
 GPU_LAYOUTS = (*LAYOUTS[:-1], "banked")
 REWRITES = ("tile_nodes", "pad_trees", "sort_trees")
 DEPTHS = ("depth", "likely")
@@ -86,6 +90,7 @@ def model_moves(sch: Schedule, forest: Forest) -> Iterator[tuple[str, dict[str, 
     yield from (("pad_trees", {"to": to}) for to in ("tree", "forest"))
     yield from (("sort_trees", {"by": by}) for by in DEPTHS)
     yield from (("represent_as", {"name": name}) for name in LAYOUTS)
+    yield from (("represent_as", typed) for typed in TYPED)
     trees = [loop.name for loop in sch.loops() if loop.kind == "tree"]
     yield from (("peel_walk", {"index": name, "hops": "likely"}) for name in trees)
     if sch.hops is None:
@@ -206,6 +211,8 @@ def refusal(forest: Forest, sch: Schedule) -> str:
     tiled = any(size > 1 for size in sizes)
     unfit = ("packed", "ranked", "reorg") if tiled else ("sparse_peeled",)
     if sch.representation in unfit:
+        return "must"
+    if sch.types and sch.representation == "sparse" and (not tiled or forest.is_leaf.all()):
         return "must"
     words = [step.do for step in sch.steps]
     if forest.hits is None and any(word in sch.to_json() for word in PROFILED):

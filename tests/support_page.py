@@ -22,6 +22,24 @@ terminal, `tvm-forest info --support` shows the same.
   treelite models of doubles).
 - **refused**: `UnsupportedModel` is raised and names the field.
 
+`tests/sweep.py` draws models with default and odd options and compares each with its library.
+Before its findings were mended, XGBoost 3.2 had 58 failures in 500 models, 3.4.1 31 in 300,
+LightGBM 29 in 500 (and 5 crashes of its own), scikit-learn 3 in 500. Of the first 500 of each,
+2026-11-24:
+
+| library | equal | refused, by a field below | failed | not trained |
+|---|---:|---:|---:|---:|
+| XGBoost 3.2 | 487 | 13 | 0 | 0 |
+| LightGBM 4.7 | 489 | 6 | 0 | 5, LightGBM crashes |
+| scikit-learn 1.9 | 487 | 11 | 2 | 0 |
+| CatBoost 1.2.10 | 480 | 19 | 0 | 1 |
+| YDF 0.16.1 | 384 | 110 | 0 | 6 |
+
+The two of scikit-learn (248 and 389) are frames with columns of categories given to a histogram
+boosting that stores no labels for them: such rows are refused with `InputError`; convert them to
+numbers. One of YDF (399) was answered wrongly and is refused since then (`boundaries`). 77
+configurations of CatBoost (`make catboost`), 10,000 hard rows each: no margin differs.
+
 `tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` show it for one model.
 """
 

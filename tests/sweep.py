@@ -30,9 +30,11 @@ from typing import Any
 
 import numpy as np
 
+import sweep_catboost
 import sweep_lightgbm
 import sweep_sklearn
 import sweep_xgboost
+import sweep_ydf
 import tvm_forest
 from schedules import drawn_schedule, hops_written_out
 from sweep_drawn import Drawn, pick
@@ -46,6 +48,8 @@ LIBRARIES: dict[str, Any] = {
     "xgboost": sweep_xgboost,
     "lightgbm": sweep_lightgbm,
     "scikit-learn": sweep_sklearn,
+    "ydf": sweep_ydf,
+    "catboost": sweep_catboost,
 }
 FAILURES = ("wrong", "crash", "hang")
 BATCHES = (0, 1, 7, 64)
@@ -111,7 +115,9 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
     forest = tvm_forest.load(drawn.given)
     predictor = _built(forest, rng, drawn.said)
     of = LIBRARIES[library]
-    rows = drawn_rows(drawn, forest, rng, n_rows)
+    rows = getattr(of, "drawn_rows", drawn_rows)(drawn, forest, rng, n_rows)
+    if library == "scikit-learn" and drawn.takes_frames:
+        rows = in_kind("frame", drawn, forest, rows)
     said("comparing")
     theirs = compare_answers(drawn, predictor, of, rows)
     for n in BATCHES:
@@ -119,12 +125,15 @@ def _compare(library: str, drawn: Drawn, rng: Any, n_rows: int, said: Said) -> N
             _check(f"{name} of {n} rows", forest, getattr(predictor, name)(rows[:n]), expected, n)
     if library == "scikit-learn" and not drawn.labels:
         _check_refusals(drawn, predictor, rows)
-    if rng.random() < 0.4:
-        _check_leaves(predictor, of, drawn, np.nan_to_num(rows, nan=np.nan))
-    if rng.random() < 0.4:
+    is_array = isinstance(rows, np.ndarray)
+    if is_array and rng.random() < 0.4:
+        plain = rows if rows.dtype == object else np.nan_to_num(rows, nan=np.nan)
+        _check_leaves(predictor, of, drawn, plain)
+    if is_array and rng.random() < 0.4:
         kind = pick(rng, of.kinds_of_rows(drawn))
         drawn.said["kind of rows"] = kind
-        compare_answers(drawn, predictor, of, in_kind(kind, drawn, forest, rows))
+        convert = getattr(of, "in_kind", in_kind)
+        compare_answers(drawn, predictor, of, convert(kind, drawn, forest, rows))
     if drawn.rounds > 1 and rng.random() < 0.2:
         begin = int(rng.integers(0, drawn.rounds))
         part = (begin, int(rng.integers(begin + 1, drawn.rounds + 1)))
@@ -251,6 +260,8 @@ class Child:
             how = "hang"
         except (EOFError, ConnectionError):
             pass
+        if phase == "training":  # that is the library alone
+            how = "untrained"
         why = f"while {phase}, exit code {self.close()}"
         return {"library": library, "seed": seed, "outcome": how, "why": why}
 

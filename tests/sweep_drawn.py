@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,6 +119,14 @@ def drawn_job(rng: Any, folder: Path, coded: float) -> Job:
     if counts:
         said["labels"] = {i: names if names is None else names[-1] for i, names in labels.items()}
     return Job(rng, rows, labels, said, folder, pick(rng, DEFAULTS))
+
+
+def handed_over(job: Job, model: Any) -> Any:
+    """Return the model, or for one in five what pickle or a deep copy makes of it."""
+    if job.rng.random() > 0.2:
+        return model
+    job.said["handed over"] = way = pick(job.rng, ("pickled", "copied"))
+    return pickle.loads(pickle.dumps(model)) if way == "pickled" else copy.deepcopy(model)
 
 
 # -- rows and targets -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from models import is_dart
 from sweep_drawn import Drawn, frame_of
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import ZERO
+from tvm_forest.frontends.ydf.columns import find_sayable
 from tvm_forest.probe_rows import hard_rows, typical_rows
 
 SPARSE = ("csr_matrix", "csr_array", "csc_matrix", "coo_array")
@@ -35,6 +36,8 @@ def drawn_rows(drawn: Drawn, forest: Forest, rng: Any, n: int) -> Any:
         rows[chosen, place] = rng.choice(np.array(ODD, dtype), int(chosen.sum()))
     if drawn.said.get("missing") is not None:
         rows[rng.random(rows.shape) < 0.1] = drawn.said["missing"]
+    if forest.source.startswith("ydf"):  # which takes texts, and booleans that are not missing
+        rows[~find_sayable(forest, drawn.model, rows)] = 0
     return _finite(drawn, forest, rows)
 
 

@@ -6,10 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn import dummy, ensemble, tree
 
 import sklearn_models
-from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, pick
+from sweep_drawn import (
+    Drawn,
+    Job,
+    Options,
+    Table,
+    drawn_job,
+    drawn_target,
+    frame_of,
+    handed_over,
+    pick,
+)
 
 TREE: Table = {
     "max_depth": (1, 3, 8),
@@ -21,11 +32,15 @@ TREE: Table = {
     "max_features": ("sqrt", "log2", 0.5, 1),
     "ccp_alpha": (0.001, 0.05),
 }
-CLASSES: Table = {"criterion": ("gini", "entropy", "log_loss"), "class_weight": ("balanced",)}
+CLASSES: Table = {
+    "criterion": ("gini", "entropy", "log_loss"),
+    "class_weight": ("balanced", "balanced_subsample"),
+}
 NUMBERS: Table = {"criterion": ("absolute_error", "poisson", "friedman_mse")}
 SINGLE: Table = {"splitter": ("best", "random")}
 FOREST: Table = {
     "bootstrap": (True, False),
+    "verbose": (0,),
     "max_samples": (0.4, 1),
     "oob_score": (True,),
     "n_jobs": (1, 2),
@@ -47,6 +62,8 @@ HIST: Table = {
     "max_bins": (2, 16, 100),
     "early_stopping": (True, False),
     "interaction_cst": ("pairwise", "no_interactions"),
+    "scoring": ("loss", None),
+    "validation_fraction": (0.3, None),
 }
 LOSSES: Table = {"loss": ("squared_error", "absolute_error", "huber", "quantile")}
 HIST_LOSSES: Table = {"loss": ("squared_error", "absolute_error", "gamma", "poisson", "quantile")}
@@ -85,7 +102,10 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     """Fit an estimator."""
     name = pick(rng, ESTIMATORS)
     job = drawn_job(rng, folder, 0.5 if name.startswith("Hist") else 0.0)
-    job.labels = {i: None for i in job.labels}
+    # Where categories are bools, scikit-learn fits and cannot predict.
+    odd = any(names and isinstance(names[0], bool) for names in job.labels.values())
+    if odd or not any(job.labels.values()) or rng.random() < 0.5:
+        job.labels = {i: None for i in job.labels}
     options: Options = {}
     for table in ESTIMATORS[name]:
         options |= job.options_of(table, 0.8 if "loss" in table else None)
@@ -97,11 +117,24 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
     rows = job.rows.astype(dtype)
     model = (getattr(tree, name, None) or getattr(ensemble, name))(**job.options)
     fields: Options = {} if (weight := job.weight()) is None else {"sample_weight": weight}
-    model.fit(rows, target, **fields)
-    if "n_estimators" in job.options and job.says("warm start", 0.1):
-        model.set_params(warm_start=True, n_estimators=model.n_estimators + 4)
-        model.fit(rows, target, **fields)
-    return Drawn(model, model, job.rows, job.labels, job.said)
+    given = _as_given(job, rows, name)
+    model.fit(given, target, **fields)
+    more = "max_iter" if name.startswith("Hist") else "n_estimators"
+    if more in job.options and job.says("warm start", 0.1):
+        model.set_params(**{"warm_start": True, more: getattr(model, more) + 4})
+        model.fit(given, target, **fields)
+    return Drawn(model, handed_over(job, model), job.rows, job.labels, job.said)
+
+
+def _as_given(job: Job, rows: Any, name: str) -> Any:
+    """Return the rows in one of the kinds that an estimator may be fitted on."""
+    if job.labels and job.x is not job.rows:
+        return frame_of(rows, job.labels)
+    if job.says("fitted on a frame", 0.15):
+        return frame_of(rows, {})
+    if not name.startswith("Hist") and not np.isnan(rows).any() and job.says("sparse", 0.1):
+        return scipy.sparse.csr_matrix(rows)
+    return rows
 
 
 def _sizes(job: Job, name: str) -> None:
@@ -111,7 +144,10 @@ def _sizes(job: Job, name: str) -> None:
     if name.startswith("Hist"):
         options["max_iter"] = job.said["max_iter"] = min(counts, 10)
         if job.labels:
+            named = job.x is not job.rows and None not in job.labels.values()
             options["categorical_features"] = [*job.labels]
+            if named and job.says("categories by dtype", 0.5):
+                options["categorical_features"] = "from_dtype"
     elif "_tree" not in name and not name.endswith(("TreeClassifier", "TreeRegressor")):
         options["n_estimators"] = job.said["n_estimators"] = counts
     if options.get("init") == "tree":
@@ -141,7 +177,7 @@ def _target(job: Job, name: str) -> Any:
         return target
     if name == "IsolationForest":
         return None
-    classes, words = pick(rng, (2, 2, 3, 6)), pick(rng, WORDS)
+    classes, words = pick(rng, (1, 2, 2, 2, 3, 3, 6)), pick(rng, WORDS)
     if job.options.get("loss") == "exponential":
         classes = 2
     job.said["words"] = words
@@ -158,7 +194,7 @@ def _words(job: Job, classes: int, words: str) -> Any:
 
 def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
     """Return the other kinds in which rows may be given."""
-    dense = ("float32", "whole", "frame", "mixed frame")
+    dense = ("float32", "whole", "frame") + (() if drawn.labels else ("mixed frame",))
     hist = type(drawn.model).__name__.startswith("Hist")
     return dense if hist else (*dense, "csr_matrix", "csr_array", "csc_matrix")
 

@@ -11,7 +11,7 @@ import scipy.sparse
 import xgboost as xgb
 
 from models import is_dart, matrix_of
-from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, pick
+from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, handed_over, pick
 
 OPTIONS: Table = {
     "booster": (*4 * ("gbtree",), *5 * ("dart",), "gblinear"),
@@ -34,6 +34,12 @@ OPTIONS: Table = {
     "multi_strategy": ("multi_output_tree", "one_output_per_tree"),
     "max_cat_to_onehot": (1, 4, 100),
     "max_cat_threshold": (2, 64),
+    "colsample_bytree": (0.5,),
+    "colsample_bylevel": (0.5,),
+    "sampling_method": ("uniform",),
+    "refresh_leaf": (0,),
+    "lambdarank_pair_method": ("mean", "topk"),
+    "lambdarank_unbiased": (True,),
 }
 DART: Table = {
     "rate_drop": (0.1, 0.5, 0.9),
@@ -44,6 +50,7 @@ DART: Table = {
 }
 TARGETS = {
     "reg:squarederror": "real",
+    "reg:linear": "real",
     "reg:squaredlogerror": "positive",
     "reg:pseudohubererror": "real",
     "reg:absoluteerror": "real",
@@ -63,7 +70,10 @@ TARGETS = {
     "rank:ndcg": "classes",
     "rank:map": "flags",
 }
+if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 3):
+    TARGETS["reg:expectileerror"] = "real"
 OF_OBJECTIVE: dict[str, Table] = {
+    "reg:expectileerror": {"expectile_alpha": (0.5, 0.9, [0.1, 0.5], [0.2, 0.4, 0.6, 0.95])},
     "reg:quantileerror": {"quantile_alpha": (0.5, 0.9, [0.1, 0.5], [0.2, 0.4, 0.6, 0.95])},
     "reg:tweedie": {"tweedie_variance_power": (1.1, 1.5, 1.9)},
     "reg:pseudohubererror": {"huber_slope": (0.5, 2)},
@@ -72,12 +82,13 @@ OF_OBJECTIVE: dict[str, Table] = {
 FORMS = {
     "train": [*TARGETS],
     "XGBRegressor": [name for name in TARGETS if name[:3] in ("reg", "cou")],
+    "XGBModel": [name for name in TARGETS if name[:3] in ("reg", "cou", "bin")],
     "XGBRFRegressor": ["reg:squarederror", "reg:absoluteerror", "reg:gamma"],
     "XGBClassifier": [name for name in TARGETS if name[:3] in ("bin", "mul")],
     "XGBRFClassifier": ["binary:logistic", "multi:softprob"],
     "XGBRanker": [name for name in TARGETS if name.startswith("rank")],
 }
-ALONE = ("rank", "surv", "multi", "reg:q")
+ALONE = ("rank", "surv", "multi", "reg:q", "reg:e")
 """Objectives that have one target."""
 
 
@@ -98,11 +109,23 @@ def drawn_model(rng: Any, folder: Path) -> Drawn:
         if objective.startswith("multi"):
             job.options["num_class"] = classes
         return _sliced(job, _booster(job, target, rounds))
-    model = _estimator(job, target, max(1, rounds), form)
+    model = handed_over(job, _estimator(job, target, max(1, rounds), form))
     count = model.get_booster().num_boosted_rounds()
     if "stops early" in job.said:
         count = model.best_iteration + 1
-    return Drawn(model, model, job.rows, job.labels, job.said, count)
+    return Drawn(model, _reloaded(job, model), job.rows, job.labels, job.said, count)
+
+
+def _reloaded(job: Job, model: Any) -> Any:
+    """Return the estimator, or for one in ten another that reads its file."""
+    if job.rng.random() > 0.1:
+        return model
+    job.said["read by an estimator"] = True
+    file = job.folder / "estimator.ubj"
+    model.save_model(file)
+    other = type(model)(missing=model.missing, n_jobs=1)
+    other.load_model(file)
+    return other
 
 
 def _draw_options(job: Job, objective: str) -> None:
@@ -144,13 +167,18 @@ def _sliced(job: Job, model: Any) -> Drawn:
     drawn = Drawn(model, model, job.rows, job.labels, job.said, model.num_boosted_rounds())
     if drawn.rounds > 1 and job.says("slice", 0.1):
         begin = int(job.rng.integers(0, drawn.rounds - 1))
+        step = pick(job.rng, (1, 1, 2)) if drawn.rounds - begin > 1 else 1
         # with an open end, slices of DART lose their weights, and XGBoost cannot predict
-        drawn.model = drawn.given = model[begin : drawn.rounds]
-        drawn.rounds -= begin
+        drawn.model = drawn.given = model[begin : drawn.rounds : step]
+        drawn.rounds = drawn.model.num_boosted_rounds()
+    drawn.given = handed_over(job, drawn.model)
     if job.rng.random() < 0.5:
-        job.said["file"] = pick(job.rng, ("json", "ubj"))
-        drawn.given = job.folder / f"model.{job.said['file']}"
-        drawn.model.save_model(drawn.given)
+        job.said["file"] = form = pick(job.rng, ("json", "ubj", "raw json", "raw ubj"))
+        if form.startswith("raw"):
+            drawn.given = bytes(drawn.model.save_raw(raw_format=form[4:]))
+        else:
+            drawn.given = job.folder / f"model.{form}"
+            drawn.model.save_model(drawn.given)
     return drawn
 
 
@@ -186,7 +214,24 @@ def _booster(job: Job, target: Any, rounds: int) -> Any:
     if target.ndim == 1 and job.options["objective"] == "reg:squarederror":
         if job.says("own objective", 0.2):
             more["obj"] = lambda margin, data: (margin - data.get_label(), np.ones(len(margin)))
-    return xgb.train(params, parts[0], rounds, verbose_eval=False, **more)
+    model = xgb.train(params, parts[0], rounds, verbose_eval=False, **more)
+    return _trained_on(job, model, params, parts[0], more)
+
+
+def _trained_on(job: Job, model: Any, params: Options, data: Any, more: Options) -> Any:
+    """Return the model, or for one in ten what comes of more rounds, or of its trees anew."""
+    chosen, count = job.rng.random(), model.num_boosted_rounds()
+    more = {name: value for name, value in more.items() if name == "obj"}
+    if chosen < 0.05:
+        job.said["more rounds"] = boosters = pick(job.rng, ("as before", "dart"))
+        if boosters == "dart" and params.get("booster", "gbtree") == "gbtree":
+            params = params | {"rate_drop": 0.4}
+        return xgb.train(params, data, 3, xgb_model=model, **more)
+    if chosen < 0.1 and count and params.get("booster", "gbtree") == "gbtree":
+        job.said["trees anew"] = True
+        anew = {"process_type": "update", "updater": pick(job.rng, ("refresh", "prune,refresh"))}
+        return xgb.train(params | anew, data, count, xgb_model=model, **more)
+    return model
 
 
 def _estimator(job: Job, target: Any, rounds: int, form: str) -> Any:
@@ -216,10 +261,7 @@ def kinds_of_rows(drawn: Drawn) -> tuple[str, ...]:
         return ("frame",)
     if drawn.labels:  # no names are stored before the first round, and others are cut wrong
         return ("float64", "csr_matrix")
-    in_place = ("float64", "csr_matrix", "frame", "mixed frame")
-    if not isinstance(drawn.model, xgb.Booster) and drawn.said.get("booster") == "dart":
-        return in_place  # it copies others, and then rounds otherwise
-    return (*in_place, "csr_array", "csc_matrix", "coo_array")
+    return ("float64", "csr_matrix", "frame", "mixed frame", "csr_array", "csc_matrix", "coo_array")
 
 
 def answers(drawn: Drawn, rows: Any, part: tuple[int, int] | None) -> Options:

@@ -73,8 +73,9 @@ def test_rows_may_come_as_csv_and_predictions_go_to_the_terminal(
     path = tmp_path / "rows.csv"
     path.write_text(header + "0.5,-1,\n1e-3,2,3\n-2,0,0.1\n")
     assert main(["predict", str(model), str(path)]) == 0
-    found = np.array(capsys.readouterr().out.split(), np.float32)
-    assert np.array_equal(found, expected(booster))
+    lines = capsys.readouterr().out.split()
+    assert (lines[0] == "prediction") == bool(header)
+    assert np.array_equal(np.array(lines[bool(header) :], np.float32), expected(booster))
 
 
 def test_other_kinds_of_prediction_can_be_asked_for(
@@ -89,9 +90,9 @@ def test_other_kinds_of_prediction_can_be_asked_for(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,2\n", "line 1 has 2 fields, the model has 3 features"),
+        ("1,2\n", "line 1: 2 fields, but the model has 3 features"),
         ("1,2,3\n1,x,3\n", "line 2: 'x' is no number"),
-        ("a,c,b\n1,2,3\n", "column 'c' differs from the model's names: a, b, c"),
+        ("a,c,d\n1,2,3\n", "no column 'b' (have: 'a', 'c', 'd')"),
     ],
 )
 def test_a_wrong_csv_is_told_in_one_line(
@@ -113,7 +114,7 @@ def test_a_wrong_place_for_the_output_leaves_nothing_behind(
         assert main(["predict", str(model), rows, "-o", str(tmp_path / out)]) == 2
         assert "argument '--output'" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "rows.npy"]
-    assert main(["predict", "no model", "no rows", "-o", str(tmp_path / "no/out.npy")]) == 2
+    assert main(["predict", "no model", rows, "-o", str(tmp_path / "no/out.npy")]) == 2
     assert "argument '--output': cannot write" in capsys.readouterr().err
 
 
@@ -166,7 +167,7 @@ WASM = '{"kind": "llvm", "mtriple": "wasm32-wasi"}'
         (["made.so", "--prefix", "1_"], "argument 'prefix': '1_' cannot begin the names"),
         (
             ["made.so", "--target", WASM],
-            "'made.so' does not end with '.wasm' or, for the functions",
+            "'made.so' does not end with '.wasm' or '.zip', which are",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def answer(model: Any, rows: Any) -> Any:
 
 
 SOME = list(CASES)[::4]
-MORE = [pytest.param(name, marks=pytest.mark.long) for name in list(CASES)[2::4]]
+MORE = [pytest.param(name, marks=pytest.mark.long) for name in list(CASES)[2::8]]
 
 
 @pytest.mark.parametrize("name", SOME + MORE)  # differential.py takes all of them

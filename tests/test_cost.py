@@ -58,6 +58,15 @@ def test_all_walks_through_complete_trees_are_equally_long() -> None:
     assert hops(forest, 8, levels=3.0) == hops(forest, 8, levels=3.0, straight=True) == 14
 
 
+@pytest.mark.parametrize("depth", [20, 41, 83])
+def test_trees_of_any_depth_have_a_price(depth: int) -> None:
+    """A tile decides 1.4 levels; 15 of them were 21.000000000000004 levels, and so one too many."""
+    chain: Any = 0.0
+    for _ in range(depth):
+        chain = Split(0, 0.5, chain, 1.0)
+    assert hops(forest_of([chain]), 1, levels=1.4) < depth
+
+
 def test_walks_together_end_with_the_last() -> None:
     """Rows end at any of the 25 leaves of a chain alike."""
     forest = forest_of([CHAIN])

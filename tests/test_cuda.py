@@ -36,7 +36,7 @@ from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims import Schedule, recipes
 
 BARRIER = "__syncthreads();"
 
@@ -103,6 +103,32 @@ def test_tiles_of_nodes_and_float64_are_walked_by_threads() -> None:
     model = drawn_forest(9, 4, seed=5, base=(0.1,), dtype="float64")
     start = tvm_forest.new_schedule(model).tile_nodes(4).represent_as("sparse")
     check(model, CASES["E4"].schedule(start))
+
+
+ONE_LOAD = re.compile(
+    r"\*\((?:int|longlong)2\*\)\(record_ptr \+ 0\) = \*\(\w+\*\)\((\w+) \+ (.*)\);"
+)
+"""Both fields of a node, from memory of the device or from a copy in shared memory."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near"), [("float32", False), ("float64", False), ("float32", True)]
+)
+def test_a_node_is_one_load(dtype: str, near: bool) -> None:
+    model = drawn_forest(5, 3, seed=3, dtype=dtype)
+    sch = recipes.gpu_template(
+        tvm_forest.new_schedule(model),
+        rows_tb=8,
+        tree_threads=4,
+        cache_trees=near,
+        unroll=False,
+        factor=1,
+        shared="ordered",
+    )
+    (memory, index), *_ = ONE_LOAD.findall(tvm_forest.build(model, "cuda", sch).source("cuda"))
+    assert memory == ("near_nodes_ptr" if near else "nodes_ptr")
+    assert near or "int64_t" not in index
+    check(model, sch, sizes=(1, 33))
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
-"""Rows for DART estimators of XGBoost, which round by the kind of rows: its bits, or a message.
+"""Rows for DART estimators of XGBoost, which round by the kind of rows: its bits.
 
 An estimator predicts some kinds of rows in place, and copies others into a DMatrix.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 import xgboost
 
+import tvm_forest
 from bad_inputs import Tensor
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
@@ -90,19 +93,44 @@ def test_rows_that_are_read_in_place_have_the_bits_of_the_estimator(
     assert answer(trained, given).tobytes() == trained.predict(given).tobytes()
 
 
+@lru_cache
+def predictor(missing: float) -> Any:
+    return tvm_forest.build(tvm_forest.load(model("dart", missing)))
+
+
+@pytest.mark.parametrize("missing", [np.nan, 0.0])
 @pytest.mark.parametrize("kind", COPIED)
-def test_rows_that_would_be_copied_are_refused(kind: str) -> None:
-    trained, given = model("dart"), COPIED[kind]()
+def test_rows_that_are_copied_have_the_bits_of_the_estimator(kind: str, missing: float) -> None:
+    trained, given, ours = model("dart", missing), COPIED[kind](), predictor(missing)
+    expected = trained.predict(given)
+    assert ours.predict(given).tobytes() == expected.tobytes()
+    assert ours.predict_margin(given).tobytes() == expected.tobytes()
+    some = trained.predict(given, iteration_range=(2, 6))
+    assert ours.predict(given, iteration_range=(2, 6)).tobytes() == some.tobytes()
+    assert ours.rounds(2, 6).predict(given).tobytes() == some.tobytes()
+    dense = to_rows(given, ours.forest.for_copied_rows)
+    assert ours.predict(dense).tobytes() != expected.tobytes()
+    assert ours.predict_per_tree(given).tobytes() != ours.predict_per_tree(dense).tobytes()
+    assert np.array_equal(ours.apply(given), ours.apply(dense))
+
+
+def test_rows_that_are_copied_keep_their_bits_in_a_file(tmp_path: Path) -> None:
+    given, ours = COPIED["csr array"](), predictor(np.nan)
+    ours.save(tmp_path / "dart.tvmf")
+    again = tvm_forest.load_predictor(tmp_path / "dart.tvmf")
+    assert again.predict(given).tobytes() == model("dart").predict(given).tobytes()
+
+
+def test_a_tensor_that_is_no_array_is_copied() -> None:
+    forest = load(model("dart")).for_copied_rows
+    found = predictor(np.nan).predict(Tensor(rows()))
+    assert found.tobytes() == forest.predict_reference(rows())[:, 0].tobytes()
+
+
+def test_copied_rows_are_refused_where_their_values_are_not_known() -> None:
+    forest = replace(load(model("dart")), copied_value=None)
     with pytest.raises(InputError, match=r"copies into a DMatrix.*give a numpy array, scipy"):
-        to_rows(given, load(trained))
-    booster = trained.get_booster()
-    own = booster.predict(xgboost.DMatrix(given), validate_features=False)
-    assert answer(booster, given).tobytes() == own.tobytes() == trained.predict(given).tobytes()
-
-
-def test_a_tensor_that_is_no_array_is_refused() -> None:
-    with pytest.raises(InputError, match="a Tensor, which XGBoost copies into a DMatrix"):
-        to_rows(Tensor(rows()), load(model("dart")))
+        tvm_forest.build(forest).predict(COPIED["csr array"]())
 
 
 @pytest.mark.parametrize("kind", IN_PLACE | COPIED)

@@ -649,20 +649,23 @@ REFUSALS = [
     Refusal(
         BLOCKS.parallel("b0"),
         lambda s: s.parallel("b1"),
-        "parallel: 'b1' lies inside parallel 'b0', but is not its only child, so they cannot be "
-        "fused; leave this step out",
+        "parallel: argument 'index': 'b1' lies inside parallel 'b0' with 'tree' between them; make "
+        "them adjacent, so that they can be fused",
+        "for b1 in",
     ),
     Refusal(
         SPLIT.parallel("b0"),
         lambda s: s.parallel("d1"),
-        "parallel: 'd1' lies inside parallel 'b0', but is not its only child, so they cannot be "
-        "fused; leave this step out",
+        "parallel: argument 'index': 'd1' lies inside parallel 'b0' beside others; make them "
+        "adjacent, so that they can be fused",
+        "for d1 in",
     ),
     Refusal(
         BOTH,
         lambda s: s.reorder("b0", "t1", "t0"),
-        "reorder: 't0' lies inside parallel 'b0', but is not its only child, so they cannot be "
-        "fused; leave this step out",
+        "reorder: argument 'indices': 't0' lies inside parallel 'b0' with 't1' between them; make "
+        "them adjacent, so that they can be fused",
+        "parallel t0 in",
     ),
     # atomic_reduce, vector_reduce, ordered_reduce
     *(
@@ -727,14 +730,16 @@ REFUSALS = [
     Refusal(
         TILES.parallel("t0").parallel("t1").atomic_reduce("t1"),
         lambda s: s.ordered_reduce("t0"),
-        "ordered_reduce: 't1' has reduce atomic, but 't0', which runs at the same time, asks for "
-        "the order of the model; leave this step out",
+        "ordered_reduce: argument 'index': 't1' has reduce atomic, but 't0', which runs at the "
+        "same time, asks for the order of the model; add all of them in one way",
+        "parallel t1 in",
     ),
     Refusal(
         TILES.parallel("t0").parallel("t1").ordered_reduce("t0"),
         lambda s: s.vector_reduce("t1", 8),
-        "vector_reduce: 't1' has reduce vector 8, but 't0', which runs at the same time, asks for "
-        "the order of the model; leave this step out",
+        "vector_reduce: argument 'index': 't1' has reduce vector 8, but 't0', which runs at the "
+        "same time, asks for the order of the model; add all of them in one way",
+        "parallel t1 in",
     ),
 ]
 

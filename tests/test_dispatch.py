@@ -402,15 +402,43 @@ def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
     assert np.concatenate(few).tobytes() == long.tobytes()
 
 
-def test_rows_of_float32_go_the_short_way_into_a_model_of_float64() -> None:
-    for other in (None, "float32"):
-        predictor = near("float64", other)
-        predictor._small_batches.frames[3, 2].clear()
-        predictor.predict(np.zeros((3, 2), np.float32))
-        assert len(predictor._small_batches.frames[3, 2]) == 1
+@pytest.mark.parametrize("given", ["f4", "f8", "i8", "?"])
+@pytest.mark.parametrize("other", [None, "float32"])
+def test_few_rows_of_any_numbers_go_the_short_way(other: str | None, given: str) -> None:
+    predictor = near("float64", other)
     predictor._small_batches.frames[3, 2].clear()
-    predictor.predict(np.zeros((3, 2), int))  # these become float32 first
-    assert not predictor._small_batches.frames[3, 2]
+    predictor.predict(np.zeros((3, 2), given))
+    assert len(predictor._small_batches.frames[3, 2]) == 1
+
+
+def test_few_rows_are_refused_as_many_are() -> None:
+    forest = drawn_forest(6, 3, refuses=("nan", "inf"))
+    predictor = tvm_forest.build(forest)
+    rows = np.zeros((3, forest.n_features))
+    for value, found in ((np.nan, "NaN"), (np.inf, "inf"), (-1e39, "-inf")):
+        rows[1, 0] = value
+        with pytest.raises(InputError, match=rf"row 1, column 0.* is {found} as float32, which"):
+            predictor.predict_margin(rows)
+    rows[1, 0] = 1e38
+    expected = forest.predict_reference(rows)[:, 0]
+    assert np.array_equal(predictor.predict_margin(rows), expected)
+    assert len(predictor._small_batches.frames[rows.shape]) == 1
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rule"), [(1, "half"), (1, "cut"), (3, "argmax_margin"), (3, "argmax_probability")]
+)
+def test_few_rows_get_the_labels_and_probabilities_of_many(outputs: int, rule: Any) -> None:
+    link = "softmax" if outputs > 1 else "sigmoid"
+    labels = np.array([7, -2, 40][: max(2, outputs)])
+    forest = drawn_forest(6, 3, base=(0.0,) * outputs, seed=3, link=link)
+    forest = replace(forest, label_rule=rule, labels=labels)
+    predictor = tvm_forest.build(forest)
+    rows = hard_rows(forest, 200, seed=2)
+    for predict in (predictor.predict, predictor.predict_proba):
+        few = np.concatenate([predict(rows[i : i + 8]) for i in range(0, 200, 8)])
+        assert few.tobytes() == predict(rows).tobytes()
+    assert len(predictor._small_batches.frames[8, forest.n_features]) == 1
 
 
 def test_few_rows_of_signalling_nans_are_taken_in_silence() -> None:

@@ -17,11 +17,12 @@ import tvm_forest
 from emulated_cuda import emulated, libcuda
 from forests import drawn_forest
 from tvm_forest.errors import InputError
+from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS
 from tvm_forest.probe_rows import hard_rows
 
 SIZES = (1, 9, 130, 600)
 PREFIXES = {"first": "first_", "second": "tvm_forest_2_"}
-FUNCTIONS = ("error", "features", "outputs", "predict")
+FUNCTIONS = WASM_FUNCTIONS
 
 LOADER = """
 import ctypes, sys
@@ -45,9 +46,9 @@ for name, library in made.items():
     assert error() == b"", "the text of another library"
     def call(rows, found):
         places = [ctypes.c_void_p(x.ctypes.data) for x in (rows, found)]
-        assert predict(places[0], ctypes.c_int64(len(rows)), places[1], None) == 0
+        assert predict(places[0], ctypes.c_int64(len(rows)), places[1], None, 1) == 0
     same(name, call)
-    assert predict(None, ctypes.c_int64(1), None, None) == -1
+    assert predict(None, ctypes.c_int64(1), None, None, 1) == -1
     assert error() == b"rows or margin is a null pointer"
 """
 
@@ -76,14 +77,14 @@ IN_C = """
     type *margin = (type *)calloc(n * outputs, sizeof *margin);                             \\
     FILE *in = fopen(#prefix "rows", "rb"), *out = fopen(#prefix "found", "wb");            \\
     if (fread(rows, sizeof *rows, n * features, in) != (size_t)(n * features)) return 2;    \\
-    if (prefix##predict(rows, n, margin, NULL)) return 3;                                   \\
+    if (prefix##predict(rows, n, margin, NULL, 1)) return 3;                                   \\
     fwrite(margin, sizeof *margin, n * outputs, out);                                       \\
     fclose(in), fclose(out);                                                                \\
   }
 int main(int count, char **names) {
   RUN(first_, float)
   RUN(tvm_forest_2_, double)
-  first_predict(NULL, -1, NULL, NULL);
+  first_predict(NULL, -1, NULL, NULL, 1);
   printf("%s|%s\\n", first_error(), tvm_forest_2_error());
 }
 """
@@ -95,7 +96,7 @@ WITHOUT_MEMORY = """
 void *aligned_alloc(size_t alignment, size_t size) { return NULL; }
 int main() {
   static float rows[600 * 5], margin[600];
-  printf("%d %s\\n", first_predict(rows, 600, margin, NULL), first_error());
+  printf("%d %s\\n", first_predict(rows, 600, margin, NULL, 1), first_error());
 }
 """
 

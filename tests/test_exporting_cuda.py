@@ -20,8 +20,8 @@ from schedules import rounding_bound
 from tvm_forest.errors import DeviceError
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.predictor import exporting
 from tvm_forest.predictor.exporting.cuda import CNames, expression_in_c
+from tvm_forest.predictor.exporting.package import SOURCES
 from tvm_forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 33, 70, 7)
@@ -36,7 +36,7 @@ library.tvm_forest_error.restype = ctypes.c_char_p
 outputs, predict = library.tvm_forest_outputs(), library.tvm_forest_predict
 def call(function, rows, *results):
     places = [x if x is None else ctypes.c_void_p(x.ctypes.data) for x in (rows, *results)]
-    return function(places[0], ctypes.c_int64(len(rows)), *places[1:])
+    return function(places[0], ctypes.c_int64(len(rows)), *places[1:], 1)
 def emulate(what, *given):
     getattr(emulator, "emulated_" + what)(*given)
 """
@@ -75,7 +75,7 @@ for name, code in ((b"cuInit", 100), (b"cuModuleLoadDataEx", 209), (b"cuMemAlloc
     emulate("work")
 found = np.zeros_like(margin)
 assert call(predict, rows, found, None) == 0 and found.tobytes() == margin.tobytes()
-assert predict(None, ctypes.c_int64(1), None, None) == -1
+assert predict(None, ctypes.c_int64(1), None, None, 1) == -1
 print(library.tvm_forest_error().decode())
 """
 
@@ -192,8 +192,9 @@ def test_expressions_of_plans_are_the_same_in_c(tmp_path: Path) -> None:
     made += [("and", ("<", 3, "n"), ("<=", "n", 9)), ("or", 0, ("<", "n", 4))]
     made += [("if", ("<", "n", 4), ("[]", "offset", "n"), ("*", "n", -2))]
     names = CNames({}, {"offset": "offset"}, {"n": "n"}, {})
-    source = Path(exporting.__file__).with_name("cuda.c")
-    helpers = [x for x in source.read_text().splitlines() if x.startswith("static inline int64_t ")]
+    sources = [SOURCES / name for name in ("library.c", "cuda.c")]
+    lines = [line for source in sources for line in source.read_text().splitlines()]
+    helpers = [x for x in lines if x.startswith("static inline int64_t ") and x.endswith("}")]
     printed = "".join(f'printf("%lld ", (long long){expression_in_c(x, names)});' for x in made)
     (tmp_path / "main.c").write_text(
         "#include <stdint.h>\n#include <stdio.h>\n"

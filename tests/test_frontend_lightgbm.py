@@ -1,12 +1,14 @@
 """LightGBM models load with the bits of LightGBM: equal margins and leaves, links within ulps."""
 
 import pickle
+import re
 from time import perf_counter
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 
+import tvm_forest
 from lightgbm_models import (
     COMMON,
     MODELS,
@@ -147,3 +149,46 @@ def test_a_large_model_loads_without_hanging():
     assert perf_counter() - begin < 30  # it does not hang; 0.02 s on a quiet machine
     assert forest.n_trees == 40
     assert np.array_equal(forest.predict_reference(rows[:500])[:, 0], booster.predict(rows[:500]))
+
+
+def test_leaves_that_are_nan_make_margins_nan():
+    model = MODELS["categories"]()
+    text = re.sub(r"(?m)^(leaf_value=\S+ )\S+", r"\1nan", model.model_to_string(), count=1)
+    text = without("tree_sizes=", text)
+    predictor = tvm_forest.build(load(text.encode()))
+    rows = probe_rows(predictor.forest, 200)
+    expected = margins(lgb.Booster(model_str=text), rows)[:, 0]
+    assert 0 < np.isnan(expected).sum() < 200
+    assert np.array_equal(predictor.predict_margin(rows), expected, equal_nan=True)
+
+
+def without(line: str, text: str) -> str:
+    return re.sub(rf"(?m)^{line}.*\n", "", text)
+
+
+def as_2_1(text: str) -> str:
+    """Nothing says where trees end but what follows them."""
+    trees, _, tail = text.partition("end of trees\n")
+    return f"{trees}\n\nfeature importances:\n" + tail.partition("feature_importances:\n")[2]
+
+
+def as_2_0(text: str) -> str:
+    """Nor is there a version, nor how long trees are; and the average is a tree of its own."""
+    text = without("(version|tree_sizes)=", as_2_1(text))
+    text = text.replace("feature_names", "boost_from_average\nfeature_names", 1)
+    return re.sub(r"(?m)^leaf_value=", "leaf_parent=0\nleaf_value=", text)
+
+
+OLD = {"2.0": as_2_0, "2.1": as_2_1, "no sizes": lambda text: without("tree_sizes=", text)}
+
+
+@pytest.mark.parametrize("name", ["categories", "telling_holes", "multiclass", "linear"])
+@pytest.mark.parametrize("version", OLD)
+def test_files_of_old_versions_are_the_models_that_lightgbm_makes_of_them(version, name):
+    model = MODELS[name]()
+    old = OLD[version](model.model_to_string())
+    forest = load(old.encode())
+    assert forest.signature == load(model).signature
+    rows = probe_rows(forest, 200)
+    expected = margins(lgb.Booster(model_str=old), rows)
+    assert np.array_equal(forest.predict_reference(rows), expected, equal_nan=True)

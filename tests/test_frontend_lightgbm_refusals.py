@@ -8,6 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
+import tvm_forest
 from lightgbm_models import COMMON, MODELS, data, estimator, labels, train
 from tvm_forest.errors import ForestError, ModelFormatError, UnsupportedModel
 from tvm_forest.frontends import load
@@ -57,7 +58,7 @@ DAMAGES = {
     "no leaves": ("num_leaves", "num_leaves=0", "'num_leaves': 0 is out of range"),
     "too many leaves": ("num_leaves", "num_leaves=2000000000", "11 numbers where 1999999999 are"),
     "a leaf too few": ("leaf_value", without_a_number, "11 numbers where 12 are expected"),
-    "a leaf that is none": ("leaf_value", "leaf_value=nan", "'leaf_value': nan is out of range"),
+    "a leaf in words": ("leaf_value", "leaf_value=a", "'leaf_value': expected numbers"),
     "a threshold too few": ("threshold", without_a_number, "10 numbers where 11 are expected"),
     "a threshold in words": ("threshold", "threshold=a", "'threshold': expected numbers"),
     "a threshold that is none": ("threshold", "threshold=nan", "'threshold': nan is out of range"),
@@ -74,7 +75,7 @@ DAMAGES = {
     "a set of 33 bits": ("cat_threshold", f"cat_threshold={2**32}", "4294967296 is out of range"),
 }
 LACKS = {
-    "an unknown key of the header": ("label_index", "boost_from_average=1", "'boost_from_average'"),
+    "an unknown key of the header": ("label_index", "boost_by_average=1", "'boost_by_average'"),
     "an unknown key of a tree": ("shrinkage", "colour=red", "'colour': unknown in tree 0"),
     "an unknown version": ("version", "version=v5", "'version': expected one of v2, v3, v4"),
     "an unknown objective": ("objective", "objective=magic", "'magic' is not among those known"),
@@ -202,8 +203,17 @@ def test_estimators_that_predict_in_other_ways_are_refused():
         load(lgb.LGBMRegressor())
     with pytest.raises(UnsupportedModel, match="'pred_early_stop': expected False"):
         load(estimator("LGBMClassifier", labels(2), pred_early_stop=True))
-    with pytest.raises(UnsupportedModel, match="'classes_': 1 classes with 1 outputs"):
-        load(estimator("LGBMClassifier", labels(1)))
+    model = estimator("LGBMClassifier", labels(4))
+    model._classes = model._classes[:3]
+    with pytest.raises(UnsupportedModel, match="'classes_': 3 classes with 4 outputs"):
+        load(model)
+
+
+def test_a_classifier_of_one_class_predicts_it():
+    model = estimator("LGBMClassifier", labels(1) + 7)
+    predictor, rows = tvm_forest.build(load(model)), data()[0][:9]
+    assert np.array_equal(predictor.predict(rows), model.predict(rows))
+    assert np.array_equal(predictor.predict_proba(rows), model.predict_proba(rows))
 
 
 def test_other_objects_of_lightgbm_are_refused():

@@ -181,7 +181,7 @@ def fitted(kind: Any, target: Any = None, rows: Any = None, **options: Any) -> A
     return kind(**options).fit(rows, classes([0, 1]) if target is None else target)
 
 
-def with_column(values: Any) -> Any:
+def with_column(values: Any, **options: Any) -> Any:
     """A model with a categorical first column of these values."""
     rows = np.stack([np.resize(np.asarray(values, object), 500), data()[0][:, 0]], axis=1)
     rows = rows if isinstance(values[0], str) else rows.astype(np.float64)
@@ -189,7 +189,7 @@ def with_column(values: Any) -> Any:
     kind = ensemble.HistGradientBoostingRegressor
     if isinstance(values[0], str):
         rows = cases.pd.DataFrame(rows).astype({0: "category", 1: "float64"})
-    return fitted(kind, target, rows, max_iter=3, categorical_features=[0])
+    return fitted(kind, target, rows, max_iter=3, categorical_features=[0], **options)
 
 
 REFUSED = {
@@ -204,20 +204,46 @@ REFUSED = {
         "give its `best_estimator_`",
     ),
     "a subclass": (lambda: fitted(Derived, n_estimators=2), "give an object of the class Random"),
-    "one class": (lambda: fitted(tree.DecisionTreeClassifier, classes([4])), "'classes_'"),
     "an init of its own": (
         lambda: fitted(ensemble.GradientBoostingRegressor, init=LinearRegression(), n_estimators=2),
         r"field 'init': sklearn\S*LinearRegression predicts",
     ),
     "string categories": (lambda: with_column(["a", "b", "c"]), "categories of dtype"),
+    "string categories that no tree asks for": (
+        lambda: with_column(["a", "b", "c"], min_samples_leaf=400),
+        "categories of dtype",
+    ),
     "negative categories": (lambda: with_column([-1, 3, 5]), "has the category -1"),
     "fractional categories": (lambda: with_column([0.5, 3, 5]), "has the category 0.5"),
     "huge categories": (lambda: with_column([2**24, 3, 5]), "has the category 16777216"),
-    "paths of no length": (
-        lambda: fitted(ensemble.IsolationForest, max_samples=1, n_estimators=3),
-        "field 'max_samples'",
+}
+OF_ONE = {
+    "a tree of one class": lambda: fitted(tree.DecisionTreeClassifier, classes([4])),
+    "a forest of one class": lambda: fitted(
+        ensemble.RandomForestClassifier, classes(["red"]), n_estimators=3
+    ),
+    "boosting of one class": lambda: fitted(
+        ensemble.HistGradientBoostingClassifier, classes([4]), max_iter=2
+    ),
+    "trees of one row": lambda: fitted(ensemble.IsolationForest, max_samples=1, n_estimators=3),
+    "trees of one row, most of them odd": lambda: fitted(
+        ensemble.IsolationForest, max_samples=1, n_estimators=3, contamination=0.4
     ),
 }
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_models_that_say_one_thing_of_all_rows_say_it(name: str) -> None:
+    model = OF_ONE[name]()
+    predictor = tvm_forest.build(load(model))
+    rows = data()[0][:9]
+    assert np.array_equal(predictor.predict(rows), model.predict(rows))
+    assert predictor.predict(rows).dtype == model.predict(rows).dtype
+    if hasattr(model, "predict_proba"):
+        expected = model.predict_proba(rows)
+        assert np.array_equal(bits(predictor.predict_proba(rows)), bits(expected))
+    else:
+        assert np.array_equal(bits(predictor.predict_margin(rows)), bits(model.score_samples(rows)))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -8,7 +8,7 @@ import pytest
 import xgboost as xgb
 
 import tvm_forest
-from models import COMMON, data, leaves, margins, matrix_of, values
+from models import COMMON, data, leaves, margins, matrix_of, train, values
 from tvm_forest.forest import CategoryRule, choose_labels
 from tvm_forest.frontends import load
 from xgboost_models import KINDS, NAMES, ODD_CODES, coded, frame, odd_rows
@@ -161,6 +161,40 @@ def test_names_that_xgboost_cuts_in_the_wrong_places_are_left_out():
 
 
 # -- targets and vectors --------------------------------------------------------------------------
+
+
+def test_quantiles_are_sorted_since_3_4():
+    booster = train("reg:quantileerror", data()[1], 3, quantile_alpha=[0.3, 0.4, 0.5], eta=1.0)
+    document = json.loads(booster.save_raw("json"))
+    rows = odd_rows(booster, load(booster), 300)
+    margin = margins(booster, rows)
+    crossed = int((np.diff(margin) < 0).any(axis=1).sum())
+    assert 0 < crossed < 300
+    for version, expected in (([3, 3, 0], margin), ([3, 4, 1], np.sort(margin))):
+        document["version"] = version
+        predictor = tvm_forest.build(load(json.dumps(document).encode()))
+        assert np.array_equal(predictor.predict_margin(rows), margin)
+        assert np.array_equal(predictor.predict(rows), expected)
+
+
+def test_a_single_expectile_is_its_margin():
+    booster = train("reg:squarederror", data()[1], 3)
+    document = json.loads(booster.save_raw("json"))
+    document |= {"version": [3, 4, 1]}
+    document["learner"]["objective"]["name"] = "reg:expectileerror"
+    forest = load(json.dumps(document).encode())
+    rows = odd_rows(booster, forest, 100)
+    for output in ("margin", "value"):
+        assert np.array_equal(forest.predict_reference(rows, output), margins(booster, rows))
+
+
+def test_an_estimator_of_the_base_class_predicts_values():
+    model = xgb.XGBModel(objective="binary:logistic", n_estimators=3, n_jobs=1)
+    model.fit(data()[0], data()[1] > 3)
+    forest = load(model)
+    assert not forest.gives_labels
+    rows = odd_rows(model, forest, 100)
+    assert np.array_equal(forest.predict_reference(rows), margins(model, rows))
 
 
 def test_a_tree_of_vectors_adds_to_every_output():

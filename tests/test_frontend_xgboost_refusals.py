@@ -152,8 +152,15 @@ REFUSALS = {
         "'oblique': 'tree 0' has this field of a later version of XGBoost; update tvm_forest",
     ),
     "an unknown objective": (
-        lambda d: d["learner"]["objective"].update(name="reg:expectileerror"),
-        "'objective': 'reg:expectileerror' is not among those known",
+        lambda d: d["learner"]["objective"].update(name="reg:magic"),
+        "'objective': 'reg:magic' is not among those known",
+    ),
+    "several expectiles": (
+        lambda d: (
+            d["learner"]["objective"].update(name="reg:expectileerror"),
+            param(num_target="2")(d),
+        ),
+        "'expectile_alpha': 2 expectiles, each of which adds to those before it; train one model",
     ),
     "targets of classes": (
         param(num_target="2", num_class="3"),
@@ -400,12 +407,12 @@ def test_a_model_before_training_is_refused(model):
 
 
 def test_objects_of_other_kinds_are_refused_by_name():
-    class CatBoost:
+    class Pool:
         pass
 
-    CatBoost.__module__ = "catboost.core"
-    with pytest.raises(UnsupportedModel, match=r"catboost\S*CatBoost cannot be loaded"):
-        load(CatBoost())
+    Pool.__module__ = "catboost.core"
+    with pytest.raises(UnsupportedModel, match=r"catboost\S*Pool cannot be loaded"):
+        load(Pool())
     for other in (3, None, data()[0], MODELS):
         with pytest.raises(ModelFormatError, match="argument 'model': got an object of type"):
             load(other)

@@ -221,6 +221,19 @@ def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) ->
     tvm_forest.lower(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
 
 
+def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
+    forest = drawn_forest(10, 4, seed=2, n_features=6)
+    sch = tvm_forest.default_schedules(forest, "cuda")[65_536]
+    assert (sch.representation, sch.keeps_order) == ("packed", True)
+    by_rank = tvm_forest.default_schedules(drawn_forest(10, 4, seed=2), "cuda")[65_536]
+    assert by_rank.representation == BANKED
+    rows = hard_rows(forest, 300, seed=1)
+    predictor = tvm_forest.build(forest, "simt", sch)
+    for n in (0, 1, 255, 257, 300):
+        margins = predictor.predict_margin(rows[:n]).reshape(n, 1)
+        assert margins.tobytes() == forest.predict_reference(rows[:n]).tobytes()
+
+
 @pytest.mark.parametrize("target", SMALL_GPUS, ids=str)
 def test_a_round_of_trees_that_does_not_fit_is_left_in_memory(target: Any) -> None:
     forest = drawn_forest(40, 8, base=(0.0,) * 40)

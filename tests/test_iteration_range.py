@@ -160,7 +160,34 @@ def test_rounds_of_rounds_are_counted_anew() -> None:
     np.testing.assert_array_equal(part.predict(rows), predictor.predict(rows, None, (2, 3)))
 
 
-def test_a_range_is_compiled_once_and_the_whole_range_is_the_predictor_itself() -> None:
+IN_LAYOUTS = {
+    "array": lambda sch: sch.pad_trees("tree").represent_as("array"),
+    "tiles": lambda sch: sch.tile_nodes(4).represent_as("sparse"),
+    "reorg": lambda sch: sch.represent_as("reorg"),
+    "packed": lambda sch: sch.represent_as("packed"),
+    "ranked": lambda sch: sch.represent_as("ranked"),
+    "sliced": lambda sch: (
+        sch.tile("batch", "b0", "b1", 64)
+        .reorder("b0", "tree", "b1")
+        .represent_as("bitsliced")
+        .simdize("b1", "bits")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_LAYOUTS)
+def test_a_range_has_the_code_of_the_whole_in_every_layout(name: str) -> None:
+    trained = models.MODELS["regression"]()
+    schedule = IN_LAYOUTS[name](tvm_forest.new_schedule(trained))
+    predictor, rows = tvm_forest.build(trained, schedule=schedule), models.data()[0]
+    for span in ((0, 1), (5, 9)):
+        part = predictor.rounds(*span)
+        assert part.library is predictor.library
+        wanted = of_rounds(tvm_forest.load(trained), rows, span)
+        np.testing.assert_array_equal(part.predict_margin(rows), wanted)
+
+
+def test_a_range_is_made_once_and_the_whole_range_is_the_predictor_itself() -> None:
     predictor = tvm_forest.build(models.MODELS["regression"]())
     assert predictor.rounds(0, 3) is predictor.rounds(0, 3)
     assert predictor.rounds() is predictor.rounds(0, predictor.forest.n_rounds) is predictor

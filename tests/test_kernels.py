@@ -158,6 +158,23 @@ def test_one_group_of_lanes_needs_no_shared_memory() -> None:
     assert two.count("tvm_warp_shuffle_down") == 2 and "part = T.alloc_shared((2, 1, 4))" in two
 
 
+@pytest.mark.parametrize(
+    ("classes", "threads", "barriers"),
+    [
+        (1, 2, 2),  # 4 sums of 8 threads: a thread finishes whole ones
+        (1, 8, 5),  # of 32: 8 become 4, 2 and 1
+        (3, 4, 2),  # 12 of 16
+        (3, 8, 5),  # 12 of 32
+    ],
+)
+def test_threads_share_a_sum_where_there_are_few(classes: int, threads: int, barriers: int) -> None:
+    model = forest(classes)
+    sch = recipes.tahoe_shared_data_rows(tvm_forest.new_schedule(model), 4, threads)
+    sch = sch.shared_reduce("t1")
+    assert kernels(model, sch).count("T.tvm_storage_sync") == barriers
+    check(model, sch, BACKWARDS, (1, 7))
+
+
 def in_order(model: Forest, rows: int = 4, trees: int = 4, chunk: int = 0) -> Schedule:
     """Rows on block.x, trees on block.y, added in order."""
     how = {"rows_tb": rows, "tree_threads": trees, "tree_chunk": chunk, "shared": "ordered"}

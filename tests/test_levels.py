@@ -40,11 +40,12 @@ def chain(depth: int) -> Any:
     return tree
 
 
-def full(depth: int) -> Any:
-    """A complete tree whose tests differ from level to level."""
+def full(depth: int, shift: int = 0) -> Any:
+    """A complete tree whose tests differ from level to level, and from node to node of most."""
     if depth == 0:
         return 0.5
-    return Split(depth % 3, depth / 4, full(depth - 1), full(depth - 1))
+    column = (depth + shift) % 3
+    return Split(column, depth / 4, full(depth - 1, shift), full(depth - 1, shift + 1))
 
 
 # -- the layout -----------------------------------------------------------------------------------

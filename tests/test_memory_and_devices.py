@@ -45,18 +45,18 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
     "cache: trees of which several are walked together": (
         FEW.interleave("t0", 4),
         lambda s: s.cache("t0"),
-        "cache: 't0' has cache auto, one iteration at a time, but its walks advance together; tile "
-        "it, and cache the outer loop",
+        "cache: argument 'index': 't0' has cache auto, one iteration at a time, but its walks "
+        "advance together; tile it, and cache the outer loop",
     ),
     "interleave: rows that are fetched one after the other": (
         BLOCKS.cache("b1", "prefetch"),
         lambda s: s.interleave("b1", 8),
-        "interleave: 'b1' has cache prefetch, one iteration at a time",
+        "interleave: argument 'index': 'b1' has cache prefetch, one iteration at a time",
     ),
     "simdize: rows that are packed one after the other": (
         BLOCKS.cache("b1", "pack"),
         lambda s: s.simdize("b1"),
-        "simdize: 'b1' has cache pack, one iteration at a time",
+        "simdize: argument 'index': 'b1' has cache pack, one iteration at a time",
     ),
     "cache: rows without bound": (
         START.tile("batch", "b0", "b1", parts=4),
@@ -66,12 +66,12 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
     "cache: between loops that are to be fused": (
         BLOCKS.tile("tree", "t0", "t1", 20).parallel("b0").parallel("t0"),
         lambda s: s.cache("b0"),
-        "cache: 'b0' has cache auto and holds parallel 't0', so they cannot be fused",
+        "cache: argument 'index': 'b0' has cache auto and holds parallel 't0'; cache another loop",
     ),
     "cache: rows that reorder would make endless": (
         START.tile("batch", "b0", "b1", 64).cache("b1", "pack"),
         lambda s: s.reorder("b1", "b0"),
-        "reorder: 'b1' has cache pack but holds 'b0' of n iterations",
+        "reorder: argument 'indices': 'b1' has cache pack but holds 'b0' of n iterations",
     ),
     "represent_as: no name": (
         START,
@@ -91,12 +91,18 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
     "gpu_dimension: used twice on a path": (
         FEW.gpu_dimension("b1", "block.x"),
         lambda s: s.gpu_dimension("t1", "block.x"),
-        "gpu_dimension: 'block.x' is used by two loops on the path to 't0'",
+        "gpu_dimension: argument 'dimension': 'block.x' is already used by 'b1' on this path; "
+        "choose another one",
+    ),
+    "gpu_dimension: used by a loop inside": (
+        FEW.gpu_dimension("b1", "grid.x"),
+        lambda s: s.gpu_dimension("b0", "grid.x"),
+        "gpu_dimension: argument 'dimension': 'grid.x' is already used by 'b1' on this path",
     ),
     "gpu_dimension: a grid inside a block": (
         TEAMS.gpu_dimension("b1", "block.x"),
         lambda s: s.gpu_dimension("t1", "grid.y"),
-        "gpu_dimension: grid index 't1' lies inside block index 'b1'",
+        "gpu_dimension: argument 'index': grid index 't1' lies inside block index 'b1'; reorder",
     ),
     "gpu_dimension: too many threads": (
         GPU,

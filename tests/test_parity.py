@@ -245,8 +245,8 @@ def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("link", ["identity", "sigmoid", "exp", "softmax", "step"])
-@pytest.mark.cases(3)
+@pytest.mark.parametrize("link", ["sorted", "identity", "sigmoid", "exp", "softmax", "step"])
+@pytest.mark.cases(4)
 def test_a_link_is_computed_within_two_ulp(link: str, dtype: str) -> None:
     forest = drawn_forest(12, 4, dtype=dtype, base=[0.1, 0.2, 0.3], link=link)
     rows = hard_rows(forest, 200)

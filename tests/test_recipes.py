@@ -105,6 +105,27 @@ def test_a_recipe_computes_what_the_model_says(name: str, classes: int) -> None:
         assert np.array_equal(predictor.apply(rows), model.predict_reference(rows, "apply"))
 
 
+def test_build_takes_a_recipe_or_another_function_that_edits_a_schedule() -> None:
+    model = forest(1)
+    start, recipe = tvm_forest.new_schedule(model), RECIPES["xgboost_rows"]
+    rows = hard_rows(model, 33, seed=1)
+    predictor = tvm_forest.build(model, schedule={1: start, 8: lambda sch: recipe(sch, rows=16)})
+    assert predictor.schedules == {1: start, 8: recipe(start, rows=16)}
+    assert np.array_equal(predictor.predict_margin(rows), model.predict_reference(rows)[:, 0])
+    lowered = tvm_forest.lower(model, recipe)
+    assert lowered.after.script() == tvm_forest.lower(model, recipe(start)).after.script()
+
+
+def test_a_function_that_forgets_what_its_directives_gave_is_refused() -> None:
+    def edit(sch: Schedule) -> Any:
+        sch.tile("batch", "b0", "b1", 8)  # gives a new schedule, which nobody keeps
+
+    expected = "build: argument 'schedule': the function gave NoneType and no Schedule; return"
+    for schedule in (edit, {1: edit}):
+        with pytest.raises(ScheduleError, match=expected):
+            tvm_forest.build(forest(1), schedule=schedule)
+
+
 def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> list[Any]:
     """Run the code for a GPU on the CPU, one thread after the other.
 

@@ -100,7 +100,7 @@ def check(kind: str, models: list[Forest], folder: Path, schedules: Any = None) 
         for model, names in zip(models, asked, strict=True)
     ]
     for work, found in zip(works, emulate(kind, works, folder), strict=True):
-        made = tvm_forest.build(work.forest)
+        made = tvm_forest.build(work.forest, schedule=tvm_forest.new_schedule(work.forest))
         for rows, results in zip(work.batches, found, strict=True):
             check_batch(made, rows, dict(zip(work.outputs, results, strict=True)), work.exact)
 

@@ -78,7 +78,7 @@ def test_what_is_no_address_is_refused(wrong: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match="no server answers at '127.0.0.1:1' .*tvm-forest serve"):
+    with pytest.raises(InputError, match="no server answers at '127.0.0.1:1' .*tvm-forest rpc"):
         tvm_forest.tune(FOREST, remote="127.0.0.1:1")
 
 
@@ -106,7 +106,7 @@ def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | Non
     server = free_server()  # finds a port
     port = server.port
     server.terminate()
-    given = ["serve", "--port", str(port), *(["--host", host] if host else [])]
+    given = ["rpc", "--port", str(port), *(["--host", host] if host else [])]
     command = [sys.executable, "-c", f"from tvm_forest.cli import main; main({given})"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import io
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -37,7 +39,7 @@ from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.tir_gen.canonical import OUTPUTS
+from tvm_forest.tir_gen.results import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))
@@ -338,6 +340,66 @@ def test_code_that_the_system_refuses_is_compiled_anew() -> None:
     assert results(loaded, ROWS) == results(predictor(), ROWS)
 
 
+def test_why_code_is_compiled_anew_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    reasons = {
+        "this CPU lacks avx9000": lambda m: m["code"]["made_for"]["instructions"].append("avx9000"),
+        "it is for machine 'riscv64', and here is": lambda m: m["code"]["made_for"].update(
+            machine="riscv64"
+        ),
+        "it is for tvm_forest '0.0.1', and here is": lambda m: m["versions"].update(
+            tvm_forest="0.0.1"
+        ),
+    }
+    for reason, change in reasons.items():
+        saving.from_bytes(changed(saved(), change))
+        (record,) = [x for x in caplog.records if x.name == saving.__name__]
+        assert reason in record.message
+        caplog.clear()
+    saving.from_bytes(saved(), recompile=True)
+    assert "it is not trusted" in caplog.text
+
+
+@pytest.mark.skipif(not ON_X86, reason="names instructions of x86")
+def test_code_asks_only_for_instructions_that_it_may_use() -> None:
+    needed = set(archive.unpack(saved(), "test").manifest["code"]["made_for"]["instructions"])
+    assert "sse2" in needed
+    assert not needed & {"pku", "rdseed", "rdrnd", "sha", "aes", "xsave", "clflushopt", "fsgsbase"}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an ELF library tells on itself")
+def test_stored_code_does_not_run_where_it_is_not_trusted(tmp_path: Path) -> None:
+    """A library is planted that leaves a file behind as soon as it is loaded."""
+    command = shutil.which("cc")
+    if command is None:
+        pytest.skip("no C compiler is installed, which the planted library needs")
+    left, source, planted = tmp_path / "left", tmp_path / "planted.c", tmp_path / "planted.so"
+    source.write_text(
+        "#include <stdio.h>\n__attribute__((constructor)) static void run(void) "
+        f'{{ fclose(fopen("{left}", "w")); }}\n'
+    )
+    subprocess.run([command, "-shared", "-fPIC", "-o", planted, source], check=True)
+    whole = archive.unpack(saved(), "test")
+    whole.parts["code.so"] = planted.read_bytes()
+    data = archive.pack(whole)
+    loaded = tvm_forest.load_predictor(data, recompile=True)
+    assert not left.exists()
+    assert results(loaded, ROWS) == results(predictor(), ROWS)
+    with contextlib.suppress(Exception):  # it has none of the functions
+        tvm_forest.load_predictor(data)
+    assert left.exists()
+
+
+@pytest.mark.parametrize("form", [bytes, bytearray, memoryview, io.BytesIO])
+def test_a_predictor_is_read_from_bytes_and_streams(form: Callable[[bytes], Any]) -> None:
+    assert results(tvm_forest.load_predictor(form(saved())), ROWS) == results(predictor(), ROWS)
+
+
+def test_a_predictor_is_written_to_a_stream() -> None:
+    stream = io.BytesIO()
+    predictor().save(stream)
+    assert stream.getvalue() == saving.to_bytes(predictor())
+
+
 @pytest.mark.skipif(not ON_X86, reason="names CPUs of x86")
 def test_a_cpu_asked_for_by_name_that_is_not_here_is_refused() -> None:
     data = changed(saved(), lambda m: m["code"]["made_for"]["instructions"].append("avx9000"))
@@ -439,7 +501,7 @@ def test_a_file_that_cannot_be_read_is_refused(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["none/model", ".", "no\0name", "n" * 300])
 def test_a_file_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="save: argument 'path': cannot write .*name a file in"):
+    with pytest.raises(InputError, match="save: argument 'file': cannot write .*name a file in"):
         predictor().save(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
 
@@ -449,18 +511,20 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_else(file: Pa
     odd = copy.copy(predictor())
     odd.forest = replace(odd.forest, labels=np.array([{1}, "yes"], object))
     for name in ("none/model", "model.tvmf/below", ".", "fifo"):
-        with pytest.raises(InputError, match="save: argument 'path': cannot write"):
+        with pytest.raises(InputError, match="save: argument 'file': cannot write"):
             odd.save(file.parent / name)
     assert file.with_name("fifo").is_fifo()
     assert {path.name for path in file.parent.iterdir()} == {"fifo", "model.tvmf"}
 
 
-def test_the_content_of_a_file_is_no_path_and_is_not_shown() -> None:
-    with pytest.raises(InputError, match="'path': a bytes is no path; give a str") as refused:
-        tvm_forest.load_predictor(saved())  # type: ignore[arg-type]
+def test_what_is_no_file_is_refused_and_not_shown() -> None:
+    with pytest.raises(InputError, match="'file': a list is no path; give a str") as refused:
+        tvm_forest.load_predictor([saved()])  # type: ignore[arg-type]
     assert len(str(refused.value)) < 200
-    with pytest.raises(InputError, match="'path': a bytes is no path; give a str"):
+    with pytest.raises(InputError, match="'file': a bytes is no path; give a str"):
         predictor().save(b"model")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'file': it is open for text; open it with mode 'rb'"):
+        tvm_forest.load_predictor(io.StringIO("model"))  # type: ignore[arg-type]
 
 
 def test_a_long_name_is_shown_in_part() -> None:

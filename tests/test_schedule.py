@@ -256,7 +256,8 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.reorder("b1", "tree"),
-        "reorder: 'b1' is interleaved but contains 'tree'; leave this step out",
+        "reorder: argument 'indices': 'b1' is interleaved but contains 'tree'; leave it innermost",
+        "for b1 in",
     ),
     # parallel
     Refusal(
@@ -355,6 +356,12 @@ def test_a_directive_leaves_the_old_schedule_alone() -> None:
     assert sch == START
     assert sch.steps == ()
     assert later != sch
+
+
+def test_a_copy_stays_as_it_is() -> None:
+    copy = CPU.copy()
+    assert copy == CPU and copy.steps == CPU.steps
+    assert copy.without("interleave") != CPU == copy
 
 
 def test_a_schedule_cannot_be_changed() -> None:

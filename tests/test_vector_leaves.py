@@ -13,11 +13,11 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 import tvm_forest
 from forests import drawn_forest, forest_of
 from schedules import check_results, drawn_schedule, odd_forest, refusal, with_vectors
-from tvm_forest.compiler import pack
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest import leaf_table as vectors
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.laying_out import pack
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule

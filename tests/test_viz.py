@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import take_trees
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.sparse import SparseLayout
+from tvm_forest.viz import nests
 from viz_cases import GOLDEN, ONE, PAGE, THREE, TWO, golden_text, page_pictures, page_text
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -218,3 +220,34 @@ def test_a_text_of_a_tree_imports_neither_tvm_nor_matplotlib() -> None:
     source = "import sys; from tvm_forest import viz; print({'tvm', 'matplotlib'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+# -- nests and bit planes -------------------------------------------------------------------------
+
+
+def test_a_nest_has_a_box_for_each_of_its_lines() -> None:
+    sch = tvm_forest.new_schedule(THREE).tile("batch", "b0", "b1", 64).parallel("b0")
+    picture = viz.nest(sch.split("tree", "t0", "t1", 1).represent_as("sparse"))
+    lines = str(picture).splitlines()
+    assert lines == str(sch.split("tree", "t0", "t1", 1).represent_as("sparse")).splitlines()
+    assert texts(picture.svg) == [" ".join(line.split()) for line in lines]
+    colours = re.findall(r"fill: (#\w{6}); stroke: #808080", picture.svg)
+    assert [colours.count(nests.COLOURS[kind]) for kind in ("batch", "tree")] == [2, 2]
+
+
+def test_bit_planes_say_what_tests_answer_and_which_leaf_is_reached() -> None:
+    rows = np.array([[30, 900, 1], [30, 20000, np.nan], [39.5, 0, 0], [np.nan, 0, 9]], np.float32)
+    shown = dict(line.rsplit(maxsplit=1) for line in str(viz.planes(ONE, rows)).splitlines()[1:])
+    assert shown["[0] age < 39.5"] == "1100"  # a threshold goes right, and so does what is missing
+    assert shown["[4] visits < 2.5 or missing"] == "1110"
+    for at, leaf in enumerate(ONE.predict_reference(rows, "apply")[:, 0]):
+        (bits,) = (bits for name, bits in shown.items() if name.startswith(f"leaf {leaf}:"))
+        assert bits[at] == "1"
+    assert sum(bits.count("1") for name, bits in shown.items() if name.startswith("leaf")) == 4
+
+
+def test_planes_of_no_rows_and_of_a_single_leaf_can_be_drawn() -> None:
+    assert str(viz.planes(THREE, np.zeros((2, 3)), 2)).splitlines()[1:] == ["leaf 0: -7.25   11"]
+    assert "<svg" in viz.planes(THREE, np.zeros((0, 3)), 1).svg
+    with pytest.raises(InputError, match="there is no tree 3"):
+        viz.planes(THREE, np.zeros((2, 3)), 3)

@@ -5,9 +5,11 @@
     predictor.predict(rows)
 
 `ARCHITECTURE.md` shows how a model flows through the package; `compiler.py` is the compiler on one
-page. A name is imported when it is first used, so importing the package is fast.
+page. A name is imported when it is first used, so importing the package is fast. The
+logger "tvm_forest" tells what was read, compiled and kept, and why code was compiled anew.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .api import verify as verify
     from .api import with_depths as with_depths
     from .errors import BuildError as BuildError
+    from .errors import DeviceError as DeviceError
     from .errors import ForestError as ForestError
     from .errors import InputError as InputError
     from .errors import ModelFormatError as ModelFormatError
@@ -32,28 +35,39 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .errors import UnsupportedModel as UnsupportedModel
     from .estimators import ForestClassifier as ForestClassifier
     from .estimators import ForestRegressor as ForestRegressor
+    from .estimators import accelerate as accelerate
     from .forest import Forest as Forest
     from .forest.profile import Profile as Profile
     from .frontends import SUPPORT as SUPPORT
+    from .predictor.crossover import Crossover as Crossover
     from .predictor.predictor import Predictor as Predictor
+    from .pruning import Pruned as Pruned
+    from .pruning import prune as prune
     from .schedule_prims import Schedule as Schedule
     from .search.measuring import Tuned as Tuned
+    from .streams import predict_file as predict_file
     from .target import Target as Target
     from .verification import Report as Report
 
 __version__ = "0.1.0"
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants messages adds another
+
 _ROOMS = {
     "api": "build default_schedule default_schedules load load_predictor lower new_schedule "
     "profile rewrite tune verify with_depths",
-    "errors": "BuildError ForestError InputError ModelFormatError ScheduleError UnsupportedModel",
-    "estimators": "ForestClassifier ForestRegressor",
+    "errors": "BuildError DeviceError ForestError InputError ModelFormatError ScheduleError "
+    "UnsupportedModel",
+    "estimators": "ForestClassifier ForestRegressor accelerate",
     "forest": "Forest",
     "forest.profile": "Profile",
     "frontends": "SUPPORT",
+    "predictor.crossover": "Crossover",
     "predictor.predictor": "Predictor",
+    "pruning": "Pruned prune",
     "schedule_prims": "Schedule",
     "search.measuring": "Tuned",
+    "streams": "predict_file",
     "target": "Target",
     "verification": "Report",
 }

@@ -13,25 +13,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import frontends
 from .errors import InputError
 from .forest import Forest
 from .forest.hits import find_peel_depths
 from .forest.profile import Profile
 from .forest.rewrites.canonical_form import canonicalize
+from .late import import_late
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
-from .schedule_prims.batches import Schedules
+from .schedule_prims.batches import Edited, edit
 from .schedule_prims.fitting import check_fit
-from .search import heuristic
 from .target import Target, parse_target
 from .threads import check_n_jobs
 
 if TYPE_CHECKING:
+    from . import compiler, frontends, verification
     from .compiler import Lowered
+    from .predictor import building, saving
     from .predictor.predictor import Predictor
-    from .search.measuring import Tuned
+    from .predictor.saving import Source
+    from .search import heuristic, measuring, strategies
+    from .search import records as kept_records
+    from .search.measuring import Tuned, gpu
+    from .search.measuring import remote as remote_machines
     from .verification import Report
+else:
+    building = import_late("tvm_forest.predictor.building")
+    compiler = import_late("tvm_forest.compiler")
+    frontends = import_late("tvm_forest.frontends")
+    gpu = import_late("tvm_forest.search.measuring.gpu")
+    heuristic = import_late("tvm_forest.search.heuristic")
+    measuring = import_late("tvm_forest.search.measuring")
+    kept_records = import_late("tvm_forest.search.records")
+    remote_machines = import_late("tvm_forest.search.measuring.remote")
+    saving = import_late("tvm_forest.predictor.saving")
+    strategies = import_late("tvm_forest.search.strategies")
+    verification = import_late("tvm_forest.verification")
 
 TargetLike = str | dict[str, Any] | Target
 
@@ -41,9 +58,10 @@ def load(model: Any) -> Forest:
 
     Args:
         model: path of a model file of XGBoost (JSON, UBJSON or the old binary format), LightGBM
-            (text), ONNX or treelite; an `xgboost.Booster`, a `lightgbm.Booster`, an
-            `onnx.ModelProto`, a `treelite.Model`; a fitted estimator of XGBoost, LightGBM or
-            scikit-learn; or a Forest.
+            (text), CatBoost (JSON, cbm), ONNX or treelite, its content (bytes, text), or an open
+            file; a Booster of XGBoost or LightGBM, an `onnx.ModelProto`, a `treelite.Model`; a
+            fitted estimator of XGBoost, LightGBM, CatBoost or scikit-learn; a model of YDF, or its
+            folder; or a Forest. A text that is the name of a file is a path.
 
     Returns:
         Forest: all that decides the bits of a prediction.
@@ -135,10 +153,6 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
     return schedule.know_depths(*rounds)
 
 
-def _or_default(schedule: Schedules | None, forest: Forest, target: Target) -> Schedules:
-    return heuristic.default_schedules(forest, target) if schedule is None else schedule
-
-
 def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
     """Load a model, and give it the hits of a profile if there is one."""
     forest = load(model)
@@ -154,7 +168,7 @@ def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
 
 def lower(
     model: Any,
-    schedule: Schedules | None = None,
+    schedule: Edited | None = None,
     target: TargetLike = "llvm",
     *,
     profile: Profile | None = None,
@@ -162,26 +176,25 @@ def lower(
     """Return the functions of a model before and after lowering, printable with `.show()`.
 
     Args:
-        model: see `load`.
-        schedule, target, profile: see `build`.
+        model, schedule, target, profile: see `build`.
 
     Returns:
         Lowered: `.before` and `.after`, an IRModule each.
 
     Raises:
-        ScheduleError: the schedule does not fit the model.
-        InputError: the target is unknown.
+        ScheduleError, InputError: see `build`.
     """
-    from .compiler import lower as lower_forest
-
     forest, machine = _load_with_hits(model, profile), parse_target(target)
-    return lower_forest(forest, _or_default(schedule, forest, machine), machine)
+    if schedule is None:
+        schedule = default_schedules(forest, machine)
+    given = edit(schedule, lambda: new_schedule(forest))
+    return compiler.lower(forest, given, machine)
 
 
 def build(
     model: Any,
     target: TargetLike = "llvm",
-    schedule: Schedules | None = None,
+    schedule: Edited | None = None,
     *,
     profile: Profile | None = None,
     exact: bool = True,
@@ -198,8 +211,9 @@ def build(
             for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
             for text, "simt" to run a schedule for GPUs on the CPU, or a Target.
-        schedule: how to evaluate the model: a Schedule, or several by the smallest batch that each
-            serves, such as {1: a, 8: b}; `default_schedules` if None.
+        schedule: how to evaluate the model: a Schedule, a function that is given
+            `new_schedule(model)` and returns one, such as a recipe, or several of either by the
+            smallest batch that each serves, such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
             one already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
@@ -215,20 +229,17 @@ def build(
             of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
-    from .predictor.building import build as build_predictor
-
     check_n_jobs("build", n_jobs)
     forest, machine = _load_with_hits(model, profile), parse_target(target)
     if records is not None:
-        from .search.measuring.gpu import identify_gpu
-        from .search.records import load_schedules
-
         if schedule is not None:
             raise InputError(
                 "build: argument 'records': a schedule is given as well; leave one of them out"
             )
-        schedule = load_schedules(records, forest, machine, identify_gpu(machine))
-    predictor = build_predictor(forest, _or_default(schedule, forest, machine), machine, exact)
+        gpu_name = gpu.identify_gpu(machine)
+        schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
+    given = None if schedule is None else edit(schedule, lambda: new_schedule(forest))
+    predictor = building.build(forest, given, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
 
@@ -278,7 +289,7 @@ def tune(
         progress: show a bar; None for where a person would see it.
         exact: on a GPU, leave out schedules that add leaves in another order than the model does;
             with False, `build` needs `exact=False` as well.
-        remote: "host:port" of a machine that runs `tvm-forest serve`, to measure there; the target
+        remote: "host:port" of a machine that runs `tvm-forest rpc`, to measure there; the target
             is that machine's.
 
     Returns:
@@ -289,9 +300,6 @@ def tune(
         DeviceError: there is no GPU that the target names, or no driver or compiler for it.
         ModelFormatError, UnsupportedModel: see `load`.
     """
-    from .search.measuring import tune as search
-    from .search.strategies import strategies_of
-
     check_n_jobs("tune", n_jobs)
     sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
     for size in sizes or [0]:
@@ -302,16 +310,14 @@ def tune(
         _check_limit(name, number)
     place: Any = contextlib.nullcontext()  # None: schedules are measured here
     if remote is not None:
-        from .search.measuring.remote import RemoteMachine
-
-        place = RemoteMachine(remote)
+        place = remote_machines.RemoteMachine(remote)
     with place as machine:
         aim = parse_target(target) if machine is None else machine.target(target)
-        known = strategies_of(aim)
+        known = strategies.strategies_of(aim)
         if strategy not in known:
             names = ", ".join(known)
             raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {names})")
-        return search(
+        return measuring.tune(
             load(model),
             aim,
             sorted(set(sizes)),
@@ -340,33 +346,33 @@ def _check_limit(name: str, value: Any) -> None:
         raise InputError(f"tune: argument '{name}': expected a number from 0 on, got {value!r}")
 
 
-def load_predictor(path: str | os.PathLike[str], model: Any = None) -> Predictor:
+def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) -> Predictor:
     """Read a predictor that `Predictor.save` wrote; no training library is needed.
 
-    The stored code is used where it can run. With another version of TVM or of this package, or on
-    a CPU that lacks one of its instructions, the stored model is compiled anew. Load only files
-    that you trust: they hold machine code.
+    The stored code is used where it can run: code for the CPU at hand on every CPU that has its
+    instructions. With another version of TVM or of this package, or on a CPU that lacks one of its
+    instructions, the stored model is compiled anew, and the log says why. Machine code can do
+    anything, so load only files that you trust, or with `recompile`.
 
     Args:
-        path: of the file.
+        file: its path, its bytes, or what can be read in binary.
         model: see `load`; if given, a file of another model is refused. None for any.
+        recompile: compile the stored model, and run none of the stored code.
 
     Raises:
         ModelFormatError: the file is missing, damaged, no saved predictor, of a newer version, or
             of another model.
         BuildError: it was built for a CPU named by "mcpu" that this machine cannot stand in for.
-        InputError: path is no path.
+        InputError: file is neither a path nor bytes, and cannot be read in binary.
     """
-    from .predictor.saving import load_predictor as load_file
-
-    return load_file(path, None if model is None else load(model).signature)
+    return saving.load_predictor(file, None if model is None else load(model).signature, recompile)
 
 
 def verify(
     model: Any,
     rows: Any = None,
     *,
-    schedule: Schedules | None = None,
+    schedule: Edited | None = None,
     target: TargetLike = "llvm",
     n_rows: int = 1000,
 ) -> Report:
@@ -389,8 +395,6 @@ def verify(
         InputError: rows or n_rows of the wrong kind.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
     """
-    from .verification import verify as compare
-
     _check_count("verify", "n_rows", n_rows, 0)
     forest = load(model)
-    return compare(model, forest, build(forest, target, schedule), rows, n_rows)
+    return verification.verify(model, forest, build(forest, target, schedule), rows, n_rows)

@@ -13,9 +13,12 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import reprlib
+import shutil
 import stat
+import struct
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -29,6 +32,10 @@ from .errors import InputError, ModelFormatError
 
 MANIFEST = "tvm_forest.json"
 _NAME_AT = 30  # where the local header of a zip member has its name
+_LENGTHS_AT = 26  # where it has those of the name and of the extra field
+_EXTRA_HEAD, _PADDING = 4, 0xD935  # of an extra field: bytes before it, and the kind that pads
+_ALIGNMENT = 64  # of arrays in the file, which are read where they lie
+_ARRAY_HEAD = 1 << 16  # bytes that hold the head of every array
 _DIGEST = 64
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -52,15 +59,31 @@ def is_archive(data: bytes) -> bool:
     return data[:4] == b"PK\x03\x04" and data[_NAME_AT : _NAME_AT + len(name)] == name
 
 
+def is_archive_file(path: Any) -> bool:
+    """Return whether an object is the path of a file that looks like an archive of ours."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return is_archive(file.read(64))
+    except (OSError, ValueError):  # who reads the file says so
+        return False
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 that the bytes of a file end with, another one for each content."""
+    return data[-_DIGEST:].decode()
+
+
 def pack(archive: Archive) -> bytes:
     """Return the bytes of a file; equal archives give equal bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
         text = json.dumps(archive.manifest, indent=1, default=_to_number)
         for name, part in {MANIFEST: text.encode(), **archive.parts}.items():
-            members.writestr(
-                zipfile.ZipInfo(name), _write_array(part) if name.endswith(".npy") else part
-            )
+            about = zipfile.ZipInfo(name)
+            about.extra = _pad(file.tell() + _NAME_AT + len(name.encode()))
+            members.writestr(about, _write_array(part) if name.endswith(".npy") else part)
         members.comment = bytes(_DIGEST)
     file.seek(-_DIGEST, io.SEEK_END)
     file.write(_checksum(file.getbuffer()))
@@ -89,7 +112,7 @@ def unpack(data: bytes, where: str) -> Archive:
             "checksum is wrong); copy or save it again"
         )
     with zipfile.ZipFile(io.BytesIO(data)) as members:
-        parts = {name: _read_part(name, members.read(name)) for name in members.namelist()}
+        parts = {x.filename: _read_part(x.filename, _find(data, x)) for x in members.filelist}
     return Archive(json.loads(parts.pop(MANIFEST)), parts)
 
 
@@ -142,12 +165,31 @@ def check_place(path: Path, where: str) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Do what `write_file` does, with the errors of the operating system."""
-    with _open_draft(path) as draft:
+    with open_replacement(path) as draft:
         draft.write(data)
+
+
+@contextlib.contextmanager
+def open_replacement(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the name of another when the block ends without an error."""
+    with _open_draft(path) as draft:
+        yield draft
         draft.flush()
         os.fsync(draft.fileno())
         draft.close()
         os.replace(draft.name, path)
+
+
+@contextlib.contextmanager
+def make_replacement(folder: Path) -> Iterator[Path]:
+    """Make a folder that takes the name of another, which may be there if it is empty."""
+    draft = _name_draft(folder)
+    draft.mkdir()
+    try:
+        yield draft
+        os.replace(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -169,13 +211,17 @@ def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _open_draft(path: Path) -> Iterator[BinaryIO]:
     """Open a file beside another, which is there until it has the name of the other."""
-    draft = path.parent / f".{uuid.uuid4().hex}.draft"
+    draft = _name_draft(path)
     try:
         with open(draft, "xb") as file:
             yield file
     finally:
         with contextlib.suppress(OSError, ValueError):
             draft.unlink(missing_ok=True)
+
+
+def _name_draft(path: Path) -> Path:
+    return path.parent / f".{uuid.uuid4().hex}.draft"
 
 
 def shorten(value: Any) -> str:
@@ -193,10 +239,33 @@ def _write_array(array: npt.NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _read_part(name: str, data: bytes) -> Any:
+def _pad(at: int) -> bytes:
+    """Return the extra field of a member whose name ends there: its data begins at a multiple."""
+    size = -(at + _EXTRA_HEAD) % _ALIGNMENT
+    return struct.pack("<HH", _PADDING, size) + bytes(size)
+
+
+def _find(data: bytes, about: zipfile.ZipInfo) -> memoryview:
+    """Return the bytes of a member, which the checksum has proven, as they lie in the file."""
+    if about.compress_type != zipfile.ZIP_STORED:
+        raise ModelFormatError(f"archive: member '{about.filename}' is compressed; save it again")
+    lengths = struct.unpack_from("<HH", data, about.header_offset + _LENGTHS_AT)
+    begin = about.header_offset + _NAME_AT + sum(lengths)
+    return memoryview(data)[begin : begin + about.file_size]
+
+
+def _read_part(name: str, data: memoryview) -> Any:
     if not name.endswith(".npy"):
-        return data
-    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        return bytes(data)
+    file = io.BytesIO(data[:_ARRAY_HEAD])
+    if np.lib.format.read_magic(file) != (1, 0):
+        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds objects")
+    array = np.frombuffer(data, dtype, math.prod(shape), file.tell())
+    whole = array.reshape(shape, order="F" if is_fortran else "C")
+    return whole if whole.flags.aligned else whole.copy(order="K")  # of an older file
 
 
 def _to_number(value: Any) -> Any:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import stat
 import time
@@ -26,6 +27,8 @@ from typing import NamedTuple
 from . import archive
 from .archive import Archive
 from .errors import ForestError
+
+LOG = logging.getLogger(__name__)
 
 VARIABLE = "TVM_FOREST_CACHE"
 OFF = "off"
@@ -73,24 +76,30 @@ class CodeCache:
         try:
             with open(file, "rb") as opened:
                 if not (self.is_safe() and _is_own(os.fstat(opened.fileno()))):
+                    _warn_once(f"{self.folder} is not used, for others may write to it")
                     return None
                 data = opened.read()
             os.utime(file)
             found = archive.unpack(data, VARIABLE)
-        except (OSError, ForestError):
+        except ForestError as error:
+            LOG.warning("%s is not used: %s", file, error)
+            return None
+        except OSError:
             return None
         return found if found.manifest.get("key") == key else None
 
     def write(self, key: str, entry: Archive) -> None:
         """Keep an archive under a key, and remove what was not used for long if there is much."""
         manifest = {"key": key, **entry.manifest}
-        with contextlib.suppress(OSError):
+        try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.is_safe():
                 archive.replace_file(
                     self._file(key), archive.pack(entry._replace(manifest=manifest))
                 )
                 self._trim()
+        except OSError as error:
+            _warn_once(f"{self.folder} keeps nothing: {error.strerror}")
 
     def is_safe(self) -> bool:
         """Return whether the folder is the user's own, and only the user may write to it."""
@@ -162,7 +171,7 @@ def digest(*parts: str | bytes) -> str:
 @functools.cache
 def digest_sources() -> str:
     """Return the hex digest of the files of this package, which all decide what is kept."""
-    files = (file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".ll", ".c"))
+    files = (file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".ll", ".c", ".json"))
     return digest(*(f"{f.relative_to(PACKAGE)} {digest(f.read_bytes())}" for f in sorted(files)))
 
 
@@ -171,6 +180,11 @@ def _is_own(about: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):  # elsewhere folders of users are theirs alone
         return True
     return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    LOG.warning(message)
 
 
 def _remove(file: Path) -> None:

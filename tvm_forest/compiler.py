@@ -3,7 +3,7 @@
 takes: Forest, Schedule, Target; gives: functions that can be called (`compile_forest`), or the
 IRModules that they are made of (`lower`).
 
-    Forest --canonicalize, rewrite--> Forest --pack--> Representation + arrays
+    Forest --lay_out--> Representation + arrays          see `laying_out`
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
@@ -14,37 +14,32 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
+from .contributions import ContributionTables, contribution_arrays
 from .errors import BuildError, ForestError
-from .forest import Array, Forest
+from .forest import Forest
 from .forest.rewrites.canonical_form import canonicalize
-from .forest.rewrites.ordering import take_trees
-from .layouts import representation
+from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
 from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, make_twin
 from .passes.gpu import make_kernels
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .schedule import Schedule
-from .schedule_prims import replay, rewrite
-from .schedule_prims.batches import (
-    PARALLEL,
-    Schedules,
-    arrange_by_batch,
-    name_functions,
-    select_hop_schedule,
-)
+from .schedule_prims import replay
+from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.fitting import check_device, check_order
 from .schedule_prims.walks import WalkForm, find_walk_forms
 from .target import Target
 from .targets import Library, cpu
 from .targets.machine_code import compile_module
-from .tir_gen import canonical
-from .tir_gen.leaves import leaf_arrays, with_leaf_numbers
+from .tir_gen import canonical, contributions
+from .tir_gen.results import OUTPUTS, SUMS, Output
 from .tir_gen.walks import check_walks
+
+GLOBAL_SYMBOL = "global_symbol"
 
 
 class Lowered(NamedTuple):
@@ -59,72 +54,11 @@ class Lowered(NamedTuple):
     after: tvm.IRModule
 
 
-class Compiled(NamedTuple):
-    """Functions that can be called.
-
-    Attributes:
-        library: gives them by name.
-        arguments: for each, the arrays that it takes between the rows and its outputs.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
-    """
-
-    library: Library
-    arguments: dict[str, list[Array]]
-    columns: Array
-
-
-class Packed(NamedTuple):
-    """A model in memory.
-
-    Attributes:
-        forest: the model as the schedule rewrote it.
-        layout: how to read the arrays.
-        arrays: all buffers, by name.
-    """
-
-    forest: Forest
-    layout: representation.Representation
-    arrays: dict[str, Array]
-
-    def read_by(self, output: canonical.Output) -> dict[str, Array]:
-        """Return the arrays that a function reads, in its order of arguments."""
-        specs = canonical.model_buffers(self.forest, self.layout, output)
-        return {spec.name: self.arrays[spec.name] for spec in specs}
-
-    def arguments_of(self, output: canonical.Output) -> list[Array]:
-        """Return the arrays that a function takes between the rows and its outputs."""
-        forest = self.forest
-        base = [forest.base_score.astype(forest.base_dtype)] if output == canonical.SUMS else []
-        return [*self.read_by(output).values(), *base]
-
-
-class Wanted(NamedTuple):
-    """A function that is to be compiled: its name, what it gives, and how."""
-
-    name: str
-    output: canonical.Output
-    schedule: Schedule
-
-
-class LaidOut(NamedTuple):
-    """A model in memory for each of the functions that are to be compiled.
-
-    Attributes:
-        packed: the model in the layout of each.
-        arguments: for each by name, the arrays that it takes between the rows and its outputs.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
-    """
-
-    packed: dict[Wanted, Packed]
-    arguments: dict[str, list[Array]]
-    columns: Array
-
-
 def compile_forest(
     forest: Forest,
     schedules: dict[int, Schedule],
     target: Target,
-    outputs: tuple[canonical.Output, ...] = (canonical.SUMS,),
+    outputs: tuple[Output, ...] = (SUMS,),
     exact: bool = False,
 ) -> Compiled:
     """Compile the functions of a forest for some outputs.
@@ -144,7 +78,7 @@ def compile_forest(
     """
     for sch in schedules.values():
         check_device(sch, target)
-    laid_out = lay_out(forest, schedules, outputs, exact)
+    laid_out = check_and_lay_out(forest, schedules, outputs, exact)
     library = compile_lowered(lower_each(laid_out, target), schedules, target)
     return Compiled(library, laid_out.arguments, laid_out.columns)
 
@@ -164,6 +98,11 @@ def compile_lowered(lowered: Lowered, schedules: dict[int, Schedule], target: Ta
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
 
 
+def to_text(mod: tvm.IRModule) -> str:
+    """Return all that functions say, as a text."""
+    return str(tvm.ir.save_json(mod))
+
+
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     """Return the functions before and after lowering, to be looked at.
 
@@ -171,31 +110,60 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    return lower_each(lay_out(forest, schedules, canonical.OUTPUTS), target)
+    return lower_each(check_and_lay_out(forest, schedules, OUTPUTS), target)
 
 
-def lay_out(
+def check_and_lay_out(
     forest: Forest,
     schedules: dict[int, Schedule],
-    outputs: tuple[canonical.Output, ...],
+    outputs: tuple[Output, ...],
     exact: bool = False,
 ) -> LaidOut:
-    """Lay the model out for the functions of some outputs.
+    """Lay the model out for functions that nobody has compiled yet.
 
     Args:
         forest, schedules, outputs, exact: see `compile_forest`.
+
+    Raises:
+        ScheduleError: a schedule is not exact, or does not walk as its layout must be walked.
+        BuildError: a layout cannot hold the model.
     """
-    packed = _pack_each(forest, schedules, exact)
-    names = name_functions(schedules)
-    sums = [Wanted(name, canonical.SUMS, schedules[k]) for k, name in names.items()]
-    of_leaves = select_hop_schedule(schedules)
-    leaves = [Wanted(name, name, of_leaves) for name in canonical.OF_LEAVES]
-    wanted = [each for each in dict.fromkeys([*sums, *leaves]) if each.output in outputs]
-    return LaidOut(
-        {each: packed[each.schedule] for each in wanted},
-        {each.name: packed[each.schedule].arguments_of(each.output) for each in wanted},
-        canonical.columns_of_trees(packed[of_leaves].forest),
-    )
+    canonical_form = canonicalize(forest)
+    for sch in schedules.values():
+        check_order(canonical_form, sch, exact)
+        check_walks(sch)
+    return lay_out(forest, schedules, outputs, exact)
+
+
+def lower_contributions(
+    tables: ContributionTables, name: str, target: Target
+) -> tuple[tvm.IRModule, dict[str, int]]:
+    """Lower the functions of contributions or interactions.
+
+    Returns:
+        The functions, and their names with the number of rows that each takes together: first that
+        of single rows, then that of blocks if there is one.
+    """
+    machine = cpu.tvm_target(target)
+    abilities = cpu.abilities(machine)
+    fused = not target.on_gpu and bool({"fma", "neon"} & abilities)
+    widths = {name: 1}
+    if not target.on_gpu:
+        widths = {name + contributions.SINGLE: 1, name: contributions.choose_width(abilities)}
+    functions = {}
+    for own, width in widths.items():
+        emitted = contributions.emit_contributions(tables, name, width, fused, target.on_gpu)
+        arrays = len(contribution_arrays(tables, name))
+        emitted = emitted.with_attr(MODEL, arrays).with_attr(GLOBAL_SYMBOL, own)
+        function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
+        if width == 1:
+            functions[own] = make_twin(function.with_attr(TWIN, own))
+        else:
+            function = function.with_attr(TWIN, own)
+            functions[own] = make_twin(function)
+            functions[own + PARALLEL] = function.with_attr(GLOBAL_SYMBOL, own + PARALLEL)
+    sizes = {own: contributions.count_block_rows(width) for own, width in widths.items()}
+    return tvm.IRModule(functions), sizes
 
 
 def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
@@ -206,44 +174,6 @@ def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
         before[wanted.name], variants = _lower_function(wanted, packed, len(arguments), target)
         after |= variants
     return Lowered(tvm.IRModule(before), tvm.IRModule(after))
-
-
-def _pack_each(
-    forest: Forest, schedules: dict[int, Schedule], exact: bool = False
-) -> dict[Schedule, Packed]:
-    """Lay the model out for each schedule, once for all that ask for the same."""
-    forest, shared = canonicalize(forest), dict[tuple[str, ...], Packed]()
-    packed = {}
-    for sch in schedules.values():
-        check_order(forest, sch, exact)
-        check_walks(sch)
-        key = (sch.representation, *(str(step) for step in sch.rewrites))
-        if key not in shared:
-            shared[key] = pack(forest, sch, exact)
-        packed[sch] = shared[key]
-    return packed
-
-
-def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = None) -> Packed:
-    """Rewrite a model as a schedule asks, and lay it out in memory.
-
-    Args:
-        forest, sch, exact: see `build`.
-        tree: lay out this tree by itself, counted after the rewrites; None for all.
-
-    Raises:
-        ScheduleError, BuildError: see `build`.
-    """
-    forest = canonicalize(forest)
-    canonical.check_forest(forest)
-    check_order(forest, sch, exact)
-    forest = rewrite(forest, sch)
-    if tree is not None:
-        forest = take_trees(forest, np.array([tree]))
-    layout = representation.find(sch.representation)
-    representation.check_tiles(layout, forest, sch)
-    rep, arrays = layout.pack(with_leaf_numbers(forest))
-    return Packed(forest, rep, arrays | leaf_arrays(forest))
 
 
 def _lower_function(

@@ -1,6 +1,6 @@
 """Rows made from a model's own thresholds: the rows on which wrong code shows.
 
-takes: Forest; gives: rows (R, F) in the forest's row dtype.
+takes: Forest; gives: rows (R, F) in the forest's row dtype, and rows of objects with categories.
 
 Random Gaussian rows hide a wrong comparison, because they never meet a threshold. `hard_rows` are
 thresholds, their neighbours and the special numbers; `typical_rows` take realistic paths and serve
@@ -9,9 +9,16 @@ for timing.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .forest import Array, Forest
+
+_WORD = (1 << 64) - 1
+_UNDONE = pow(0x9DDFEA08EB382D69, -1, 1 << 64)  # CityHash's multiplier
+_UNKNOWN: tuple[Any, ...] = ("", "never seen", "\u00e9", b"\xff", 0, -1, 2**63 - 1, True)
+"""Categories that no model has been trained with, but by chance."""
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
@@ -44,6 +51,53 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     wild = np.less(rng.random(rows.shape), 0.25)
     rows[wild] = rng.choice(special, int(wild.sum()))
     return rows
+
+
+def given_rows(forest: Forest, rows: Array, seed: int = 0) -> Array:
+    """Return rows as users pass them to a forest with an encoder.
+
+    A category in eight is one that the model cannot know: an integer, a text or bytes. The others
+    are of the model: since it knows only their hashes, they are made up to have these.
+
+    Args:
+        forest: one with an encoder.
+        rows: (R, row_width), whose columns of numbers are taken.
+        seed: the same seed gives the same categories.
+
+    Returns:
+        (R, given_width) objects.
+    """
+    encoder, rng = forest.encoder, np.random.default_rng(seed)
+    assert encoder is not None, "asked for by the caller"
+    given = np.full((len(rows), encoder.width), 0.0, object)
+    for place, column in enumerate(encoder.numbers):
+        given[:, column] = rows[:, place].astype(np.float64)
+    for column, codes in zip(encoder.categories, encoder.list_known(), strict=True):
+        known: list[Any] = [make_text(int(code)) for code in codes]
+        ours = len(known) * (rng.random(len(rows)) < 7 / 8)
+        places = np.where(ours, rng.integers(0, max(1, len(known)), len(rows)), -1)
+        other = rng.integers(0, len(_UNKNOWN), len(rows))
+        given[:, column] = [
+            known[at] if at >= 0 else _UNKNOWN[by]
+            for at, by in zip(places.tolist(), other.tolist(), strict=True)
+        ]
+    return given
+
+
+def make_text(code: int) -> bytes:
+    """Return 16 bytes of which CityHash64 ends with 32 given bits.
+
+    The hash of so many bytes is two rounds of multiplication and shifts, each of which can be taken
+    back: the last 8 bytes are chosen, and the first 8 follow.
+    """
+    last = int.from_bytes(b"category", "little")
+    turned = (last + 16) & _WORD
+    turned = (turned >> 16 | turned << 48) & _WORD
+    word = (code ^ last) * _UNDONE & _WORD
+    word = (word ^ word >> 47) * _UNDONE & _WORD
+    word ^= turned
+    first = (word ^ word >> 47) * _UNDONE & _WORD ^ turned
+    return first.to_bytes(8, "little") + last.to_bytes(8, "little")
 
 
 def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) -> Array:
@@ -80,6 +134,8 @@ def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) ->
 def _thresholds(forest: Forest) -> list[Array]:
     """Return the sorted distinct thresholds of each feature."""
     tests = forest.tests
+    if forest.encoder is not None:
+        tests = np.unique(np.concatenate([tests, forest.encoder.tests]), axis=0)
     bounds = np.searchsorted(tests[:, 0], np.arange(forest.n_features + 1))
     return [tests[bounds[f] : bounds[f + 1], 1] for f in range(forest.n_features)]
 

@@ -6,13 +6,13 @@ takes: a target string or dict; gives: Target, plain facts without TVM.
 from __future__ import annotations
 
 import functools
-import os
+import itertools
 import platform
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from .cores import available_cores
 from .errors import InputError
 
 GPUS = ("simt", "cuda", "rocm", "opencl")
@@ -49,6 +49,13 @@ CPUS = {
     "znver4 znver5",
 }
 """What decides about schedules of the CPUs that LLVM calls by these names; others have none."""
+
+
+OF_A_KIND = frozenset(
+    "vendor_id,cpu family,model,model name,stepping,flags,Features,CPU implementer,"
+    "CPU architecture,CPU variant,CPU part,CPU revision,cpu,isa,uarch".split(",")
+)
+"""What Linux tells of a CPU that is the same on every machine with one like it."""
 
 
 @dataclass(frozen=True)
@@ -143,13 +150,6 @@ class Target:
         return {key: x for key, x in options.items() if key != "order"} | {"kind": "llvm"}
 
 
-def available_cores() -> int:
-    """Return the number of CPU cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
     """Return the features of the CPU at hand that Linux tells; nothing elsewhere."""
@@ -175,14 +175,27 @@ def cpu_name() -> str:
     return _read_cpu("model name") or platform.processor() or platform.machine()
 
 
+def describe_cpu() -> str:
+    """Return all that the system tells of the kind of CPU at hand."""
+    told = (f"{name}: {text}" for name, text in _read_cpu_fields().items() if name in OF_A_KIND)
+    return "; ".join(told) or cpu_name()
+
+
 def _read_cpu(field: str) -> str:
-    """Read a field of the first core from /proc/cpuinfo; "" where there is none."""
+    """Return a field of the first core; "" where the system does not tell it."""
+    return _read_cpu_fields().get(field, "")
+
+
+@functools.cache
+def _read_cpu_fields() -> dict[str, str]:
+    """Read what /proc/cpuinfo says of the first core; nothing where there is no such file."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            first = list(itertools.takewhile(str.strip, file))
     except OSError:
-        return ""
-    texts = (line.partition(":")[2].strip() for line in lines if line.startswith(field))
-    return next(texts, "")
+        return {}
+    pairs = (line.partition(":") for line in first)
+    return {name.strip(): text.strip() for name, _, text in pairs}
 
 
 def parse_target(target: str | dict[str, Any] | Target) -> Target:

@@ -1,4 +1,4 @@
-"""The command line: tvm-forest info, predict, export, verify, tune, calibrate, serve, cache, demo.
+"""The command line: tvm-forest info, predict, compile, export, verify, tune and others.
 
 takes: arguments; gives: text on the terminal, files, an exit status.
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,9 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ForestError
+from ..streams.formats import FORMATS, KINDS
 
-KINDS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
-"""Methods of a Predictor that `predict --kind` can call."""
+LIMITS = (
+    ("max_batch", 4096, "most rows of requests that are predicted together"),
+    ("max_delay_ms", 0.0, "most milliseconds that an idle server waits for more requests"),
+    ("max_body_mb", 16.0, "most megabytes of a request"),
+    ("max_queue", 1000, "most requests that wait"),
+    ("max_queue_mb", 512.0, "most megabytes of these"),
+    ("timeout_s", 30.0, "most seconds in which a request comes, or an answer is taken"),
+)
+"""Options of `serve` that are fields of its Settings, their defaults, and what they are."""
+
+PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Status 1 is for a `verify` that has found a difference.
     """
     options = make_parser().parse_args(arguments)
+    if options.verbose:
+        _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
     try:
         status: int | None = import_module(f"{__name__}.{options.command}").run(options)
     except ForestError as error:
@@ -35,11 +48,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
+def _show_log(level: int) -> None:
+    """Write messages of the package to the standard error stream from a level on."""
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger(PACKAGE.__name__).setLevel(level)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; `command` names the one that was given."""
     parser = argparse.ArgumentParser(
         prog="tvm-forest", description="Compile decision forests and predict with them."
     )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="say what is done; twice: and what is decided",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {PACKAGE.__version__}")
     commands = parser.add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="command"
     )
@@ -49,18 +76,18 @@ def make_parser() -> argparse.ArgumentParser:
     info.add_argument("--support", action="store_true", help="say what is accepted and refused")
     info.add_argument("--why", action="store_true", help="say why a schedule is the default")
 
-    predict = commands.add_parser("predict", help="predict rows of a file")
-    _add_model(predict)
-    predict.add_argument("rows", type=Path, help=".npy, or .csv of numbers with or without names")
-    predict.add_argument("-o", "--output", type=Path, help=".npy or .csv; default: the terminal")
-    predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
-    _add_target(predict)
-    _add_n_jobs(predict)
+    _add_predict(commands)
+    compile_ = commands.add_parser("compile", help="write a saved predictor, which is a model too")
+    _add_model(compile_)
+    compile_.add_argument("-o", "--output", type=Path, required=True, help="such as model.tvmf")
+    _add_recompile(compile_)
+    _add_target(compile_, default=None)
 
-    export = commands.add_parser("export", help="write a shared library and a C header")
+    export = commands.add_parser("export", help="write a library and a C header")
     _add_model(export)
-    export.add_argument("library", type=Path, help="such as model.so; the header is model.h")
-    _add_target(export, "llvm, cuda or another machine")
+    export.add_argument("library", type=Path, help="model.so (header: model.h), .a, .o or .zip")
+    _add_recompile(export)
+    _add_target(export, "llvm, cuda or another machine", None)
     export.add_argument(
         "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
     )
@@ -73,6 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
+    _add_serve(commands)
     _add_tuning(commands)
     calibrate = commands.add_parser(
         "calibrate", help="measure this CPU, so that default schedules and searches suit it"
@@ -85,12 +113,58 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_model(command: argparse.ArgumentParser, **options: Any) -> None:
-    command.add_argument("model", help="model file of XGBoost, LightGBM or ONNX", **options)
+    about = "model file of XGBoost, LightGBM or ONNX, or a saved predictor (.tvmf)"
+    command.add_argument("model", help=about, **options)
 
 
-def _add_target(command: argparse.ArgumentParser, what: str = "what to compile for") -> None:
+def _add_recompile(command: argparse.ArgumentParser) -> None:
+    about = "run none of the code of a saved predictor, and compile its model anew"
+    command.add_argument("--recompile", action="store_true", help=about)
+
+
+def _add_predict(commands: Any) -> None:
+    predict = commands.add_parser("predict", help="predict rows of files")
+    _add_model(predict)
+    names = ", ".join(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+    predict.add_argument("rows", help=f"file ({names}), folder of such files, or - for the input")
+    about = "file or folder, by its suffix (default: the terminal, as CSV; - with another format)"
+    predict.add_argument("-o", "--output", help=about)
+    predict.add_argument("--format", choices=FORMATS, help="of the rows (default: by the suffix)")
+    predict.add_argument("--output-format", choices=FORMATS, help="of predictions, likewise")
+    about = "columns of the rows to write before the predictions"
+    predict.add_argument("--keep", nargs="+", default=[], metavar="COLUMN", help=about)
+    predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
+    _add_recompile(predict)
+    _add_target(predict, default=None)
+    _add_n_jobs(predict)
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="answer requests of the Open Inference Protocol V2")
+    about = "files of models, as path, name=path or name:version=path; of versions the last serves"
+    serve.add_argument("models", nargs="+", metavar="MODEL", help=about)
+    about = "address to listen on (default: 127.0.0.1, which other machines do not reach)"
+    serve.add_argument("--host", default="127.0.0.1", help=about)
+    serve.add_argument("--port", type=int, default=8080, help="0 for any (default: 8080)")
+    serve.add_argument("--token-file", type=Path, help="file of what clients have to know")
+    about = "files of a certificate and its key, for TLS"
+    serve.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"), help=about)
+    for name, default, about in LIMITS:
+        option = f"--{name.replace('_', '-')}"
+        text = f"{about} (default: {default:g})"
+        serve.add_argument(option, type=type(default), default=default, help=text)
+    _add_recompile(serve)
+    _add_target(serve, default=None)
+    _add_n_jobs(serve)
+
+
+def _add_target(
+    command: argparse.ArgumentParser,
+    what: str = "what to compile for",
+    default: str | None = "llvm",
+) -> None:
     about = f"{what}, a name or a dict as JSON (default: llvm)"
-    command.add_argument("--target", type=read_target, default="llvm", help=about)
+    command.add_argument("--target", type=read_target, default=default, help=about)
 
 
 def read_target(text: str) -> Any:
@@ -121,12 +195,12 @@ def _add_tuning(commands: Any) -> None:
     _add_n_jobs(tune)
     order = {"dest": "exact", "help": "on a GPU, also schedules that add up differently"}
     tune.add_argument("--any-order", action="store_false", **order)
-    tune.add_argument("--remote", help="host:port of a machine that runs `tvm-forest serve`")
-    serve = commands.add_parser("serve", help="measure for `tune --remote` of other machines")
-    serve.add_argument(
+    tune.add_argument("--remote", help="host:port of a machine that runs `tvm-forest rpc`")
+    rpc = commands.add_parser("rpc", help="measure for `tune --remote` of other machines")
+    rpc.add_argument(
         "--host",
         default="127.0.0.1",
         help="address to listen on: who reaches it can run any code here (default: 127.0.0.1, "
         "which others do not reach; 0.0.0.0 is all of this machine)",
     )
-    serve.add_argument("--port", type=int, default=9190, help="port to listen on (default: 9190)")
+    rpc.add_argument("--port", type=int, default=9190, help="port to listen on (default: 9190)")

@@ -1,16 +1,15 @@
-"""The command `export`: a model as a shared library."""
+"""The command `export`: a model as a library for C."""
 
 import argparse
 
-from .. import api
 from ..predictor import exporting
 from ..target import parse_target
+from .models import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a shared library and its C header."""
-    target = parse_target(options.target)
+    """Write a library and its C header, or a package of sources."""
+    target = parse_target(options.target or "llvm")
     exporting.check_wishes(target, options.library, options.prefix)  # before the model is compiled
-    api.build(options.model, target).export_library(options.library, options.prefix)
-    written = [options.library, options.library.with_suffix(".h")]
-    print(*written[: 1 if options.library.suffix == ".o" else 2], sep=", ")
+    open_predictor(options).export_library(options.library, options.prefix)
+    print(*exporting.list_files(options.library), sep=", ")

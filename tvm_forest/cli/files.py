@@ -1,22 +1,18 @@
-"""Files of rows and of predictions.
+"""Files of rows that are read at once.
 
-takes: paths of .npy and .csv; gives: arrays, and files.
+takes: paths of .npy and .csv; gives: arrays.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import archive
 from ..errors import InputError
 from ..forest import Array, Forest
-
-OUTPUT = "predict: argument '--output'"
 
 
 def read_rows(path: Path, forest: Forest, command: str) -> Any:
@@ -45,23 +41,29 @@ def _read_csv(path: Path, where: str, forest: Forest) -> Array:
         lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
     if lines and not any(_is_number(field) for field in lines[0][1]):
         _check_header(lines.pop(0)[1], where, forest)
-    rows = np.empty((len(lines), forest.row_width), np.float64)
+    encoder = forest.encoder
+    texts = set() if encoder is None else set(encoder.categories.tolist())
+    rows = np.empty((len(lines), forest.given_width), object if texts else np.float64)
     for i, (number, line) in enumerate(lines):
-        if len(line) != forest.row_width:
+        if len(line) != forest.given_width:
             raise InputError(
                 f"{where}: line {number} has {len(line)} fields, the model has "
-                f"{forest.row_width} features"
+                f"{forest.given_width} features"
             )
-        wrong = next((x for x in line if x.strip() and not _is_number(x)), None)
+        numbers = [x for at, x in enumerate(line) if at not in texts]
+        wrong = next((x for x in numbers if x.strip() and not _is_number(x)), None)
         if wrong is not None:
             raise InputError(f"{where}: line {number}: {wrong!r} is no number")
-        rows[i] = [float(field) if field.strip() else np.nan for field in line]
+        rows[i] = [
+            field if at in texts else float(field) if field.strip() else np.nan
+            for at, field in enumerate(line)
+        ]
     return rows
 
 
 def _check_header(names: list[str], where: str, forest: Forest) -> None:
     """Columns must be those of the model, if it names any."""
-    known = forest.feature_names
+    known = forest.given_names
     if known is not None and tuple(names) != known:
         wrong = next((n for n, k in zip(names, known, strict=False) if n != k), "(number of names)")
         raise InputError(
@@ -75,28 +77,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def check_output(path: Path | None) -> None:
-    """Raise InputError unless predictions can be written there: a .npy, a .csv, or the terminal."""
-    if path is not None:
-        if path.suffix not in (".npy", ".csv"):
-            raise InputError(f"{OUTPUT}: suffix {path.suffix!r} is unknown; use .npy or .csv")
-        archive.check_place(path, OUTPUT)
-
-
-def write_result(result: Array, path: Path | None) -> None:
-    """Write predictions to a file, which appears whole or not at all, or to the terminal.
-
-    CSV text reads back to the same bits.
-    """
-    data = io.BytesIO()
-    if path is not None and path.suffix == ".npy":
-        np.save(data, result)
-    else:
-        lines = (map(repr, np.atleast_1d(line).tolist()) for line in result)
-        data.write("".join(",".join(line) + "\n" for line in lines).encode())
-    if path is None:
-        print(data.getvalue().decode(), end="")
-    else:
-        archive.write_file(path, data.getvalue(), OUTPUT)

@@ -1,15 +1,17 @@
 """The command `info`: what a model file holds, and by what schedules it is predicted."""
 
 import argparse
+import json
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from .. import api
+from .. import api, archive
 from ..errors import InputError
 from ..forest import Forest
 from ..frontends import SUPPORT
+from ..predictor import saving
 from ..search import heuristic
 from ..target import Target
 
@@ -20,12 +22,25 @@ def run(options: argparse.Namespace) -> None:
         return _print_support()
     if options.model is None:
         raise InputError("info: argument 'model': missing; give a model file, or --support")
+    if archive.is_archive_file(options.model):
+        return _print_saved(options.model)
     forest = api.load(options.model)
     _print_table(options.model, describe(forest))
     for smallest, schedule in api.default_schedules(forest).items():
         print(f"\nbatches of {smallest} and more:\n{schedule}")
     if options.why:
         print("", *heuristic.explain(forest, Target()), sep="\n")
+
+
+def _print_saved(path: str) -> None:
+    """Print what a saved predictor holds; none of its code is run."""
+    saved = saving.read_saved(path)
+    made_for = ", ".join(f"{name} {value}" for name, value in saved.made_for.items())
+    target = json.dumps(saved.target.to_dict())
+    about = {"saved by": f"tvm_forest {saved.version}", "target": target, "code for": made_for}
+    _print_table(path, {**describe(saved.forest), **about})
+    for smallest, schedule in saved.schedules.items():
+        print(f"\nbatches of {smallest} and more:\n{schedule}")
 
 
 def describe(forest: Forest) -> dict[str, str]:
@@ -38,7 +53,7 @@ def describe(forest: Forest) -> dict[str, str]:
     span = f"{depths.min()} to {depths.max()}, mean {depths.mean():.1f}" if depths.size else "-"
     return {
         "model": forest.source,
-        "features": f"{forest.row_width}, of which {used} are tested",
+        "features": _count_features(forest, used),
         "outputs": str(forest.n_outputs),
         "rounds": str(forest.n_rounds),
         "trees": str(forest.n_trees),
@@ -51,6 +66,13 @@ def describe(forest: Forest) -> dict[str, str]:
         "base score": ", ".join(f"{x:.9g}" for x in forest.base_score[:4])
         + (", ..." if forest.n_outputs > 4 else ""),
     }
+
+
+def _count_features(forest: Forest, used: int) -> str:
+    if forest.encoder is None:
+        return f"{forest.row_width}, of which {used} are tested"
+    own = f"{forest.given_width}, {len(forest.encoder.categories)} of categories"
+    return f"{own}, encoded in {forest.row_width} columns, of which {used} are tested"
 
 
 def _print_table(title: str, entries: dict[str, str]) -> None:

@@ -1,15 +1,56 @@
-"""The command `predict`: from a file of rows to predictions."""
+"""The command `predict`: from files of rows to files of predictions."""
 
 import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
 
-from .. import api
-from . import files
+from .. import streams
+from ..errors import InputError
+from ..streams import places
+from .models import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Predict rows of a file, and print or write what comes of it."""
-    files.check_output(options.output)  # before the model is compiled
-    forest = api.load(options.model)
-    rows = files.read_rows(options.rows, forest, "predict")
-    predictor = api.build(forest, options.target, n_jobs=options.n_jobs)
-    files.write_result(getattr(predictor, options.kind)(rows), options.output)
+    """Predict rows of files or of the standard input, and write what comes of it."""
+    writes_here = options.output is None or options.output == "-"
+    source: Any = _open_input() if options.rows == "-" else Path(options.rows)
+    target: Any = sys.stdout.buffer if writes_here else Path(options.output)
+    target_format = options.output_format or ("csv" if writes_here else None)
+    if writes_here and target_format == "npy":
+        raise InputError(
+            f"{places.OUTPUT}: .npy begins with the number of rows, which is known at the end; "
+            "name a file, or use another format"
+        )
+    places.find_files(source, target, options.format, target_format)  # before a model is compiled
+    predictor = open_predictor(options)
+    try:
+        streams.predict_file(
+            predictor,
+            source,
+            target,
+            options.keep,
+            options.kind,
+            source_format=options.format,
+            target_format=target_format,
+            n_jobs=options.n_jobs,
+            progress=False if writes_here and sys.stdout.isatty() else None,
+        )
+    except InputError:
+        if writes_here and not sys.stdout.isatty():
+            _drop_output()
+        raise
+
+
+def _open_input() -> Any:
+    """Open the standard input anew: who still waits for it at the end must not hold Python's."""
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def _drop_output() -> None:
+    """Lead what is not written yet to nowhere, for Python would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

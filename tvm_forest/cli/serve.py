@@ -1,19 +1,63 @@
-"""The command `serve`: a machine that measures for others."""
+"""The command `serve`: models as a server of predictions."""
+
+from __future__ import annotations
 
 import argparse
-import signal
-import sys
-import threading
+import logging
+import os
+import re
+from pathlib import Path
 
-from ..search.measuring import remote
+from .. import serving
+from ..errors import InputError
+from . import LIMITS
+from .models import open_predictor
+
+TOKEN = "TVM_FOREST_TOKEN"
+"""The environment variable that may hold the token."""
+
+_NAMED = re.compile(r"(?P<name>[\w.-]+)(:(?P<version>[\w.-]+))?=(?P<path>.+)", re.ASCII)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Wait for others until the process is told to end."""
-    server = remote.serve(options.host, options.port)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or the server would stay
-    print(f"measuring for others at {options.host}:{server.port}; Ctrl-C ends it", flush=True)
+    """Load all models, then answer requests until the process is told to end."""
+    logging.basicConfig(format="%(name)s: %(message)s")  # a server says what goes wrong
+    serving.check_packages()
+    token = _read_token(options.token_file)
+    settings = serving.Settings(
+        token=token, **{name: getattr(options, name) for name, *_ in LIMITS}
+    )
+    from ..serving.models import Named
+
+    named = []
+    for text in options.models:
+        name, version, path = _read_place(text)
+        predictor = open_predictor(options, path)
+        predictor.n_jobs = options.n_jobs
+        named.append(Named(name, version, predictor))
+    application = serving.make_application(named, settings)
+    listening = serving.open_port(options.host, options.port)
+    host, port = listening.getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host
+    scheme = "http" if options.tls is None else "https"
+    known = ", ".join(f"{name} ({version})" for name, version, _ in named)
+    text = f"serving {known} at {scheme}://{host}:{port}; Ctrl-C ends it"
+    serving.run(application, listening, options.tls, lambda: print(text, flush=True))
+
+
+def _read_place(text: str) -> tuple[str, str, str]:
+    """Return the name, the version and the path of a model."""
+    found = None if Path(text).exists() else _NAMED.fullmatch(text)
+    if found is None:
+        return re.sub(r"[^\w.-]", "_", Path(text).stem, flags=re.ASCII), "1", text
+    return found["name"], found["version"] or "1", found["path"]
+
+
+def _read_token(path: Path | None) -> str | None:
+    """Return the token that a file or the environment holds, None for none."""
+    if path is None:
+        return os.environ.get(TOKEN)
     try:
-        threading.Event().wait()
-    finally:
-        server.terminate()
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"serve: argument '--token-file': cannot be read: {error}") from None

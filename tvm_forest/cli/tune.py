@@ -8,9 +8,9 @@ from .files import read_rows
 
 def run(options: argparse.Namespace) -> None:
     """Search, and print the schedules that were found and how they are used."""
-    arguments = dict(vars(options))  # but for these three they are called as those of `api.tune`
+    arguments = dict(vars(options))  # but for these four they are called as those of `api.tune`
     model, rows = arguments.pop("model"), arguments.pop("rows")
-    del arguments["command"]
+    del arguments["command"], arguments["verbose"]
     forest = api.load(model)
     rows = None if rows is None else read_rows(rows, forest, "tune")
     tuned = api.tune(forest, rows=rows, **arguments)

@@ -4,7 +4,7 @@ takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle o
 """
 
 from .model import Forest
-from .reference import apply_link, choose_labels, split_by_target
+from .reference import apply_link, choose_classes, choose_labels, split_by_target
 from .rules import LEAF, Aggregate, Array, CategoryRule, Comparison, LabelRule, Link, Output
 from .structure.trees import node_depths
 
@@ -20,6 +20,7 @@ __all__ = [
     "Output",
     "apply_link",
     "split_by_target",
+    "choose_classes",
     "choose_labels",
     "node_depths",
 ]

@@ -36,6 +36,25 @@ def find_children(forest: Trees) -> tuple[Array, Array]:
     return left, np.where(forest.is_leaf, LEAF, base + forest.right)
 
 
+def find_oblivious(forest: Trees) -> Array:
+    """Return bool (T,), whether all nodes of each level of a tree have one test, and two children.
+
+    So is a tree that is a single leaf.
+    """
+    alike, column, node = np.ones(forest.n_trees, bool), forest.column, forest.tree_offset[:-1]
+    while node.size:
+        inner, tree = ~forest.is_leaf[node], forest.node_tree[node]
+        first = np.searchsorted(tree, tree)  # place of the first node of the tree's level
+        same = inner == inner[first]
+        for field in (column, forest.threshold):
+            same &= ~inner | (field[node] == field[node[first]])
+        alike[tree[~same]] = False
+        node = node[inner & alike[tree]]
+        base = forest.tree_offset[forest.node_tree[node]]
+        node = np.stack([base + forest.left[node], base + forest.right[node]], axis=1).ravel()
+    return alike
+
+
 def find_parents(forest: Trees) -> Array:
     """Return the parents, int64 (N,), numbered through the forest; -1 at roots."""
     parent = np.full(forest.n_nodes, -1)

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError, UnsupportedModel
+from .encoder import Encoder
 from .model import ROLES, Forest
 from .rules import Array, CategoryRule
 
 _BY_NUMBER = [entry.name for entry in fields(Forest) if entry.default_factory is dict]
 """Fields that are dicts by number; JSON, whose keys are texts, holds them as lists of pairs."""
+
+_OF_ENCODER = "encoder_"
+"""What the names of the arrays of an encoder begin with."""
+_SPOKEN = ("width", "names")
+"""What of an encoder is no array."""
 
 _STORABLE = (str, bool, int, float, type(None))
 
@@ -31,7 +37,11 @@ def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
         values["labels"] = _list_labels(forest.labels)
     arrays = {k: values.pop(k) for k, v in list(values.items()) if isinstance(v, np.ndarray)}
     values |= {name: list(values[name].items()) for name in _BY_NUMBER}
-    rule = forest.category_rule
+    rule, encoder = forest.category_rule, forest.encoder
+    if encoder is not None:
+        parts = {entry.name: getattr(encoder, entry.name) for entry in fields(encoder)}
+        arrays |= {_OF_ENCODER + k: parts.pop(k) for k in list(parts) if k not in _SPOKEN}
+        values["encoder"] = parts
     return {**values, "category_rule": None if rule is None else asdict(rule)}, arrays
 
 
@@ -41,6 +51,13 @@ def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     Raises:
         ModelFormatError: a field is unknown, missing or wrong.
     """
+    arrays, values = dict(arrays), dict(values)
+    coded = {k: arrays.pop(k) for k in list(arrays) if k.startswith(_OF_ENCODER)}
+    if values.get("encoder") is not None:
+        names = {name: _to_tuples(value) for name, value in values["encoder"].items()}
+        values["encoder"] = _to_encoder(
+            {**names, **{k.removeprefix(_OF_ENCODER): v for k, v in coded.items()}}
+        )
     arguments = {**{name: _to_tuples(value) for name, value in values.items()}, **arrays}
     unknown = sorted(set(arguments) - set(ROLES))
     if unknown:
@@ -57,6 +74,13 @@ def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
         labels[:] = arguments["labels"]
         arguments["labels"] = labels
     return Forest(**arguments)
+
+
+def _to_encoder(parts: dict[str, Any]) -> Encoder:
+    try:
+        return Encoder(**parts)
+    except TypeError as error:
+        raise ModelFormatError(f"forest: field 'encoder': {error}; save the model again") from None
 
 
 def _list_labels(labels: Array) -> list[Any]:

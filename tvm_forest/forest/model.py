@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -65,19 +65,24 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         """Hex digest of everything that decides a prediction; equal for equal models."""
         return self.digest(SIGNED)
 
+    @cached_property
+    def identity(self) -> str:
+        """Hex digest of all fields."""
+        return self.digest(ROLES)
+
     def digest(self, names: Iterable[str]) -> str:
         """Return the hex digest of some fields."""
         digest = hashlib.sha256()
         for name in names:
             value = getattr(self, name)
-            if ROLES[name].signed_if_set and (value is None or value is False):
+            if ROLES[name].signed_if_set and _is_default(value, ROLES[name].default):
                 continue
             digest.update(name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:
                 value = value.tolist()  # labels, of which the bytes are pointers
             if isinstance(value, np.ndarray):
                 digest.update(str((value.dtype.str, value.shape)).encode())
-                digest.update(value.tobytes())
+                digest.update(value.reshape(-1).view(np.uint8).data)
             else:
                 digest.update(repr(value).encode())
         return digest.hexdigest()
@@ -119,6 +124,13 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         """The known categories of features that are compared, or added up, as numbers too."""
         numbers = [x for x in (self.feature, self.term_feature) if x is not None]
         return {k: x for k, x in self.known_categories.items() if any(k in n for n in numbers)}
+
+    @cached_property
+    def for_copied_rows(self) -> Forest:
+        """The forest by which rows are summed that an estimator of XGBoost copies."""
+        if self.copied_value is None:
+            return self
+        return replace(self, leaf_value=self.copied_value, copied_value=None, in_place=False)
 
     @property
     def needs_cleaning(self) -> bool:
@@ -183,6 +195,11 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             margin = margin.astype(self.value_dtype or self.sum_dtype)
             return reference.apply_link(self.link, margin, self.link_scale, self.targets)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Say whether the value of a field, which may be an array, is its default."""
+    return value is default or (type(value) is type(default) and bool(value == default))
 
 
 ROLES = read_roles(Forest)

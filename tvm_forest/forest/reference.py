@@ -5,13 +5,14 @@ takes: Forest, rows; gives: leaves, margins, values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
-from .rules import Array, Link, Output
+from .rules import LEAST_POWER, Array, Link, Output
 
 if TYPE_CHECKING:
     from .model import Forest
@@ -51,13 +52,14 @@ def _walk(forest: Forest, rows: Array, tree: int) -> Array:
     walking = np.flatnonzero(~forest.is_leaf[node])
     while walking.size:
         at = node[walking]
-        left = _goes_left(forest, rows[walking, forest.feature[at]], at)
+        left = goes_left(forest, rows[walking, forest.feature[at]], at)
         node[walking] = begin + np.where(left, forest.left[at], forest.right[at])
         walking = walking[~forest.is_leaf[node[walking]]]
     return node
 
 
-def _goes_left(forest: Forest, value: Array, node: Array) -> Array:
+def goes_left(forest: Forest, value: Array, node: Array) -> Array:
+    """Return whether values (R,) go from the nodes (R,) to their left children, bool (R,)."""
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
     for test in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
@@ -80,9 +82,28 @@ def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
             margin[:, to] = join(margin[:, to], leaves[:, tree])
     if forest.aggregate == "average":
         margin /= np.maximum(1, forest.trees_of_class).astype(margin.dtype)
+    if forest.sum_scale != 1:
+        margin *= margin.dtype.type(forest.sum_scale)
     if not forest.base_first:
         margin += forest.base_score
     return margin
+
+
+def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
+    """Return the places of labels, int64, for margins and values (R, C), see `choose_labels`.
+
+    Where the forest has no labels, those of the margins.
+    """
+    rule = forest.class_rule
+    if rule == "none":
+        raise ValueError("the forest gives no classes")
+    if rule in ("half", "cut"):
+        score = value if rule == "half" else margin
+        score = score[:, 0] if score.shape[1] == 1 else score  # several: each is a yes or no
+        return (score > 0.5 if rule == "half" else score >= forest.label_cut).astype(np.int64)
+    scores = split_by_target(margin if rule == "argmax_margin" else value, forest)
+    chosen = [np.argmax(score, axis=1) for score in scores]
+    return np.stack(chosen, axis=1) if forest.targets else chosen[0]
 
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
@@ -90,15 +111,11 @@ def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
-    if rule == "half":
-        likely = value[:, 0] if value.shape[1] == 1 else value  # several: each is a yes or no
-        return labels[(likely > 0.5).astype(np.intp)]
-    if rule == "cut":
-        return labels[(margin[:, 0] >= forest.label_cut).astype(np.intp)]
-    scores = split_by_target(margin if rule == "argmax_margin" else value, forest)
-    choices = zip(scores, split_by_target(labels[None, :], forest), strict=True)
-    chosen = [own[0, np.argmax(score, axis=1)] for score, own in choices]
-    return np.stack(chosen, axis=1) if forest.targets else chosen[0]
+    classes = choose_classes(forest, margin, value)
+    if rule in ("half", "cut") or not forest.targets:
+        return labels[classes]
+    choices = zip(split_by_target(labels[None, :], forest), classes.T, strict=True)
+    return np.stack([own[0, chosen] for own, chosen in choices], axis=1)
 
 
 def split_by_target(outputs: Array, forest: Forest) -> list[Array]:
@@ -116,9 +133,9 @@ def apply_link(
     """Turn margins (R, C) into values of the same shape and dtype."""
     if link.endswith("softmax"):
         return np.concatenate([_softmax(link, own) for own in _split(margin, targets)], axis=1)
+    if link in _EXACT:
+        return _EXACT[link](margin)
     one = margin.dtype.type(1)
-    if link == "identity":
-        return margin
     if link in ("sigmoid", "unbounded_sigmoid"):
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         bound = LARGEST_POWER[str(margin.dtype)] if link == "sigmoid" else np.inf
@@ -131,17 +148,40 @@ def apply_link(
         return np.exp(margin)
     if link == "log1p_exp":
         return np.log1p(np.exp(margin))
-    if link == "signed_square":
-        return np.sign(margin) * margin * margin
-    if link in ("isolation", "halving"):
-        halved = 2 ** -(margin / margin.dtype.type(scale))
-        return halved if link == "halving" else -halved
-    assert link == "step", f"no link named {link!r}"
-    return (margin > 0).astype(margin.dtype)
+    if link in ("coarse_exp", "variance"):
+        return _take_coarse_powers(link, margin)
+    assert link in ("isolation", "halving"), f"no link named {link!r}"
+    halved = 2 ** -(margin / margin.dtype.type(scale))
+    return halved if link == "halving" else -halved
+
+
+_EXACT: dict[Link, Callable[[Array], Array]] = {
+    "identity": lambda margin: margin,
+    "clamp": lambda margin: np.clip(margin, 0, margin.dtype.type(1)),
+    "sorted": lambda margin: np.sort(margin, axis=1, kind="stable"),
+    "signed_square": lambda margin: np.sign(margin) * margin * margin,
+    "step": lambda margin: (margin > 0).astype(margin.dtype),
+}
+"""Links that every machine computes alike."""
+
+
+def _take_coarse_powers(link: Link, margin: Array) -> Array:
+    if link == "coarse_exp":
+        return np.exp(np.maximum(margin, LEAST_POWER))
+    value = margin.copy()
+    value[:, 1::2] = np.exp(np.maximum(2 * margin[:, 1::2], LEAST_POWER))
+    return value
 
 
 def _softmax(link: Link, margin: Array) -> Array:
+    if link == "plain_softmax":
+        powers = np.exp(margin)
+        inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
+        return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
-    powers = np.exp(margin - margin.max(axis=1, keepdims=True).astype(dtype)).astype(dtype)
+    distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
+    if link == "coarse_softmax":
+        distance = np.maximum(distance, LEAST_POWER)
+    powers = np.exp(distance).astype(dtype)
     total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

@@ -24,9 +24,15 @@ Link = Literal[
     "exp",
     "softmax",
     "rounded_softmax",
+    "plain_softmax",
+    "clamp",
     "step",
     "log1p_exp",
     "signed_square",
+    "sorted",
+    "coarse_exp",
+    "coarse_softmax",
+    "variance",
     "isolation",
     "halving",
 ]
@@ -36,19 +42,28 @@ Output = Literal["margin", "value", "apply", "per_tree"]
 
 LINK_ULPS: dict[Link, int] = {
     "identity": 0,
+    "clamp": 0,
     "step": 0,
     "signed_square": 0,
+    "sorted": 0,
     "sigmoid": 4,
     "unbounded_sigmoid": 4,
     "logistic": 4,  # of 1, for onnxruntime subtracts from 1
     "exp": 2,
     "softmax": 4,
     "rounded_softmax": 4,  # of float32, to which its powers are rounded
+    "plain_softmax": 6,  # of powers that are not made smaller, times the inverse of their sum
     "log1p_exp": 4,
+    "coarse_exp": 1024,  # CatBoost's own `exp`, whose error grows with its power
+    "coarse_softmax": 1024,
+    "variance": 1024,
     "isolation": 2,
     "halving": 2,
 }
 """How many ulp a value may be from the training library's, whose `exp` is another function."""
+
+LEAST_POWER = -708.39641853226408
+"""CatBoost's `exp` gives for smaller numbers what it gives for this one."""
 
 ZERO = np.float32(1e-35)
 """LightGBM reads a number that is not farther from zero than this as zero."""

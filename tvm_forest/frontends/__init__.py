@@ -11,33 +11,62 @@ of the table of what is accepted. Readers make arrays over the nodes of all tree
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from . import lightgbm, onnx, sklearn, treelite, xgboost
+from ..late import import_late
 from .kept_forests import read_or_find
 from .objects import library_of
 from .refusals import as_line, damaged, name_in_errors
 from .support import Support
 
-_FRONTENDS = (xgboost, lightgbm, sklearn, onnx, treelite)
-_OF_FILES = (xgboost, lightgbm, treelite, onnx)
+if TYPE_CHECKING:
+    from . import catboost, lightgbm, onnx, sklearn, treelite, xgboost, ydf
+
+    SUPPORT: tuple[Support, ...]
+else:  # whoever finds the forest of a file in the cache reads none
+    catboost = import_late("tvm_forest.frontends.catboost")
+    lightgbm = import_late("tvm_forest.frontends.lightgbm")
+    onnx = import_late("tvm_forest.frontends.onnx")
+    sklearn = import_late("tvm_forest.frontends.sklearn")
+    treelite = import_late("tvm_forest.frontends.treelite")
+    xgboost = import_late("tvm_forest.frontends.xgboost")
+    ydf = import_late("tvm_forest.frontends.ydf")
+
+LOG = logging.getLogger(__name__)
+
+_FRONTENDS = (catboost, xgboost, lightgbm, sklearn, onnx, treelite, ydf)
+_OF_FILES = (catboost, xgboost, lightgbm, treelite, onnx)
 """Readers of files, in the order in which they are asked; onnx goes by the name, too."""
-_REFUSED = {"catboost": "how CatBoost rounds its sums has not been reproduced to the bit"}
-"""Libraries whose objects are known and not taken, with the reason."""
+_LIBRARIES = {frontend.__name__.rpartition(".")[2] for frontend in _FRONTENDS}
+_OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
+"""Libraries whose models are forests; the others know much else."""
 _REMEDY = (
-    "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), ONNX or treelite, a "
-    "Booster or a fitted estimator of XGBoost, LightGBM or scikit-learn"
+    "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), CatBoost (JSON or "
+    "cbm), ONNX or treelite, a Booster or a fitted estimator of XGBoost, LightGBM, CatBoost or "
+    "scikit-learn, or a model of YDF"
 )
 
-SUPPORT: tuple[Support, ...] = tuple(row for frontend in _FRONTENDS for row in frontend.SUPPORT)
-"""What is accepted, exact or within a bound, and what is refused; from the tables that decide."""
+
+def __getattr__(name: str) -> Any:
+    """Return SUPPORT: what is accepted, exact or within a bound, and what is refused."""
+    if name != "SUPPORT":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _list_support()
+
+
+@functools.cache
+def _list_support() -> tuple[Support, ...]:
+    """Return the rows of all readers, from the tables that decide."""
+    return tuple(row for frontend in _FRONTENDS for row in frontend.SUPPORT)
 
 
 def load(model: Any) -> Forest:
@@ -48,11 +77,14 @@ def load(model: Any) -> Forest:
             told apart by content), an `xgboost.Booster`, a fitted `XGBClassifier`,
             `XGBRegressor`, `XGBRanker`, `XGBRFClassifier` or `XGBRFRegressor`; path to a text file
             of LightGBM, a `lightgbm.Booster`, a fitted `LGBMClassifier`, `LGBMRegressor` or
-            `LGBMRanker`; a fitted tree or ensemble of trees of scikit-learn (see
-            `frontends.sklearn`); an ONNX model as a file or `onnx.ModelProto`; a `treelite.Model`
-            or a checkpoint file of it, with the meaning that treelite gives it; or a `Forest`,
-            which is returned as it is. A file is taken as the `Booster` that it holds, and so are
-            the bytes of one.
+            `LGBMRanker`; path to a JSON or `.cbm` file of CatBoost, a `CatBoost`,
+            `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`; a fitted tree or
+            ensemble of trees of scikit-learn (see `frontends.sklearn`); an ONNX model as a file or
+            `onnx.ModelProto`; a `treelite.Model` or a checkpoint file of it, with the meaning that
+            treelite gives it; or a `Forest`, which is returned as it is. A file is taken as the
+            `Booster` that it holds, one of CatBoost as the estimator that fits its loss. In place
+            of a path, the content of a file as bytes or text, or what can be read; a text that is
+            the name of a file or folder is a path.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -60,10 +92,22 @@ def load(model: Any) -> Forest:
     """
     if isinstance(model, Forest):
         return model
+    forest = _load_any(model)
+    if LOG.isEnabledFor(logging.INFO):
+        deepest = forest.depths.max(initial=0)
+        about = "%s: %d trees, at most %d deep, of %d columns"
+        LOG.info(about, forest.source, forest.n_trees, deepest, forest.row_width)
+    return forest
+
+
+def _load_any(model: Any) -> Forest:
+    """Load what is no Forest yet."""
     if isinstance(model, str | os.PathLike):
         return _load_file(os.fsdecode(model))
-    if isinstance(model, bytes | bytearray):
+    if isinstance(model, bytes | bytearray | memoryview):
         return _load_bytes(bytes(model), "bytes")
+    if callable(getattr(model, "read", None)):
+        return _load_bytes(_read_all(model), str(getattr(model, "name", "file")))
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     try:
         forests = (frontend.from_object(model) for frontend in _FRONTENDS)
@@ -77,26 +121,47 @@ def load(model: Any) -> Forest:
     if forest is not None:
         return forest
     libraries = set(map(library_of, type(model).__mro__))
-    reason = next((why for library, why in _REFUSED.items() if library in libraries), None)
-    if reason is not None or libraries & {"xgboost", "lightgbm", "treelite"}:
-        why = f" ({reason})" if reason else ""
+    if libraries & _OF_FORESTS:
         raise UnsupportedModel(
-            f"load: argument 'model': an object of type {name} cannot be loaded{why}; {_REMEDY}"
+            f"load: argument 'model': an object of type {name} cannot be loaded; {_REMEDY}"
         )
     raise ModelFormatError(f"load: argument 'model': got an object of type {name}; {_REMEDY}")
 
 
+def is_forest(model: Any) -> bool:
+    """Tell whether an object is a forest by its class, may it be loaded or not."""
+    libraries = set(map(library_of, type(model).__mro__))
+    return bool(libraries & _OF_FORESTS) or sklearn.is_forest(model)
+
+
 def _load_file(name: str) -> Forest:
+    """Load a file or folder, or a text that is the content of one."""
     try:
+        if Path(name).is_dir():
+            forest = ydf.from_folder(Path(name))
+            if forest is not None:
+                return forest
         data = Path(name).read_bytes()
     except (OSError, ValueError) as error:  # ValueError for a name that no file can have
-        reason, remedy = getattr(error, "strerror", None) or str(error), _REMEDY
-        if "\n" in name or name.lstrip()[:1] in ("{", "["):
-            reason, remedy = "it looks like the text of a model", "give a path, or text.encode()"
+        if "\n" in name or name.lstrip()[:1] == "{":
+            return _load_bytes(name.encode(errors="surrogateescape"), "text")
+        reason = getattr(error, "strerror", None) or str(error)
         raise ModelFormatError(
-            f"load: argument 'model': cannot read '{as_line(name, 200)}' ({reason}); {remedy}"
+            f"load: argument 'model': cannot read '{as_line(name, 200)}' ({reason}); {_REMEDY}"
         ) from None
     return _load_bytes(data, name)
+
+
+def _read_all(file: Any) -> bytes:
+    """Return what follows in an open file, of bytes or of text."""
+    try:
+        data = file.read()
+    except (OSError, ValueError) as error:  # ValueError for one that is closed
+        raise ModelFormatError(
+            f"load: argument 'model': the file cannot be read ({error}); open it again with "
+            "open(path, 'rb')"
+        ) from None
+    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,8 @@ def build_forest(
     Raises:
         ModelFormatError: the arrays do not fit together.
     """
-    is_leaf, value, categories = nodes["left"] == LEAF, nodes["leaf_value"], categories or {}
+    is_leaf, categories = nodes["left"] == LEAF, categories or {}
+    values = {name: nodes[name] for name in ("leaf_value", "copied_value") if name in nodes}
     compares = ~is_leaf
     compares[list(categories)] = False
     fields: dict[str, Any] = {"node_id": _number_nodes(sizes)} | nodes | rules
@@ -53,10 +54,11 @@ def build_forest(
         "left": nodes["left"].astype(np.int32),
         "right": np.where(is_leaf, LEAF, nodes["right"]).astype(np.int32),
         "default_left": nodes["default_left"].astype(bool) & ~is_leaf,
-        "leaf_value": np.where(is_leaf[:, None], value, 0).astype(value.dtype),
         "tree_class": tree_class.astype(np.int32),
         "tree_id": np.arange(len(sizes), dtype=np.int32),
     }
+    for name, value in values.items():
+        fields[name] = np.where(is_leaf[:, None], value, 0).astype(value.dtype)
     rule = category_rule if categories else None
     try:
         return Forest(**fields, categories=categories, category_rule=rule)

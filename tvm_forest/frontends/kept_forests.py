@@ -2,7 +2,7 @@
 
 takes: the bytes of a model file, and what reads them; gives: Forest.
 
-Reading a text of many megabytes takes longer than all else that a later process does.
+Reading a text of a megabyte takes longer than all else that a later process does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import ForestError
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 
-LARGE = 4 * 2**20
+LARGE = 2**16
 """Bytes of a file from which on its forest is kept."""
 
 
@@ -37,11 +37,14 @@ def read_or_find(data: bytes, name: str, read: Callable[[], Forest]) -> Forest:
     if kept is not None:
         with contextlib.suppress(ForestError):
             arrays = {name.removesuffix(".npy"): array for name, array in kept.parts.items()}
-            return from_fields(kept.manifest["forest"], arrays)
+            forest = from_fields(kept.manifest["forest"], arrays)
+            vars(forest)["identity"] = kept.manifest["identity"]  # which takes long to compute
+            return forest
     forest = read()
     with contextlib.suppress(ForestError):  # labels that JSON cannot say
         values, arrays = to_fields(forest)
         if sum(array.nbytes for array in arrays.values()) <= MAX_ENTRY_BYTES:
             parts = {f"{name}.npy": array for name, array in arrays.items()}
-            cache.write(key, Archive({"forest": values}, parts))
+            about = {"forest": values, "identity": forest.identity}
+            cache.write(key, Archive(about, parts))
     return forest

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import onnx
+from .catboost import read_numbers
 from .onnx.graph import read_tree_op
 from .onnx.nodes import MODES
+from .ydf.columns import find_sayable, to_columns
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
     Args:
         model: what `load` has made the forest of.
         forest: the model.
-        rows: (R, row_width) in the row dtype, without what `forest.refuses`.
+        rows: (R, row_width) in the row dtype, without what `forest.refuses`; with categories as
+            users pass them if the forest has an encoder.
 
     Returns:
         LibraryPredictions: of one thread where threads change bits. A text says why there are none:
@@ -225,10 +229,84 @@ def _predict_by_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPred
     )
 
 
+def _predict_by_ydf(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+    import ydf
+
+    if isinstance(model, str | os.PathLike):
+        model = ydf.load_model(os.fspath(model))
+    row_mask = find_sayable(forest, model, rows)
+    columns = to_columns(forest, model, rows[row_mask])
+    value = _as_columns(model.predict(columns, num_threads=1))
+    return LibraryPredictions(
+        f"ydf {ydf.__version__}",
+        row_mask,
+        value if forest.link == "identity" else None,
+        value,
+        note="" if row_mask.all() else "no texts for odd codes, no missing booleans",
+    )
+
+
+def _predict_by_catboost(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
+    import catboost
+
+    by_loss = isinstance(model, str | os.PathLike | bytes)
+    if by_loss:
+        model = _load_catboost(model)
+
+    def ask(kind: str) -> Array:
+        return np.asarray(catboost.CatBoost.predict(model, rows, kind, thread_count=1))
+
+    margin = _as_columns(ask("RawFormulaVal"))
+    kinds = {"coarse_exp": "Exponent", "variance": "RMSEWithUncertainty"}
+    is_class = forest.link in ("sigmoid", "coarse_softmax")
+    kind = "Probability" if is_class else kinds.get(forest.link, "RawFormulaVal")
+    value, labels = ask(kind), None
+    if forest.gives_labels:
+        labels = ask("Class") if by_loss else np.asarray(model.predict(rows, thread_count=1))
+    return LibraryPredictions(
+        f"catboost {catboost.__version__}",
+        np.ones(len(rows), bool),
+        margin,
+        _as_probability(value, forest),
+        labels,
+        lambda row: np.ravel(model.calc_leaf_indexes(_make_pool(model, row), thread_count=1)),
+    )
+
+
+def _load_catboost(model: Any) -> Any:
+    """Return what a file holds; a JSON file with its own numbers, which CatBoost misreads.
+
+    CatBoost reads one number in ten with an error in the last place.
+    """
+    import catboost
+
+    data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    if data.startswith(b"CBM1"):
+        return catboost.CatBoost().load_model(blob=data)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.json")
+        path.write_bytes(data)
+        loaded = catboost.CatBoost().load_model(str(path), format="json")
+    if b'"BinarizedTargetMeanValue"' in data or b'"FloatTargetMeanValue"' in data:
+        raise ValueError("it reads the fractions in tables of means in JSON files as 0")
+    leaves, (scale, bias) = read_numbers(data)
+    loaded.set_leaf_values(leaves)
+    loaded.set_scale_and_bias(scale, bias)
+    return loaded
+
+
+def _make_pool(model: Any, row: Array) -> Any:
+    import catboost
+
+    return catboost.Pool(row[None, :], cat_features=model.get_cat_feature_indices() or None)
+
+
 _PREDICT: dict[str, Callable[[Any, Forest, Array], LibraryPredictions]] = {
+    "catboost": _predict_by_catboost,
     "xgboost": _predict_by_xgboost,
     "lightgbm": _predict_by_lightgbm,
     "scikit-learn": _predict_by_sklearn,
     "onnx": _predict_by_onnx,
     "treelite": _predict_by_treelite,
+    "ydf": _predict_by_ydf,
 }

@@ -16,7 +16,7 @@ class Support(NamedTuple):
     """One row of the table.
 
     Attributes:
-        library: "xgboost", "lightgbm", "scikit-learn", "onnx" or "treelite".
+        library: "catboost", "xgboost", "lightgbm", "scikit-learn", "onnx", "treelite" or "ydf".
         part: what the row is about, e.g. "objective", "estimator", "field".
         name: of the part, as the library spells it.
         how: "exact", to the bit; "within N ulp", for values that a link makes of exact margins; or

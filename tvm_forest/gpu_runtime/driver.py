@@ -16,36 +16,16 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 from ..errors import DeviceError
 from ..forest import Array
 from .kernels import Arguments, LoadedKernel, Module, Size
 from .memory import MemoryPool
-
-_copy = (c_void_p, c_void_p, c_size_t, c_void_p)
-_out = POINTER(c_void_p)
-PARAMETERS: dict[str, tuple[Any, ...]] = {
-    "MemAlloc": (_out, c_size_t),
-    **dict.fromkeys(("MemFree", "MemFreeHost", "StreamSynchronize"), (c_void_p,)),
-    "MemHostAlloc": (_out, c_size_t, c_uint),
-    **dict.fromkeys(("MemcpyHtoDAsync", "MemcpyDtoHAsync", "MemcpyDtoDAsync"), _copy),
-    "ModuleGetFunction": (_out, c_void_p, c_char_p),
-    "FuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
-    "FuncSetAttribute": (c_void_p, c_int, c_int),
-    "CtxPushCurrent": (c_void_p,),
-    "LaunchKernel": (c_void_p, *[c_uint] * 7, *[c_void_p] * 3),
-    "StreamCreate": (_out, c_uint),
-    "StreamIsCapturing": (c_void_p, POINTER(c_int)),
-    "StreamWaitEvent": (c_void_p, c_void_p, c_uint),
-    "EventCreate": (_out, c_uint),
-    "EventRecord": (c_void_p, c_void_p),
-    **dict.fromkeys(("EventQuery", "EventDestroy", "EventSynchronize"), (c_void_p,)),
-    "EventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
-}
-"""Of functions that take addresses or sizes: without, ctypes would pass them as 32 bits."""
+from .parameters import PARAMETERS
 
 NO_TIMING = 2
 NON_BLOCKING = 1
@@ -64,6 +44,21 @@ CAPTURING = dict.fromkeys(
     "and read results afterwards",
 )
 """Remedies for the errors of streams that are captured."""
+
+
+_drivers = WeakSet[Any]()
+"""All that are open in this process."""
+
+
+def _stay_behind() -> None:
+    """Let no driver of the parent call its library: this is the child of a fork."""
+    for driver in _drivers:
+        driver.is_behind = True
+        driver.functions.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_stay_behind)
 
 
 class Driver(ABC):
@@ -93,6 +88,8 @@ class Driver(ABC):
         limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
         pool, frames: memory that calls have left for the next ones: that of the GPU, and room for
             rows of the host, see `staging`.
+        functions: of the library, as far as they were called, by name.
+        is_behind: whether it was opened by a process that this one was forked from.
     """
 
     name: str
@@ -121,8 +118,8 @@ class Driver(ABC):
         """
         tried = (library,) if library else self.libraries
         self._library: Any = find_library(tried)
-        self._functions: dict[str, Any] = {}
-        self.device, self._process = device, os.getpid()
+        self.functions: dict[str, Any] = {}
+        self.device, self.is_behind = device, False
         if self._library is None:
             raise DeviceError(self.missing.format(tried=", ".join(tried)))
         self._call("Init", 0)
@@ -148,6 +145,7 @@ class Driver(ABC):
         self._call("DeviceTotalMem", byref(size), handle)
         self.title, self.memory = title.value.decode(errors="replace"), size.value
         self.pool, self.frames = MemoryPool(self), deque[Any]()
+        _drivers.add(self)
 
     @abstractmethod
     def _open(self) -> int:
@@ -195,7 +193,7 @@ class Driver(ABC):
         handle = c_void_p()
         arguments = (byref(handle), module.handle, name.encode())
         self._do("ModuleGetFunction", *arguments, detail=f"kernel '{name}'")
-        return LoadedKernel(handle.value, name, module.needs.get(name))
+        return LoadedKernel(handle, name, module.needs.get(name))
 
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
@@ -260,8 +258,9 @@ class Driver(ABC):
         if kernel.checked != (block, shared):
             self._check_launch(kernel, block, shared, arguments)
             kernel.checked = block, shared
-        launch, places = self._find("LaunchKernel"), arguments.places
-        code = launch(kernel.handle, *grid, *block, shared, stream, places, None)
+        launch = self.functions.get("LaunchKernel") or self._find("LaunchKernel")
+        on = c_void_p(stream) if stream else None
+        code = launch(kernel.handle, *grid, *block, shared, on, arguments.places, None)
         if code:
             detail = f"'{kernel.name}', grid {grid}, block {block}, {shared} bytes shared"
             self._check(self.symbol("LaunchKernel"), code, detail)
@@ -350,22 +349,22 @@ class Driver(ABC):
 
     def _call(self, function: str, *arguments: Any, detail: str = "") -> None:
         """Call a function of the library; `detail` is what an error says of the arguments."""
-        code = self._find(function)(*arguments)
+        code = (self.functions.get(function) or self._find(function))(*arguments)
         if code:
             self._check(self.symbol(function), code, detail)
 
     def _find(self, function: str) -> Any:
         """Return a function of the library; there is none for a process that was forked."""
-        if os.getpid() != self._process:
+        if self.is_behind:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
-        found = self._functions.get(function)
+        found = self.functions.get(function)
         if found is None:
             symbol = self.symbol(function)
             found = getattr(self._library, symbol, None)
             if found is None:
                 raise DeviceError(f"{self.name}: {self.runtime} has no {symbol}; {self.update}")
             found.argtypes = PARAMETERS.get(function)
-            self._functions[function] = found
+            self.functions[function] = found
         return found
 
     def _check(self, symbol: str, code: int, detail: str = "") -> None:

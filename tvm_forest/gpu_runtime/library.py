@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..errors import BuildError
@@ -19,6 +20,8 @@ from .arrays import DeviceArray
 from .executor import BoundPlan, Executor, Shapes
 from .plan import Plan
 from .staging import run_on_host
+
+LOG = logging.getLogger(__name__)
 
 STORED = ("kind", "source", "plans", "architecture", "images")
 
@@ -95,6 +98,13 @@ class KernelLibrary:
                 self._executor = Executor(driver, image)
             return self._executor
 
+    def share(self) -> KernelLibrary:
+        """Return a library of the same kernels for another model.
+
+        What a library has copied to the GPU stays there as long as the library.
+        """
+        return replace(self, _executor=None, _lock=threading.Lock())
+
     def image(self, architecture: str, driver: int | None = None) -> bytes:
         """Return the code of the kernels for an architecture.
 
@@ -109,6 +119,7 @@ class KernelLibrary:
         if architecture not in self.images:
             made = self.backend.translate(self.source, architecture, driver)
             self.images[architecture] = made
+            LOG.info("%s: compiled %d functions for %s", self.kind, len(self.plans), architecture)
         return self.images[architecture]
 
     def to_bytes(self) -> bytes:

@@ -16,6 +16,8 @@ import numpy as np
 from ..forest import Array, Forest
 from . import frames, sparse
 from .checks import check_in_place, check_numbers, check_shape, check_values, refusal
+from .encoding import encode_rows
+from .named_rows import gather_named
 
 
 def to_rows(rows: Any, forest: Forest) -> Array:
@@ -27,13 +29,17 @@ def to_rows(rows: Any, forest: Forest) -> Array:
     Args:
         rows: (R, F) numpy array of numbers, nested list, or any object with DLPack on the CPU;
             frame of pandas or polars, table or record batch of pyarrow (see `frames.frame_rows`);
-            matrix or array of scipy.sparse (see `sparse.sparse_rows`).
+            matrix or array of scipy.sparse (see `sparse.sparse_rows`); one row as a dict or Series
+            of pandas by the names of the columns, or several as a list of dicts. A model with an
+            encoder takes rows with categories, see `encoding.encode_rows`.
         forest: the model that the rows are for.
 
     Raises:
         InputError: wrong rank, width, dtype, column names or categories, not on the CPU, or a
             value that the source object refuses.
     """
+    if forest.encoder is not None:
+        return encode_rows(rows, forest)
     dtype = np.dtype(forest.row_dtype)
     is_ready = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
     if is_ready and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
@@ -71,9 +77,9 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     """Return frames and sparse matrices in `dtype`, lists and tensors in a dtype of their own."""
+    check_in_place(rows, forest)
+    rows = gather_named(rows, forest)
     kind = frames.kind_of(rows)
-    if forest.in_place:
-        check_in_place(rows)
     if kind is not None:
         return frames.frame_rows(rows, kind, forest, dtype)
     if hasattr(rows, "tocsr"):

@@ -37,14 +37,17 @@ def check_shape(shape: tuple[int, ...], forest: Forest) -> None:
         raise refusal(f"rows must have shape (R, {forest.row_width}), got {shape}{hint}")
 
 
-def check_in_place(rows: Any) -> None:
-    """Raise InputError for rows that XGBoost does not predict in place, see `Forest.in_place`."""
+def is_copied(rows: Any) -> bool:
+    """Return whether an estimator of XGBoost copies rows before it predicts."""
     kinds = {cls.__name__ for cls in type(rows).__mro__}
     frame = hasattr(rows, "columns") and "RecordBatch" not in kinds
-    accepted = (
-        frame or hasattr(rows, "__array_interface__") or kinds & {"list", "tuple", "csr_matrix"}
-    )
-    if not accepted:
+    is_array = any(hasattr(rows, f"__{kind}array_interface__") for kind in ("", "cuda_"))
+    return not (frame or is_array or kinds & {"list", "tuple", "csr_matrix"})
+
+
+def check_in_place(rows: Any, forest: Forest) -> None:
+    """Raise InputError for rows that are copied if the model is for others, see `in_place`."""
+    if forest.in_place and is_copied(rows):
         raise refusal(
             f"a {type(rows).__name__}, which XGBoost copies into a DMatrix, and then rounds a "
             "'dart' model in another way; give a numpy array, scipy.sparse.csr_matrix(rows), or a "
@@ -77,7 +80,8 @@ def check_values(array: Array, forest: Forest) -> None:
             names = forest.feature_names
             name = "" if names is None else f" ('{names[column]}')"
             remedy = _REMEDIES[word].format(dtype=array.dtype)
+            value = "NaN" if word == "nan" else array[row, column]
             raise refusal(
-                f"row {row}, column {column}{name} is {array[row, column]} as {array.dtype}, which "
-                f"the model refuses; {remedy}"
+                f"row {row}, column {column}{name} is {value} as {array.dtype}, which the model "
+                f"refuses; {remedy}"
             )

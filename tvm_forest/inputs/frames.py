@@ -1,4 +1,4 @@
-"""Rows of pandas, polars and pyarrow.
+"""Rows of pandas, polars and pyarrow, and rows by name.
 
 takes: frames, tables, record batches; gives: (R, F) arrays.
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from ..forest import Array, Forest
 from .checks import NUMBERS, refusal
+from .named_rows import NamedRows
 
-Kind = Literal["pandas", "polars", "pyarrow"]
+Kind = Literal["pandas", "polars", "pyarrow", "named"]
 _NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
 
 _NOT_READABLE = "its rows cannot be read back: give the array or frame that it was made from"
@@ -52,6 +53,8 @@ def kind_of(rows: Any) -> Kind | None:
             its names, and so perhaps in another order), or an object that holds rows and does not
             give them back, such as a DMatrix.
     """
+    if isinstance(rows, NamedRows):
+        return "named"
     library = type(rows).__module__.split(".")[0]
     if library in _REMEDIES:
         raise refusal(f"{type(rows).__name__} of {library}: {_REMEDIES[library]}")
@@ -88,8 +91,8 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     Raises:
         InputError: wrong number, names or types of columns, or an unknown label.
     """
-    names = [str(name) for name in (frame.schema.names if kind == "pyarrow" else frame.columns)]
-    _check_names(names, kind, forest)
+    names = names_of(frame, kind)
+    check_names(names, kind, forest)
     if kind == "pandas" and _is_one_block(frame, forest):
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(frame.to_numpy(), dtype)
@@ -117,13 +120,19 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     return array
 
 
-def _check_names(names: list[str], kind: Kind, forest: Forest) -> None:
-    if len(names) != forest.row_width:
-        raise refusal(f"expected {forest.row_width} columns, got {len(names)}")
-    known = forest.feature_names
+def names_of(frame: Any, kind: Kind) -> list[str]:
+    """Return the names of a frame's columns."""
+    return [str(name) for name in (frame.schema.names if kind == "pyarrow" else frame.columns)]
+
+
+def check_names(names: list[str], kind: Kind, forest: Forest) -> None:
+    """Raise InputError unless the columns are those of the rows that a forest is given."""
+    if len(names) != forest.given_width:
+        raise refusal(f"expected {forest.given_width} columns, got {len(names)}")
+    known = forest.given_names
     if known is not None and tuple(names) != known:
         at = next(i for i, name in enumerate(names) if name != known[i])
-        order = "list(predictor.forest.feature_names)"
+        order = "list(predictor.forest.given_names)"
         remedy = f"rows.select({order})" if kind != "pandas" else f"rows[{order}]"
         raise refusal(
             f"column {at} is '{names[at]}', the model has '{known[at]}' there; use {remedy}"
@@ -237,13 +246,65 @@ def _read_arrow(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     return FrameColumn(column.to_numpy(zero_copy_only=False), missing, labels)
 
 
+def _read_named(frame: NamedRows, i: int, dtype: np.dtype[Any]) -> FrameColumn:
+    values = frame.values[i]
+    missing = np.array([value is None for value in values], bool)
+    if i in frame.labelled or any(isinstance(value, str) for value in values):
+        keys = {_label_key(value): value for value in values if value is not None}
+        places = {key: place for place, key in enumerate(keys)}
+        found = [places.get(_label_key(value), -1) for value in values]
+        return FrameColumn(np.array(found, np.int64), missing, list(keys.values()))
+    array = np.array([0 if value is None else value for value in values])
+    if array.dtype.kind not in NUMBERS:
+        raise TypeError(f"{values[0]!r:.80} is no number")
+    return FrameColumn(array, missing)
+
+
 def _check_type(name: str) -> None:
     if not _NUMERIC_TYPE.fullmatch(name.lower()):
         raise TypeError(f"type {name} holds no numbers")
+
+
+class ReadFrame:
+    """The columns of a frame for a model that takes categories by their texts."""
+
+    def __init__(self, frame: Any, kind: Kind) -> None:
+        self.frame, self.kind = frame, kind
+
+    def read_numbers(self, at: int) -> Array:
+        """Return a column of numbers, nulls as NaN."""
+        name = names_of(self.frame, self.kind)[at]
+        try:
+            column = _READ_COLUMN[self.kind](self.frame, at, np.dtype(np.float32))
+        except (TypeError, ValueError) as error:
+            raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
+        if column.labels is not None:
+            raise refusal(f"column '{name}' holds categories, the model has numbers there")
+        values = column.values.astype(np.float32)
+        if column.missing is not None:
+            values[column.missing] = np.nan
+        return values
+
+    def read_categories(self, at: int) -> tuple[list[Any], Array | None]:
+        """Return the values of a column, missing ones as None, row by row."""
+        if self.kind == "pyarrow":
+            return self.frame.column(at).to_pylist(), None
+        if self.kind == "polars":
+            return self.frame.to_series(at).to_list(), None
+        if self.kind == "named":
+            return self.frame.values[at], None
+        column = self.frame.iloc[:, at]
+        if hasattr(column.dtype, "categories"):
+            codes = column.cat.codes.to_numpy()
+            if codes.size and codes.min() >= 0:
+                places, codes = np.unique(codes, return_inverse=True)
+                return [column.dtype.categories[place] for place in places], codes.ravel()
+        return column.tolist(), None
 
 
 _READ_COLUMN: dict[Kind, Callable[[Any, int, np.dtype[Any]], FrameColumn]] = {
     "pandas": _read_pandas,
     "polars": _read_polars,
     "pyarrow": _read_arrow,
+    "named": _read_named,
 }

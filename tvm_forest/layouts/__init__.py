@@ -14,6 +14,7 @@ from .octets import OctetsLayout
 from .packed import PackedLayout
 from .ranked import RankedLayout
 from .reorg import ReorgLayout
+from .representation import FIELD_TYPES as FIELD_TYPES
 from .representation import find
 from .sparse import SparseLayout
 

@@ -38,8 +38,21 @@ from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import complete_trees as complete
 from . import tile_records as records
 from . import tir
-from .linked_nodes import INTEGER_OF, show_places
-from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
+from .linked_nodes import INTEGER_OF, decode_test, show_places
+from .representation import (
+    FIELD_TYPES,
+    NO_TYPES,
+    Buffers,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NodeTest,
+    Types,
+    read_specs,
+    refuse_types,
+    register,
+)
 from .sparse import SparseLayout
 
 MAX_BYTES = 1 << 30
@@ -75,7 +88,7 @@ class TiledArrayLayout(records.TiledLayout):
         )
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+    def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -83,8 +96,10 @@ class TiledArrayLayout(records.TiledLayout):
         """
         cls.check(forest)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
-        uniform, forest = complete.find_uniform_depth(forest), fill_tiles(narrow_thresholds(forest))
-        record, table = records.TileRecord.of(forest, links=0), make_tile_table(forest)
+        uniform = complete.find_uniform_depth(forest)
+        forest = fill_tiles(records.type_thresholds(forest, types))
+        record = records.TileRecord.of(forest, 0, types.get("feature"))
+        table = make_tile_table(forest)
         leaves = ways**depth
         inner = (leaves - 1) // forest.tile_size
         tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves
@@ -155,6 +170,7 @@ class ArrayLayout(complete.CompleteLayout):
     name: ClassVar[str] = TiledArrayLayout.name
     instead: ClassVar[str] = SparseLayout.name
     tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
+    type_choices = FIELD_TYPES
     copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}
 
     @classmethod
@@ -165,14 +181,15 @@ class ArrayLayout(complete.CompleteLayout):
         return complete.find_slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+    def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
             BuildError: see `unfit`.
         """
         if forest.tile_size > 1:
-            return TiledArrayLayout.pack(forest)
+            return TiledArrayLayout.pack(forest, types)
+        refuse_types(cls, types)
         cls.check(forest)
         sizes = complete.count_slots(forest.depths)
         offset, slots = np.cumsum(sizes) - sizes, int(sizes.sum())
@@ -217,6 +234,14 @@ class ArrayTree(complete.CompleteTree):
     def code(self, node: Expr) -> Expr:
         """Load the second field."""
         return tir.BufferLoad(self.buffers["nodes"], [self.element(node), 1])
+
+    def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
+        """Load both fields as a vector of two."""
+        place = [self.element(node), tir.Ramp(tir.i64(0), tir.i64(1), 2)]
+        record = hold("record", tir.BufferLoad(self.buffers["nodes"], place)).source
+        number, code = (tir.BufferLoad(record, [tir.i64(field)]) for field in range(2))
+        number = tir.reinterpret(self.layout.dtype, number)
+        return decode_test(number, code, self.layout.any_default_left, hold)
 
     def heads(self) -> list[Expr]:
         """Return the top five levels."""

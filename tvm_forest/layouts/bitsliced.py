@@ -16,9 +16,13 @@ That is 2^d - d - 1 selections, each one instruction for up to 512 rows, where w
 steps. The answers of a row are the bits of the number of its leaf, the first level's highest, left
 being 1, so that leaves are numbered from right to left: after the answers 1, 0, 1 a row is at leaf
 5 of the 8 of a tree of 3 levels. A tree that is deep, or mostly empty when complete, is a list of
-selections instead, see `selections`.
+selections instead, see `selections`. An oblivious tree, all nodes of a level of which have one
+test, has a slot for each level: the plane of that test is the answer, and nothing is selected.
 
-Leaves of float32 are kept a second time as four planes of bytes, because a CPU with AVX-512 VBMI
+    slot      0                1                2
+    answer 2  plane[slot 0]    answer 1  plane[slot 1]    answer 0  plane[slot 2]
+
+Leaves are kept a second time as planes of bytes, four or eight, because a CPU with AVX-512 VBMI
 looks up 64 bytes at once.
 """
 
@@ -38,14 +42,18 @@ from .packed import PackedLayout
 from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
-from .row_codes.selections import MAX_DEPTH, MAX_PLANES, is_listed, write_selections
+from .row_codes.selections import MAX_PLANES, has_levels, is_listed, write_selections
 from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16
 """Bits of the number of a leaf."""
 
-TABLE_SIZES = (64, 128, 256)
+TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
 """Entries of tables of leaves that are looked up by bytes: registers of AVX-512 hold 64 each."""
+
+LISTED, BY_LEVELS = -1, -2
+"""What stands in the place of the depth of trees that are not complete: of lists of selections, and
+of oblivious trees."""
 
 
 @register
@@ -57,6 +65,7 @@ class BitslicedLayout(Layout):
         dtype: of leaf values.
         code: how rows become planes.
         depths: depths of complete trees that occur, deepest first.
+        levels: slots of oblivious trees, as many as the deepest of them has levels; 0 for none.
         lists: whether some tree is a list of selections.
         bits: of the number of a leaf.
         table: entries of each tree's table, if leaves are looked up by bytes, else 0.
@@ -71,6 +80,7 @@ class BitslicedLayout(Layout):
     dtype: str
     code: PlaneCode
     depths: tuple[int, ...]
+    levels: int
     lists: bool
     bits: int
     table: int
@@ -97,7 +107,7 @@ class BitslicedLayout(Layout):
         """
         cls.check(forest)
         numbered, places = number_tests(forest), _Places.of(forest)
-        listed, table, tests = places.listed, places.table, numbered.code.tests
+        listed, flat, tests = places.listed, places.flat, numbered.code.tests
         chosen = write_selections(forest, numbered.plane, tests, listed, places.bits)
         if tests + chosen.spare > MAX_PLANES:
             raise BuildError(
@@ -108,22 +118,24 @@ class BitslicedLayout(Layout):
         count = np.where(listed, chosen.counts, 0)
         node, leaf = places.fill(forest, chosen.number)
         arrays: dict[str, Array] = {
-            "depth": np.where(listed, -1, forest.depths).astype(np.int32),
+            "depth": np.select([listed, flat], [LISTED, BY_LEVELS], forest.depths).astype(np.int32),
             "first": np.where(listed, np.cumsum(count) - count, places.first),
             "count": count,
             "leaf_at": places.leaf_at,
-            "tests": np.append(numbered.plane[node], 0).astype(np.int32),
+            "tests": np.append(np.where(node < 0, tests, numbered.plane[node]), 0).astype(np.int32),
             "selections": np.append(chosen.words, np.uint64(0)),
             **numbered.arrays,
             "leaf_value": np.where(leaf >= 0, forest.leaf_value[leaf, 0], 0),
             "leaf_id": np.where(leaf >= 0, forest.node_id[leaf], -1).astype(np.int32),
         }
-        if table:
-            arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, table))
-        depths = tuple(int(x) for x in np.unique(forest.depths[~listed])[::-1])
+        if places.table:
+            arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, places.table))
+        depths = tuple(int(x) for x in np.unique(forest.depths[~listed & ~flat])[::-1])
         code, dtype = replace(numbered.code, spare=chosen.spare), str(arrays["leaf_value"].dtype)
-        lists = len(chosen.words) > 0
-        return cls(read_specs(arrays), dtype, code, depths, lists, places.bits, table), arrays
+        forms, lists = (depths, places.levels), len(chosen.words) > 0
+        return cls(
+            read_specs(arrays), dtype, code, *forms, lists, places.bits, places.table
+        ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Load where the tree begins, its depth and the rest; returns a BitTree."""
@@ -133,8 +145,9 @@ class BitslicedLayout(Layout):
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show tests by tree and slot, and the fields of selections."""
-        listed = arrays["depth"] < 0
-        size = np.where(listed, 0, (1 << np.maximum(arrays["depth"], 0).astype(np.int64)) - 1)
+        depth = np.maximum(arrays["depth"], 0).astype(np.int64)
+        kinds = [arrays["depth"] == kind for kind in (LISTED, BY_LEVELS)]
+        size = np.select(kinds, [0, self.levels], (1 << depth) - 1)
         tree = np.append(np.repeat(np.arange(len(size)), size), -1)
         slot = np.arange(len(tree)) - np.append(np.repeat(arrays["first"], size), 0)
         tests = {"tree": tree, "slot": slot, "plane": arrays["tests"]}
@@ -151,7 +164,9 @@ class _Places(NamedTuple):
 
     Attributes:
         listed: bool (T,), whether it is a list of selections.
-        size: int64 (T,), tests of a complete tree, else 0.
+        flat: bool (T,), whether it has a slot for each level.
+        depth: int64 (T,), of the tree.
+        levels: slots of a flat tree.
         bits: of the number of a leaf.
         table: entries of the table of each tree, if leaves are looked up by bytes, else 0.
         leaf_at: int64 (T,), first entry of each tree.
@@ -159,7 +174,9 @@ class _Places(NamedTuple):
     """
 
     listed: Array
-    size: Array
+    flat: Array
+    depth: Array
+    levels: int
     bits: int
     table: int
     leaf_at: Array
@@ -168,14 +185,22 @@ class _Places(NamedTuple):
     @classmethod
     def of(cls, forest: Forest) -> _Places:
         """Count the tests and leaves of each tree."""
-        ends, listed = count_leaves(forest), is_listed(forest)
+        ends, listed, flat = count_leaves(forest), is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
+        levels = int(depth[flat].max(initial=0))
         bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
-        size = np.where(listed, 0, (1 << np.minimum(depth, MAX_DEPTH)) - 1)
-        fits_bytes = forest.leaf_value.dtype == np.float32
-        table = next((x for x in TABLE_SIZES if x >= 1 << bits and fits_bytes), 0)
-        leaves = np.full(forest.n_trees, table) if table else np.where(listed, ends, size + 1)
-        return cls(listed, size, bits, table, np.cumsum(leaves) - leaves, int(leaves.sum()))
+        sizes = TABLE_SIZES.get(str(forest.leaf_value.dtype), ())
+        table = next((x for x in sizes if x >= 1 << bits), 0)
+        leaves = np.where(listed, ends, 1 << np.minimum(depth, MAX_LEAF_BITS))
+        leaves = np.full(forest.n_trees, table) if table else leaves
+        at = np.cumsum(leaves) - leaves
+        return cls(listed, flat, depth, levels, bits, table, at, int(leaves.sum()))
+
+    @property
+    def size(self) -> Array:
+        """Int64 (T,), tests of each tree, 0 if it is listed."""
+        complete = (1 << np.minimum(self.depth, MAX_LEAF_BITS)) - 1
+        return np.select([self.listed, self.flat], [0, self.levels], complete)
 
     @property
     def tests(self) -> int:
@@ -197,8 +222,11 @@ class _Places(NamedTuple):
         tests, first = self.tests, self.first
 
         def place(tree: Array, slot: Array) -> Array:
-            entry = self.leaf_at[tree] + 2 * self.size[tree] - slot  # the last slot has number 0
-            return np.where(slot < self.size[tree], first[tree] + slot, tests + entry)
+            inner = (1 << self.depth[tree]) - 1
+            bit = self.depth[tree] - np.frexp(slot + 1)[1]  # all nodes of a level share its slot
+            test = first[tree] + np.where(self.flat[tree], bit, slot)
+            entry = self.leaf_at[tree] + 2 * inner - slot  # the last slot has number 0
+            return np.where(slot < inner, test, tests + entry)
 
         complete = np.flatnonzero(~self.listed)
         node, _ = find_occupants(forest, tests + self.leaves, place, complete)
@@ -214,7 +242,7 @@ class BitTree:
     Attributes:
         rep: the layout.
         buffers: its buffers by name.
-        depth: of a complete tree, int32; -1 for a list of selections.
+        depth: of a complete tree, int32; LISTED or BY_LEVELS for others.
         first: first element of the tree's tests or selections.
         count: of its selections.
         leaf_at: first element of its table.
@@ -247,10 +275,11 @@ class BitTree:
         """The first byte of the tree's leaves, None if they are not looked up by bytes."""
         if not self.rep.table:
             return None
-        return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * 4])
+        item = np.dtype(self.rep.dtype).itemsize
+        return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * item])
 
 
 def _split_bytes(values: Array) -> Array:
-    """Return (T, 4, table) as one row: byte k of every value of a tree, for k = 0, ..., 3."""
-    parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, 4)
+    """Return (T, B, table) as one row: byte k of every value of a tree, for k = 0, ..., B - 1."""
+    parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
     return np.ascontiguousarray(parts.transpose(0, 2, 1)).ravel()

@@ -111,7 +111,7 @@ class OctetsLayout(Layout):
         """
         cls.check(forest)
         ranked, depth = rank_tests(forest), max(1, int(forest.depths.max(initial=0)))
-        classes = forest.round_size
+        classes = int(forest.tree_class.max()) + 1  # 1 where a leaf is the number of a vector
         octets = -(-forest.n_trees // (classes * TREES))
         trees = np.full((octets * TREES, classes), -1)
         trees.ravel()[: forest.n_trees] = np.arange(forest.n_trees)

@@ -30,12 +30,24 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
 from . import linked_nodes as linked
 from . import tir
-from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
+from .representation import (
+    NO_TYPES,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NodeTest,
+    Types,
+    bits_of,
+    read_specs,
+    register,
+)
 from .sparse import SparseLayout
 
 NUMBER_AT = 32
@@ -129,6 +141,7 @@ class PackedLayout(linked.LinkedLayout):
     name: ClassVar[str] = "packed"
     instead: ClassVar[str] = SparseLayout.name
     access: ClassVar[type[linked.LinkedTree]] = PackedTree
+    type_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"feature": ("uint8", "uint16")}
     feature_bits: int
     any_default_left: bool
     has_table: bool
@@ -161,14 +174,20 @@ class PackedLayout(linked.LinkedLayout):
         return linked.find_link_excess(forest, _number_nodes, left, rest)
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+    def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
-            BuildError: see `unfit`.
+            BuildError: see `unfit`; the children do not fit beside features of the type.
         """
         cls.check(forest)
         inner, is_wide, bits = ~forest.is_leaf, _is_wide(forest), cls.node_bits(forest)
+        if "feature" in types:
+            bits = bits._replace(feature=bits_of(types["feature"]))
+            left = NUMBER_AT - bits.feature - bits.default_left
+            excess = linked.find_link_excess(forest, _number_nodes, left, types["feature"])
+            if excess is not None:
+                raise BuildError(f"represent_as: argument 'feature': {excess}; leave it out")
         order, place = _number_nodes(forest)
         table_place = np.cumsum(~inner[order])[place] - 1
         leaf = table_place if is_wide else forest.leaf_value[:, 0].view(np.int32)

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
 
@@ -43,6 +45,15 @@ Columns = dict[str, Array]
 
 Masked entries mean nothing at that place.
 """
+
+FIELD_TYPES: Mapping[str, tuple[str, ...]] = {
+    "feature": ("uint8", "uint16", "uint32"),
+    "threshold": ("float32", "float64"),
+}
+"""All types that there are for a field."""
+
+Types = Mapping[str, str]
+NO_TYPES: Types = {}
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,13 @@ class TreeAccess(Protocol):
     def test(self, node: Expr, hold: Hold) -> NodeTest:
         """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
 
+    def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
+        """Do what `test` does, with one load of a whole node if its fields lie side by side.
+
+        `hold` stores vectors too. For GPUs, whose loads take a pass for each cache line.
+        """
+        return self.test(node, hold)
+
     def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
         """Load what decides at one node of the tile `node`; for layouts of tiles only."""
         raise AssertionError("no layout of tiles")
@@ -156,6 +174,8 @@ class Representation(Protocol):
     codes_rows: ClassVar[bool] = False
     """Whether there is a `row_code` that finds memberships in sets of categories, see `ranks`.
     Functions of other layouts take these memberships as further columns of the rows."""
+    type_choices: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The fields whose types users may choose, with these; then `pack` takes a dict of them."""
     copied: ClassVar[Mapping[str, str]] = {}
     """Buffers that lie tree by tree, so that some trees can be copied as a whole, each with the
     buffer that has the first element of every tree."""
@@ -292,4 +312,68 @@ def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> 
         raise ScheduleError(
             f"represent_as: argument 'name': {layout.name!r} cannot hold {tiles} (tiles it "
             f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
+        )
+
+
+# -- types of fields that users choose ------------------------------------------------------------
+
+
+def bits_of(name: str) -> int:
+    """Return the width of an unsigned integer, such as 16 for "uint16"."""
+    return np.dtype(name).itemsize * 8
+
+
+def pack_with_types(layout: Any, forest: Forest, types: Types) -> tuple[Any, dict[str, Array]]:
+    """Do what `layout.pack(forest)` does, with fields of some types.
+
+    Raises:
+        BuildError: see `Representation.pack`; the layout has no such choice, or a value does not
+            fit its type.
+    """
+    if not types:
+        return layout.pack(forest)
+    for field, name in types.items():
+        choices = layout.type_choices.get(field, ())
+        if name not in choices:
+            known = f"as {' or '.join(choices)}" if choices else "in a type of its own"
+            raise BuildError(
+                f"represent_as: argument '{field}': layout '{layout.name}' holds it {known}, not "
+                f"as {name!r}; leave it out"
+            )
+        _check_values(forest, field, name)
+    return layout.pack(forest, types)
+
+
+def refuse_types(layout: Any, types: Types) -> None:
+    """Refuse a choice of types for a model without tiles.
+
+    Raises:
+        BuildError: as said.
+    """
+    for field in types:
+        raise BuildError(
+            f"represent_as: argument '{field}': layout '{layout.name}' has no choice without "
+            "tiles; leave it out, or use tile_nodes"
+        )
+
+
+def _check_values(forest: Forest, field: str, name: str) -> None:
+    """Refuse the first value that a type does not hold."""
+    if field == "feature":
+        values, wrong = forest.feature, forest.feature >> bits_of(name) > 0
+    elif name == "float32" and forest.row_dtype != "float32":
+        with np.errstate(over="ignore"):
+            narrow = forest.threshold.astype(np.float32)
+        values, wrong = forest.threshold, ~forest.is_leaf & (narrow != forest.threshold)
+        if not wrong.any():
+            raise BuildError(
+                f"represent_as: argument 'threshold': rows are {forest.row_dtype}, which are not "
+                f"compared in {name!r}; leave it out"
+            )
+    else:
+        return
+    if wrong.any():
+        raise BuildError(
+            f"represent_as: argument '{field}': {forest.name_first(wrong)}: {field} "
+            f"{values[wrong][0]} does not fit {name!r}; use a wider type, or leave it out"
         )

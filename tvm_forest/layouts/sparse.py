@@ -35,13 +35,25 @@ import numpy as np
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
-from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import linked_nodes as linked
 from . import tile_records as records
 from . import tir
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, read_specs, register
+from .representation import (
+    FIELD_TYPES,
+    NO_TYPES,
+    Buffers,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NodeTest,
+    Types,
+    read_specs,
+    refuse_types,
+    register,
+)
 
 MAX_NODES = (1 << 31) - 1
 """Tiles and leaves of all trees."""
@@ -76,7 +88,7 @@ class TiledSparseLayout(records.TiledLayout):
         return None
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+    def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module.
 
         Raises:
@@ -90,9 +102,9 @@ class TiledSparseLayout(records.TiledLayout):
             )
         depth = forest.depths.astype(np.int32)
         peel = find_peel_depths(forest) if cls.peels_leaves else np.zeros(forest.n_trees, np.int64)
-        forest = fill_tiles(forest if cls.peels_leaves else narrow_thresholds(forest))
+        forest = fill_tiles(forest if cls.peels_leaves else records.type_thresholds(forest, types))
         table = make_tile_table(forest)
-        record = records.TileRecord.of(forest, links=len(cls.links))
+        record = records.TileRecord.of(forest, len(cls.links), types.get("feature"))
         plan = _plan_records(forest, table, peel)
         arrays: dict[str, Array] = {
             "tiles": _write_records(forest, table, record, plan),
@@ -118,6 +130,7 @@ class PeeledSparseLayout(TiledSparseLayout):
     name: ClassVar[str] = "sparse_peeled"
     links: ClassVar[tuple[str, ...]] = ("child", "children that are leaves")
     peels_leaves: ClassVar[bool] = True
+    type_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"feature": FIELD_TYPES["feature"]}
 
 
 @dataclass(frozen=True)
@@ -208,14 +221,16 @@ class SparseLayout(linked.LinkedLayout):
     name: ClassVar[str] = TiledSparseLayout.name
     tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
     access: ClassVar[type[linked.LinkedTree]] = SparseTree
+    type_choices = FIELD_TYPES
     dtype: str
     any_default_left: bool
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+    def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
         """Lay the forest out, see the module."""
         if forest.tile_size > 1:
-            return TiledSparseLayout.pack(forest)
+            return TiledSparseLayout.pack(forest, types)
+        refuse_types(cls, types)
         order, links = linked.link_in_level_order(forest)
         inner, dtype = ~forest.is_leaf, str(forest.threshold.dtype)
         integer = linked.INTEGER_OF[dtype]

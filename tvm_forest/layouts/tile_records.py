@@ -21,17 +21,29 @@ shapes that occur, and bit i is the outcome of node i.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
+from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.tile_table import TileTable
 from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
+from .representation import (
+    FIELD_TYPES,
+    Buffers,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NodeTest,
+    TreeAccess,
+    Types,
+    bits_of,
+)
 
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
@@ -60,14 +72,25 @@ class TileRecord:
     any_default_left: bool
 
     @classmethod
-    def of(cls, forest: Forest, links: int) -> TileRecord:
-        """Choose the narrowest record that holds the tiles of a forest."""
+    def of(cls, forest: Forest, links: int, feature: str | None = None) -> TileRecord:
+        """Choose the narrowest record that holds the tiles of a forest.
+
+        Raises:
+            BuildError: features of the type that is asked for do not fill a word.
+        """
         dtype, lanes = str(forest.threshold.dtype), _count_lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
         word = np.dtype(dtype).itemsize * 8
-        widths = (bits for bits in (8, 16, 32) if most < 1 << bits and bits * lanes >= word)
+        widths = [bits for bits in (8, 16, 32) if bits * lanes >= word]
+        fitting = [bits for bits in widths if most < 1 << bits]
+        wanted = bits_of(feature) if feature else fitting[0]
+        if wanted not in widths:
+            raise BuildError(
+                f"represent_as: argument 'feature': {lanes} numbers of {feature!r} do not fill the "
+                f"words of a tile, which have {word} bits; use 'uint{widths[0]}'"
+            )
         leaf_dtype, sides = str(forest.leaf_value.dtype), any_default_left(forest)
-        return cls(forest.tile_size, dtype, leaf_dtype, next(widths), links, sides)
+        return cls(forest.tile_size, dtype, leaf_dtype, wanted, links, sides)
 
     @property
     def lanes(self) -> int:
@@ -118,6 +141,13 @@ class TileRecord:
         return records
 
 
+def type_thresholds(forest: Forest, types: Types) -> Forest:
+    """Return the forest with thresholds as wide as is asked for, or else as rows are."""
+    if types.get("threshold") == "float64":
+        return replace(forest, threshold=forest.threshold.astype(np.float64))
+    return narrow_thresholds(forest)
+
+
 def _count_lanes(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
@@ -137,6 +167,7 @@ class TiledLayout(Layout):
 
     only_for_values: ClassVar[tuple[str, ...]] = ("leaves",)
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id", "tile_id")
+    type_choices = FIELD_TYPES
     links: ClassVar[tuple[str, ...]] = ()
     """What the words of a record hold that the layout writes and reads itself."""
     record: TileRecord
@@ -211,10 +242,13 @@ class TileTree(TreeAccess):
         at, shift = divmod(place, record.features_in_word)
         bits = tir.const(shift * record.feature_bits, record.word)
         shifted = tir.shift_right(self.word(node, record.lanes + at), bits)
-        mask = tir.i64((1 << record.feature_bits) - 1)  # a plain 2**32 - 1 becomes -1
+        if record.feature_bits < 32:
+            feature = shifted.astype("int64") & tir.i64((1 << record.feature_bits) - 1)
+        else:  # a mask of so many bits is no index of 32 bits, as kernels count
+            feature = shifted.astype("int32").astype("int64")
         left = (self._sides(node) & (1 << place)) != 0 if record.any_default_left else None
         threshold = tir.reinterpret(record.dtype, self.word(node, place))
-        return NodeTest(threshold, shifted.astype("int64") & mask, left)
+        return NodeTest(threshold, feature, left)
 
     def _sides(self, node: Expr) -> Expr:
         return tir.shift_right(self._shape(node), tir.IntImm("int32", SIDES_AT))

@@ -9,9 +9,7 @@ takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IR
         total = total + fence(linear_coefficient[term] * (0 if abs(x) <= 1e-35 else x))
     out[r] += linear_value[leaf] if hole else total
 
-TVM allows LLVM to fuse a product and a sum, which is then rounded once and not twice. LLVM's
-`arithmetic.fence` keeps them apart; it costs no instruction. Another compiler refuses it. Rows that
-were walked in lanes are evaluated one after the other.
+The fence is `ops.keep_rounded`. Rows that were walked in lanes are evaluated one after the other.
 """
 
 from __future__ import annotations
@@ -69,9 +67,5 @@ def _emit(code: Builder, number: Any, row: Any, *anchors: Any) -> Any:
         zero = tirx.FloatImm("float64", 0.0)
         x = tirx.Select(tirx.abs(x) <= tirx.FloatImm("float64", float(ZERO)), zero, x)
         product = coefficients[begin + place] * x
-        code.put(total, total + _fence(product))
+        code.put(total, total + ops.keep_rounded(product))
     return tirx.Select(hole, value[leaf], total)
-
-
-def _fence(value: Any) -> Any:
-    return tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", value)

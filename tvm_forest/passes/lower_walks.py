@@ -64,9 +64,9 @@ class LowerWalks:
         """Return a loop over trees as its walker takes it, and any other loop as it is."""
         leaf, fact = loop.body, self.facts.of(loop.body)
         of_trees = self.facts.kind(loop) == "tree" and loop.kind == tirx.ForKind.SERIAL
-        if fact is None or not of_trees or not isinstance(leaf.body, tirx.BufferStore):
+        if fact is None or not of_trees or not is_one_walk(leaf.body):
             return loop
-        return WALKERS[fact.simdize](self.rep, comparer).lower_trees(loop) or loop
+        return WALKERS[fact.simdize](self.rep, comparer).lower_trees(loop, fact) or loop
 
     def _lower(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
         """Return a leaf loop in its form, and any other loop as it is."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import tvm_ffi
@@ -35,6 +36,11 @@ from ..tir_gen.builder import Builder
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion, prefer_known
+
+BLOCK_ROWS = 512
+"""Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
+
+BLOCK_DIMENSIONS = ("block.x", "block.y", "block.z")
 
 
 @function_pass
@@ -186,10 +192,24 @@ class _Region:
             loop, blocks = self.levels[level], [(row0, rows), (class0, classes)]
             dimension = _Dimension(part, self.margin, counts, level, *blocks)
             if self.facts.level(loop):
-                dimension.add_by_threads(code, self.is_shared(loop))
+                threads = self._count_threads() if self.is_shared(loop) else 0
+                dimension.add_by_threads(code, threads)
             else:
-                dimension.add(code, self.facts.reduction(loop)[1])
+                dimension.add(code, self.facts.reduction(loop)[1], self._shares_rows(level))
         return code.finish()
+
+    def _shares_rows(self, level: int) -> bool:
+        """Whether threads share the rows while they add up: no others run, and rows may be many."""
+        alone = not any(map(self.facts.is_parallel, self.around))
+        return level == 0 and alone and self.facts.is_parallel(self.loop)
+
+    def _count_threads(self) -> int:
+        """Threads of the blocks that run this region."""
+        sizes = dict[str, int]()
+        for fact in map(self.facts.of, (*self.around, *ir.find_loops(self.loop))):
+            if fact is not None and fact.gpu in BLOCK_DIMENSIONS:
+                sizes[fact.gpu] = max(sizes.get(fact.gpu, 1), fact.count or 1)
+        return prod(sizes.values())
 
     def count(self, loop: tirx.For) -> Any:
         """Iterations of a loop over trees, also where fewer are left inside other loops.
@@ -260,22 +280,37 @@ class _Dimension:
             return self.part, self._at(places, ir.i64(0), c, r)
         return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
-    def add(self, code: Builder, width: int) -> None:
-        """Emit loops that add up, `width` rows at once."""
+    def add(self, code: Builder, width: int, shares_rows: bool) -> None:
+        """Emit loops that add up, `width` rows at once, in blocks of rows if threads share them."""
+        rows = self.rows[1]
+        if not shares_rows or (isinstance(rows, tirx.IntImm) and int(rows) <= BLOCK_ROWS):
+            return self._add_rows(code, width, ir.i64(0), rows)
+        size = ir.i64(BLOCK_ROWS)
+        with code.parallel("block", tirx.floordiv(rows + (BLOCK_ROWS - 1), size)) as block:
+            begin = block * size
+            self._add_rows(code, width, begin, tirx.min(size, rows - begin))
+
+    def _add_rows(self, code: Builder, width: int, first: Any, rows: Any) -> None:
+        """Emit the loops for some rows."""
         *outer, count = self.counts[: self.level + 1]
         with code.nest("add", [*outer, count - self._first, self.classes[1]]) as (*places, i, c):
-            for lanes, begin, groups in code.groups(self.rows[1], width):
+            for lanes, begin, groups in code.groups(rows, width):
                 with code.repeat("row", groups) as group, code.lanes("lane", lanes) as lane:
-                    self._add(code, places, i, c, begin + group * lanes + lane)
+                    self._add(code, places, i, c, first + begin + group * lanes + lane)
 
-    def add_by_threads(self, code: Builder, is_shared: bool) -> None:
+    def add_by_threads(self, code: Builder, threads: int) -> None:
         """Emit the same for a GPU, whose threads share the rows and classes.
 
-        In shared memory (`is_shared`) the upper half is added to the lower one, until one sum is
-        left.
+        A thread finishes whole sums. Where these are fewer than half of the threads, more of them
+        share a sum: the upper half is added to the lower one, until one is left.
+
+        Args:
+            code: where to append it.
+            threads: of the block, if the sums lie in shared memory, else 0.
         """
         (*outer, count), spans = self.counts[: self.level + 1], [self.classes[1], self.rows[1]]
-        if is_shared and isinstance(count, tirx.IntImm):
+        sums = [int(x) if isinstance(x, tirx.IntImm) else 1 for x in (*outer, *spans)]
+        if 2 * prod(sums) < threads and isinstance(count, tirx.IntImm):
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2

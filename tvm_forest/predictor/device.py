@@ -14,12 +14,12 @@ from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
 from ..gpu_runtime.arrays import DeviceArray
-from ..gpu_runtime.library import ModelArray
+from ..gpu_runtime.library import KernelLibrary, ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..targets import Library
 from ..threads import check_n_jobs
-from ..tir_gen.canonical import Output
+from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 
@@ -39,10 +39,9 @@ DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 class DeviceFunctions(Functions):
     """Functions whose model stays on the host until they are called first."""
 
-    def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
-        """See `Functions.bind`; another library finds the GPU as the first one does."""
+    def adopt(self, library: Library, has_threads: bool) -> None:
+        """See `Functions.adopt`; all find the GPU as the first one does."""
         library.backend = self.libraries[0][0].backend if self.libraries else library.backend
-        super().bind(library, arrays)
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """See `Functions.compute_sums`; there are no threads to share rows out to."""
@@ -103,11 +102,17 @@ class DevicePredictor(Predictor):
         text: str = self.library.inspect(kind)
         return text
 
-    def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Any:
+    def predict(
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        **as_source: Any,
+    ) -> Any:
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
         place = dlpack.device_of(rows)
-        if place[0] not in GPUS or self._gives_labels:
-            return super().predict(rows, n_jobs, iteration_range)
+        if place[0] not in GPUS or self._gives_labels or as_source:
+            return super().predict(rows, n_jobs, iteration_range, **as_source)
         return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(
@@ -160,6 +165,18 @@ class DevicePredictor(Predictor):
         bound = function.serial.bind(function.model, stream)
         return bound.start(tensor.pointer, shape[0], [result], stream, tensor)[0].numpy()
 
+    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
+            return super()._compute_contributions(name, rows, n_jobs)
+        own = self._contributions
+        function = own.find(name, 0)
+        tensor, stream = self._take(rows, place, function)
+        result = ((tensor.shape[0], *own.shape_of(name)), np.dtype(np.float64))
+        bound = function.serial.bind(function.model, stream)
+        values = bound.start(tensor.pointer, tensor.shape[0], [result], stream, tensor)[0].numpy()
+        return own.complete(name, values)
+
     def _start_sums(self, rows: Any, place: tuple[int, int]) -> tuple[DeviceArray, DeviceArray]:
         """Start the work of margins and values, both (R, C); one array if the link is identity."""
         return self._start_on(*self._take(rows, place))
@@ -194,6 +211,11 @@ class DevicePredictor(Predictor):
             tensor = dlpack.take(rows, stream or DEFAULT_STREAM[kind])
         stream = 0 if stream == 1 else stream
         check_shape(tensor.shape, self.forest)
+        if self.forest.encoder is not None and type(rows) is not DeviceArray:
+            raise InputError(
+                "predict: argument 'rows': they are on a GPU, and the model has features of "
+                "categories, whose texts the host encodes; give rows on the host, or those of `put`"
+            )
         function, forest = function or self._functions.for_batch(tensor.shape[0]), self.forest
         changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
         if tensor.dtype == self._row_dtype and not changes and not forest.refuses:
@@ -214,6 +236,14 @@ class DevicePredictor(Predictor):
         copy = DeviceArray(driver, ready.shape, ready.dtype, stream)
         driver.upload(copy.pointer, ready, stream)
         return copy
+
+    def _share_library(self) -> KernelLibrary:
+        library: KernelLibrary = self.library
+        return library.share()
+
+    def _for_rows(self, rows: Any) -> DevicePredictor:
+        """This one, which refuses rows that an estimator of XGBoost copies."""
+        return self
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
         if iteration_range is None:

@@ -11,7 +11,7 @@ from ..errors import DeviceError
 from ..forest import Array
 from ..schedule import Schedule
 from ..targets import Library
-from ..tir_gen.canonical import Output
+from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor
 
@@ -24,11 +24,11 @@ class DistantFunctions(Functions):
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Refuse."""
-        raise _refuse(self._target.to_dict())
+        raise _refuse(self.target.to_dict())
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Refuse."""
-        raise _refuse(self._target.to_dict())
+        raise _refuse(self.target.to_dict())
 
 
 class DistantPredictor(Predictor):
@@ -39,6 +39,10 @@ class DistantPredictor(Predictor):
 
     def _describe_target(self) -> str:
         return str(dict(self.target.options)["mtriple"])
+
+    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+        """Refuse."""
+        raise _refuse(self.target.to_dict())
 
 
 def _refuse(target: dict[str, Any]) -> DeviceError:

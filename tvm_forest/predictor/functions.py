@@ -16,24 +16,29 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tvm
 
-from ..compiler import Compiled
+from ..cores import available_cores
 from ..forest import Array, Forest
+from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
+from ..laying_out import Compiled
 from ..layouts.representation import takes_memberships
 from ..schedule import Schedule
 from ..schedule_prims import batches
-from ..target import Target, available_cores
+from ..target import Target
 from ..targets import Library
+from ..targets.loading import LinkedLibrary
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
-from ..tir_gen.canonical import Output, result_dtype, result_names
+from ..tir_gen.results import Output, result_dtype, result_names
 from .compiling import compile_or_load
 
 MAX_ROWS_WITH_MEMBERSHIPS = 512
 """Rows that get their membership columns together: for thousands of rows the memory of these
 columns would have to be taken from the system and given back."""
+
+LINE_BYTES = 64
+"""Bytes of a line of the caches; the vectors of a walk shall not lie in two of them."""
 
 _compile_lock = threading.Lock()
 """Held while a function is compiled that was left out at first."""
@@ -71,8 +76,8 @@ class AddressTable(ctypes.c_void_p):
     every call. The table keeps the arrays alive.
     """
 
-    def __init__(self, tensors: list[Any]) -> None:
-        self.arrays = [np.from_dlpack(tensor) for tensor in tensors]
+    def __init__(self, tensors: list[ModelArray]) -> None:
+        self.arrays = [tensor.array for tensor in tensors]
         self.addresses = np.array([array.ctypes.data for array in self.arrays], np.uint64)
         super().__init__(self.addresses.ctypes.data)
 
@@ -87,7 +92,8 @@ class Functions:
 
     Attributes:
         forest: the model.
-        arguments: for each function by name, the tensors of the model that it reads.
+        target: what it is compiled for.
+        arguments: for each function by name, the arrays of the model that it reads.
         libraries: what was compiled, in order, each with the names of its functions.
         smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
         result_dtypes: of the results of a sum, see `result_names`; values are the last.
@@ -98,9 +104,9 @@ class Functions:
     def __init__(
         self, compiled: Compiled, forest: Forest, schedules: dict[int, Schedule], target: Target
     ) -> None:
-        self.forest, self._schedules, self._target = forest, schedules, target
+        self.forest, self._schedules, self.target = forest, schedules, target
         self._by_name: dict[str, BoundFunction] = {}
-        self.arguments: dict[str, list[Any]] = {}
+        self.arguments: dict[str, list[ModelArray]] = {}
         self.libraries: list[tuple[Library, list[str]]] = []
         self.bind(compiled.library, compiled.arguments)
         names = batches.name_functions(schedules)
@@ -128,8 +134,7 @@ class Functions:
 
     def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
         parallel = [loop for loop in sch.loops() if loop.parallel]
-        if parallel:
-            POOL.serve(library)
+        self.adopt(library, has_threads=bool(parallel))
         return BoundFunction(
             library[name],
             library[name + batches.PARALLEL] if parallel else None,
@@ -140,11 +145,16 @@ class Functions:
             sch.keeps_order,
         )
 
-    def to_tensor(self, array: Array) -> Any:
-        """Return an array of the model as functions of this target read it."""
-        return tvm.runtime.tensor(array)
+    def adopt(self, library: Library, has_threads: bool) -> None:
+        """Let a library use what the others of this predictor do."""
+        if has_threads:
+            POOL.serve(library, holds_pool=isinstance(library, LinkedLibrary))
 
-    def to_arguments(self, tensors: list[Any]) -> tuple[Any, ...]:
+    def to_tensor(self, array: Array) -> ModelArray:
+        """Return an array of the model as functions of this target read it, a copy."""
+        return ModelArray(_copy_to_lines(array))
+
+    def to_arguments(self, tensors: list[ModelArray]) -> tuple[Any, ...]:
         """Return what a function takes for the tensors of the model."""
         return (AddressTable(tensors),)
 
@@ -159,8 +169,8 @@ class Functions:
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
-                    model = (self.forest, self._schedules, self._target)
-                    compiled = compile_or_load(*model, outputs=(name,))
+                    model = (self.forest, self._schedules, self.target)
+                    compiled = compile_or_load(*model, outputs=(name,)).compiled
                     self.bind(compiled.library, compiled.arguments)
         return self._by_name[name]
 
@@ -184,9 +194,9 @@ class Functions:
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
             is_large = has_work and n_rows * self._steps_per_row >= MIN_STEPS_FOR_ALL_CORES
-            return self._target.cores if is_large else 1
+            return self.target.cores if is_large else 1
         check_n_jobs("predict", n_jobs)
-        return self._target.cores if n_jobs == -1 else int(n_jobs)
+        return self.target.cores if n_jobs == -1 else int(n_jobs)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -198,17 +208,17 @@ class Functions:
         block = function.rows_per_block
         rest = len(rows) % block if len(rows) > block > 0 else 0
         whole = len(rows) - rest
-        self._run(function, rows[:whole], [array[:whole] for array in results], n_jobs)
+        self.run(function, rows[:whole], [array[:whole] for array in results], n_jobs)
         if rest:
             beyond = [array[whole:] for array in results]
-            self._run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
+            self.run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
         return results[self.margin_place], results[-1]
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, n_places), what the leaf in each place says."""
         rows = to_rows(rows, self.forest)
         leaves = np.empty((len(rows), self.n_places), self.leaf_dtype(name))
-        self._run(self.find(name), rows, [leaves], n_jobs)
+        self.run(self.find(name), rows, [leaves], n_jobs)
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
@@ -224,7 +234,7 @@ class Functions:
         forest = self.forest
         return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
 
-    def _run(
+    def run(
         self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
         """Write the results of some rows."""
@@ -248,6 +258,15 @@ def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: 
     helpers = min(threads, available_cores()) - 1
     with POOL.helpers(helpers, waits=not function.keeps_order) as has_helpers:
         (function.parallel if has_helpers else function.serial)(*arguments)
+
+
+def _copy_to_lines(array: Array) -> Array:
+    """Return a copy that begins where a line of the caches does."""
+    memory = np.empty(array.nbytes + LINE_BYTES, np.uint8)
+    begin = -memory.ctypes.data % LINE_BYTES
+    copied = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copied[...] = array
+    return copied
 
 
 def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:

@@ -10,22 +10,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ..compiler import Compiled, compile_forest
 from ..errors import BuildError, InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_labels, split_by_target
+from ..inputs.checks import is_copied
+from ..late import import_late
+from ..laying_out import Compiled
 from ..schedule import Schedule
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
-from ..tir_gen.canonical import Output
-from .exporting import export_library
+from ..targets import Library
+from ..tir_gen.results import Output
+from .class_numbers import ClassMethods
+from .contributions import ContributionMethods
 from .functions import Functions
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
+from .source_calls import predict_as_source
 
-PROBABILITY_LINKS = ("sigmoid", "unbounded_sigmoid", "logistic", "softmax", "rounded_softmax")
+if TYPE_CHECKING:
+    from .. import compiler
+    from . import exporting, rounds, saving
+else:
+    compiler = import_late("tvm_forest.compiler")
+    exporting = import_late("tvm_forest.predictor.exporting")
+    rounds = import_late("tvm_forest.predictor.rounds")  # these two import this module
+    saving = import_late("tvm_forest.predictor.saving")
+
+PROBABILITY_LINKS = (
+    "sigmoid",
+    "unbounded_sigmoid",
+    "logistic",
+    "softmax",
+    "rounded_softmax",
+    "plain_softmax",
+    "clamp",
+    "coarse_softmax",
+)
 """Links that make probabilities."""
 
 TEXTS = ("asm", "ll")
@@ -35,7 +58,7 @@ Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor:
+class Predictor(ContributionMethods, ClassMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
@@ -43,11 +66,11 @@ class Predictor:
         schedule: how large batches are evaluated.
         schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`.
         target: what it is compiled for.
-        library: TVM's executable, which holds machine code only if it comes from a file or the
-            cache; `source` gives its text. On a GPU, a KernelLibrary.
+        library: TVM's executable, or a LinkedLibrary, which holds machine code only, if it comes
+            from a file or the cache; `source` gives its text. On a GPU, a KernelLibrary.
         signature: `Forest.signature` of the model that was compiled.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
-        arguments: for each function, the tensors between the rows and its outputs.
+        arguments: for each function, the arrays between the rows and its outputs.
         libraries: that one, and what was compiled since, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
@@ -78,6 +101,7 @@ class Predictor:
         self._small_batches = SmallBatches(self._functions, self._max_small_batch)
         self._gives_labels = forest.gives_labels
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
+        self._for_copied_rows: Predictor | None = None
 
     def export_library(
         self,
@@ -85,28 +109,30 @@ class Predictor:
         prefix: str = "tvm_forest_",
         cc: str | Sequence[str] | None = None,
     ) -> None:
-        """Write a shared library with the model, and a C header beside it.
+        """Write a library with the model, and a C header beside it.
 
-        It predicts margins and values by the schedules of this predictor, on the caller's thread,
-        or on a GPU through its driver. Missing values are NaN; class labels are left to the caller.
+        It predicts margins, values and labels by the schedules of this predictor, on as many
+        threads as the caller says, or on a GPU through its driver. On a processor that lacks
+        instructions of the code, its functions return a code and say which.
 
         Args:
-            path: of the library, which ends with ".so", such as "model.so", or on WebAssembly with
-                ".wasm"; the header is "model.h". For another machine also "model.o", the compiled
-                functions alone, without the model and a header.
+            path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
+                library, ".a" a static one, ".o" an object file, and ".zip" a package of the sources
+                with a CMakeLists.txt and without a header beside it. On another system what it
+                takes instead: ".dll", ".dylib" or ".wasm".
             prefix: what the names of its C functions begin with, which ends with an underscore;
                 libraries that are linked into one program need different ones.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
 
         Raises:
-            InputError: no such prefix or command, or the files cannot be written.
-            UnsupportedModel: rows have to be prepared in Python, or the target is neither "llvm"
-                nor "cuda".
+            InputError: no such prefix, suffix or command, or the files cannot be written.
+            UnsupportedModel: categories have to be hashed in Python, or the target is neither
+                "llvm" nor "cuda".
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
-        export_library(self, path, prefix, cc)
+        exporting.export_library(self, path, prefix, cc)
 
     def source(self, kind: str = "asm") -> str:
         """Return the text of the functions that `predict` calls.
@@ -121,29 +147,27 @@ class Predictor:
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
         library = self.library
         if library.mod.kind != "llvm":  # what is loaded is machine code alone
-            library = compile_forest(self.forest, self.schedules, self.target).library
+            compiled = compiler.compile_forest(self.forest, self.schedules, self.target)
+            library = compiled.library
         return str(library.mod.inspect_source(kind))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write the predictor to a file, which appears under its name once it is complete.
 
         Args:
-            path: of the file, by custom `<name>.tvmf`; read it with `tvm_forest.load_predictor`.
+            file: its path, by custom `<name>.tvmf`, or what can be written to in binary; read it
+                with `tvm_forest.load_predictor`.
 
         Raises:
             InputError: the file cannot be written.
             UnsupportedModel: class labels that are neither texts nor numbers, or code for another
                 machine.
         """
-        from .saving import save
-
-        save(self, path)
+        saving.save(self, file)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
         """Say how to pickle and copy a predictor."""
-        from .saving import from_bytes, to_bytes
-
-        return from_bytes, (to_bytes(self),)
+        return saving.from_bytes, (saving.to_bytes(self),)
 
     def rounds(self, begin: int = 0, end: int = 0) -> Predictor:
         """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
@@ -152,8 +176,10 @@ class Predictor:
         each class. Other models have no rounds by name: theirs are one tree of each class, too.
         Sums are divided by the trees of the range where the model averages.
 
-        The first call for a range compiles it, by the default schedule, for a schedule is made for
-        a number of trees; the latest `rounds.MAX_PARTS` are kept. What is kept is not saved.
+        Nothing is compiled anew: the first call for a range copies the arrays of the model, in
+        which the trees of other rounds add nothing. Only models that average, or whose leaf vectors
+        are numbered, are compiled for each range. The latest `rounds.MAX_PARTS` are kept, and not
+        saved.
 
         Args:
             begin: first round.
@@ -167,11 +193,15 @@ class Predictor:
                 early ends with its best round.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
-        from .rounds import rounds
+        return rounds.rounds(self, begin, end)
 
-        return rounds(self, begin, end)
-
-    def predict(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
+    def predict(
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        **as_source: Any,
+    ) -> Array:
         """Predict what the source object's `predict` returns.
 
         Args:
@@ -179,14 +209,23 @@ class Predictor:
             n_jobs: threads, see the attribute.
             iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
                 for all. See `rounds` for what that costs.
+            as_source: arguments that `predict` has in the library of the model, with the meaning
+                that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
+                pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
+                pred_contrib, validate_features, start_iteration, num_iteration. CatBoost:
+                prediction_type, ntree_start, ntree_end, thread_count. With base_margin, values are
+                within the bound of their link.
 
         Returns:
-            (R,) or (R, C): values, probabilities, or labels where the source object gives labels;
+            (R,) or (R, C), values, probabilities, or labels where the source object gives labels;
             of a model of several targets, a label for each.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
+                does not have.
         """
+        if as_source:
+            return predict_as_source(self, rows, n_jobs, iteration_range, as_source)
         if iteration_range is None and not self._gives_labels:
             jobs = self.n_jobs if n_jobs is None else n_jobs
             values = self._small_batches.predict(rows, jobs, VALUE)
@@ -216,7 +255,8 @@ class Predictor:
         value = self._sums(rows, n_jobs, iteration_range)[1]
         if self.forest.targets and self.forest.label_rule == "argmax_probability":
             return split_by_target(value, self.forest)
-        return value if value.shape[1] > 1 else np.concatenate([1 - value, value], axis=1)
+        is_complete = value.shape[1] > 1 or self.forest.label_rule == "argmax_probability"
+        return value if is_complete else np.concatenate([1 - value, value], axis=1)
 
     @property
     def gives_probabilities(self) -> bool:
@@ -305,32 +345,53 @@ class Predictor:
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
-        part = self._part(iteration_range)
-        return part._functions.compute_sums(rows, self.n_jobs if n_jobs is None else n_jobs)
+        part = self._for_rows(rows)._part(iteration_range)
+        jobs = self.n_jobs if n_jobs is None else n_jobs
+        sums = part._small_batches.compute_sums(rows, jobs)
+        return part._functions.compute_sums(rows, jobs) if sums is None else sums
 
     def _leaves(
         self, name: Output, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
-        part = self._part(iteration_range)
-        leaves = part._compute_leaves(name, rows, self.n_jobs if n_jobs is None else n_jobs)
-        places = part.columns
+        jobs = self.n_jobs if n_jobs is None else n_jobs
+        leaves = self._for_rows(rows)._compute_leaves(name, rows, jobs)
+        places = self._columns_of(iteration_range)
         in_order = np.array_equal(places.ravel(), np.arange(leaves.shape[1]))
         return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
 
+    def _columns_of(self, iteration_range: Any) -> Array:
+        """Return the rows of `columns` for the trees of a range of rounds."""
+        return rounds.columns_of_rounds(self, *_read_range(iteration_range))
+
+    def _for_rows(self, rows: Any) -> Predictor:
+        """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
+        if self.forest.copied_value is None or not is_copied(rows):
+            return self
+        return rounds.for_copied_rows(self)
+
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""
-        if iteration_range is None:
-            return self
-        try:
-            begin, end = iteration_range
-        except (TypeError, ValueError):
-            raise InputError(
-                f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the "
-                "first round and the one after the last, such as (0, 10)"
-            ) from None
-        return self.rounds(begin, end)
+        return self if iteration_range is None else self.rounds(*_read_range(iteration_range))
+
+    def _share_library(self) -> Library:
+        """Return the library for a predictor with arrays of its own."""
+        return self.library
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""
         return self._functions.compute_leaves(name, rows, n_jobs)
+
+
+def _read_range(iteration_range: Any) -> tuple[Any, Any]:
+    """Return the first round and the one after the last that a user gave; (0, 0) for all."""
+    if iteration_range is None:
+        return 0, 0
+    try:
+        begin, end = iteration_range
+    except (TypeError, ValueError):
+        raise InputError(
+            f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the first "
+            "round and the one after the last, such as (0, 10)"
+        ) from None
+    return begin, end

@@ -1,4 +1,4 @@
-"""Predictors of some boosting rounds.
+"""Predictors of some boosting rounds, and of rows that the model's library sums otherwise.
 
 takes: Predictor, range of rounds; gives: Predictor.
 """
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, UnsupportedModel
-from ..forest import Forest
-from ..forest.rewrites.ordering import find_rounds, take_rounds
-from ..search import heuristic
+from ..forest import Array, Forest
+from ..forest.rewrites.ordering import find_rounds, silence_rounds, take_rounds
+from ..laying_out import Compiled, LaidOut, lay_out
+from ..tir_gen.results import SUMS
 from .building import build
 from .predictor import Predictor
 
 MAX_PARTS = 8
-"""Compiled ranges that a predictor keeps; the one that was asked for longest ago goes first."""
+"""Ranges that a predictor keeps; the one that was asked for longest ago goes first."""
 
 _lock = threading.Lock()
-"""Held while a range is looked up, and compiled if it is not there."""
+"""Held while a range is looked up, and made if it is not there."""
 
 
 def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
@@ -32,13 +33,64 @@ def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
     with _lock:
         part = whole._parts.pop(span, None)
         if part is None:
-            forest = take_rounds(whole.forest, *span)
-            part = build(forest, heuristic.default_schedules(forest, whole.target), whole.target)
+            part = _silence_others(whole, span) or _compile(whole, span)
             part.n_jobs = whole.n_jobs
         whole._parts[span] = part
         for oldest in list(whole._parts)[:-MAX_PARTS]:
             del whole._parts[oldest]
     return part
+
+
+def for_copied_rows(whole: Predictor) -> Predictor:
+    """Return the predictor of `Forest.for_copied_rows`, which the first such rows compile."""
+    with _lock:
+        if whole._for_copied_rows is None:
+            forest = whole.forest.for_copied_rows
+            whole._for_copied_rows = build(forest, None, whole.target)
+            whole._for_copied_rows.n_jobs = whole.n_jobs
+    return whole._for_copied_rows
+
+
+def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
+    """Return the rows of `Predictor.columns` for the trees of some rounds.
+
+    Raises:
+        InputError, UnsupportedModel: see `Predictor.rounds`.
+    """
+    span = _to_span(whole.forest, begin, end)
+    if span is None:
+        return whole.columns
+    trees = whole.columns[:, 0] // whole.forest.leaf_value.shape[1]
+    rounds = find_rounds(whole.forest)[trees]
+    return whole.columns[(rounds >= span[0]) & (rounds < span[1])]
+
+
+def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None:
+    """Return a predictor in whose arrays the trees of other rounds add nothing.
+
+    Its code is that of the whole: no node goes. None if there is no such predictor: the code of an
+    average divides by the number of trees, and where leaf values are numbered, there may be fewer.
+    """
+    if whole.forest.aggregate == "average":
+        return None
+    forest = silence_rounds(whole.forest, *span)
+    known, laid_out = (lay_out(x, whole.schedules, (SUMS,)) for x in (whole.forest, forest))
+    if _list_layouts(known) != _list_layouts(laid_out):
+        return None
+    columns = columns_of_rounds(whole, *span)
+    compiled = Compiled(whole._share_library(), laid_out.arguments, columns)
+    return type(whole)(compiled, forest, whole.schedules, whole.target, forest.signature)
+
+
+def _list_layouts(laid_out: LaidOut) -> list[Any]:
+    """Return all that code knows of the arrays that it reads: layouts, and sizes."""
+    sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
+    return [sizes, [packed.layout for packed in laid_out.packed.values()]]
+
+
+def _compile(whole: Predictor, span: tuple[int, int]) -> Predictor:
+    forest = take_rounds(whole.forest, *span)
+    return build(forest, None, whole.target)
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:

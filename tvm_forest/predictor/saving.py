@@ -3,30 +3,36 @@
 takes: Predictor; gives: bytes, and a Predictor again, without any training library.
 
 The stored code is used where it can run; elsewhere (another TVM, another version of this package, a
-CPU that lacks an instruction) the stored model is compiled anew.
+CPU that lacks an instruction), or if the user does not trust it, the stored model is compiled anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from .. import archive
-from ..compiler import Compiled
-from ..errors import BuildError, ForestError, ModelFormatError, UnsupportedModel
+from ..errors import BuildError, ForestError, InputError, ModelFormatError, UnsupportedModel
+from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
+from ..laying_out import Compiled
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..target import Target, parse_target
-from ..targets import machine_code
-from ..targets.machine_code import MachineCode
+from ..targets.loading import MachineCode, find_obstacle, load_library, to_machine_code
 from ..threads import check_n_jobs
 from . import argument_parts
 from .building import build, class_for
 from .predictor import Predictor
+
+LOG = logging.getLogger(__name__)
 
 FORMAT = 3
 """A number that grows when an older version of the package would read a file wrongly."""
@@ -34,20 +40,36 @@ FORMAT = 3
 KIND = "predictor"
 
 
-def save(predictor: Predictor, path: str | os.PathLike[str]) -> None:
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
+"""Where a saved predictor is: under a path, at hand, or in what can be read."""
+
+
+def save(predictor: Predictor, file: str | os.PathLike[str] | BinaryIO) -> None:
     """See `Predictor.save`."""
-    where = "save: argument 'path'"
-    file = archive.to_path(path, where)
-    archive.check_place(file, where)
-    archive.write_file(file, to_bytes(predictor), where)
+    where = "save: argument 'file'"
+    if hasattr(file, "write"):
+        file.write(to_bytes(predictor))
+        return
+    path = archive.to_path(file, where)
+    archive.check_place(path, where)
+    archive.write_file(path, to_bytes(predictor), where)
 
 
-def load_predictor(path: str | os.PathLike[str], signature: str | None = None) -> Predictor:
+def load_predictor(
+    file: Source, signature: str | None = None, recompile: bool = False
+) -> Predictor:
     """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
-    where = "load_predictor: argument 'path'"
-    file = archive.to_path(path, where)
-    where += f": {archive.shorten(str(file))}"
-    return from_bytes(archive.read_file(file, where), where, signature)
+    where = "load_predictor: argument 'file'"
+    if isinstance(file, bytes | bytearray | memoryview):
+        return from_bytes(bytes(file), where, signature, recompile)
+    if hasattr(file, "read"):
+        data = file.read()
+        if not isinstance(data, bytes):
+            raise InputError(f"{where}: it is open for text; open it with mode 'rb'")
+        return from_bytes(data, where, signature, recompile)
+    path = archive.to_path(file, where)
+    where += f": {archive.shorten(str(path))}"
+    return from_bytes(archive.read_file(path, where), where, signature, recompile)
 
 
 def to_bytes(predictor: Predictor) -> bytes:
@@ -70,7 +92,7 @@ def to_bytes(predictor: Predictor) -> bytes:
     parts |= arrays
     stored: list[dict[str, Any]] = []
     for number, (library, names) in enumerate(libraries):
-        code = machine_code.to_machine_code(library, predictor.target)
+        code = to_machine_code(library, predictor.target)
         parts[_name_code(number, code.form)] = code.data
         functions = {name: arrays_of[name] for name in names}
         about_code = {"form": code.form, "made_for": code.made_for}
@@ -97,17 +119,59 @@ def _name_code(number: int, form: str) -> str:
 
 
 def from_bytes(
-    data: bytes, where: str = "load_predictor", signature: str | None = None
+    data: bytes,
+    where: str = "load_predictor",
+    signature: str | None = None,
+    recompile: bool = False,
 ) -> Predictor:
-    """Return the predictor that `to_bytes` was given.
+    """Return the predictor that `to_bytes` was given; with `recompile`, none of its code is run.
 
     Raises:
         ModelFormatError, BuildError: see `load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
     _check_manifest(manifest, where, signature)
+    with _refuse_unexpected(where):
+        return _to_predictor(manifest, parts, recompile)
+
+
+class Saved(NamedTuple):
+    """What a saved predictor holds beside its code.
+
+    Attributes:
+        forest: the model.
+        schedules: by the smallest batch of each.
+        target: what it is compiled for.
+        made_for: what the code needs of a CPU.
+        version: of the package that wrote it.
+    """
+
+    forest: Forest
+    schedules: dict[int, Schedule]
+    target: Target
+    made_for: dict[str, Any]
+    version: str
+
+
+def read_saved(path: str) -> Saved:
+    """Return what a saved predictor holds; none of its code is loaded.
+
+    Raises:
+        ModelFormatError: see `load_predictor`.
+    """
+    where = f"read_saved: {archive.shorten(path)}"
+    manifest, parts = archive.unpack(archive.read_file(Path(path), where), where)
+    _check_manifest(manifest, where, None)
+    with _refuse_unexpected(where):
+        code, version = manifest["code"], manifest["versions"]["tvm_forest"]
+        return Saved(*_read_model(manifest, parts), code["made_for"], version)
+
+
+@contextlib.contextmanager
+def _refuse_unexpected(where: str) -> Iterator[None]:
+    """Turn what goes wrong with the content of a whole file into an error that says so."""
     try:
-        return _to_predictor(manifest, parts)
+        yield
     except (BuildError, ModelFormatError):
         raise
     except (ForestError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -131,7 +195,10 @@ def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None)
             )
 
 
-def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
+def _read_model(
+    manifest: dict[str, Any], parts: dict[str, Any]
+) -> tuple[Forest, dict[int, Schedule], Target]:
+    """Return the model, its schedules, and what it was compiled for."""
     arrays = {
         name.removeprefix("forest/").removesuffix(".npy"): part
         for name, part in parts.items()
@@ -139,33 +206,52 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any]) -> Predictor:
     }
     forest, target = from_fields(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
-    model = (forest, arrange_by_batch(named, "load_predictor"), target)
+    return forest, arrange_by_batch(named, "load_predictor"), target
+
+
+def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bool) -> Predictor:
+    model = _read_model(manifest, parts)
+    target = model[2]
     check_n_jobs("load_predictor", manifest["n_jobs"])
-    stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
-    if manifest["versions"]["tvm_forest"] != _versions()["tvm_forest"]:
-        stored = []
-    first, *others = [_load(x, number, parts, target) for number, x in enumerate(stored)] or [None]
-    if first is None:
+    code = "it is not trusted" if recompile else _load_all(manifest, parts, target)
+    if isinstance(code, str):
+        LOG.warning("the stored code is not used, and the model is compiled anew: %s", code)
         predictor = build(*model, exact=False, signature=manifest["signature"])
     else:
+        first, *others = code
         predictor = class_for(first.library, target)(first, *model, manifest["signature"])
-        for compiled in filter(None, others):
+        for compiled in others:
             predictor._functions.bind(compiled.library, compiled.arguments)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 
 
+def _load_all(
+    manifest: dict[str, Any], parts: dict[str, Any], target: Target
+) -> list[Compiled] | str:
+    """Load all functions that can run here, or say why those that are needed first cannot."""
+    version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
+    if version != here:
+        return f"it is for tvm_forest {version!r}, and here is {here!r}"
+    stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
+    first, *others = [_load(x, number, parts, target) for number, x in enumerate(stored)]
+    return (
+        first if isinstance(first, str) else [first, *(x for x in others if not isinstance(x, str))]
+    )
+
+
 def _load(
     stored: dict[str, Any], number: int, parts: dict[str, Any], target: Target
-) -> Compiled | None:
-    """Load the functions of a library; None if its code cannot run here."""
+) -> Compiled | str:
+    """Load the functions of a library, or say why its code cannot run here."""
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
-    if not machine_code.runs_here(made_for):
-        return None
+    obstacle = find_obstacle(made_for)
+    if obstacle is not None:
+        return obstacle
     code = MachineCode(form, parts[_name_code(number, form)], made_for)
-    library = machine_code.load_library(code, target)
+    library = load_library(code, target)
     if library is None:
-        return None
+        return "the system cannot load it"
     arguments = argument_parts.from_parts(parts, stored["functions"])
     return Compiled(library, arguments, parts["columns.npy"])
 

@@ -7,12 +7,15 @@ takes: rows as users pass them, Functions; gives: margins or values, or None for
 
 from __future__ import annotations
 
+import contextvars
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm_ffi
 
 from ..forest import Array
+from ..inputs.checks import NUMBERS, check_values
 from .functions import Functions
 
 MAX_ROWS = 64
@@ -20,6 +23,9 @@ MAX_ROWS = 64
 
 MAX_BYTES = 1 << 15
 """Bytes of these rows."""
+
+_SOURCE_DTYPES = frozenset(map(np.dtype, ("float32", "float64")))
+"""Numbers that do not become `Forest.other_dtype` first."""
 
 MARGIN, VALUE = 0, 1
 """Places of the results in `_Frame.results`."""
@@ -33,12 +39,14 @@ class _Frame(NamedTuple):
 
     Attributes:
         rows: (R, F), which rows are copied to.
+        convert: copies rows of another dtype there, without a warning.
         call: the function.
         arguments: all that it takes, the rows and results of this frame among it.
         results: margins and values, (R,) or (R, C).
     """
 
     rows: Array
+    convert: Callable[[Array], None]
     call: Any
     arguments: tuple[Any, ...]
     results: tuple[Array, Array]
@@ -54,9 +62,7 @@ class SmallBatches:
     def __init__(self, functions: Functions, max_rows: int) -> None:
         self._functions, forest = functions, functions.forest
         self._row_dtype = np.dtype(forest.row_dtype)
-        # Numbers of other types become `other_dtype` before they become `row_dtype`.
-        codes = "fd" if forest.other_dtype is not None else "?bBhHiIlLqQefd"
-        self._copied_dtypes = frozenset(map(np.dtype, codes))
+        self._refuses = bool(forest.refuses)
         row_bytes = max(1, forest.row_width * self._row_dtype.itemsize)
         sizes = range(1, min(max_rows, MAX_BYTES // row_bytes) + 1)
         self.frames: dict[tuple[int, ...], list[_Frame]] = {
@@ -67,19 +73,41 @@ class SmallBatches:
         """Whether so many rows are read as they are, and by one thread."""
         forest, function = self._functions.forest, self._functions.for_batch(n_rows)
         is_serial = self._functions.count_threads(function, n_rows, None) == 1
-        is_read_as_is = not (forest.needs_cleaning or forest.refuses or function.takes_memberships)
-        return is_serial and is_read_as_is
+        changes = forest.needs_cleaning or function.takes_memberships or forest.encoder is not None
+        return is_serial and not changes
 
     def predict(self, rows: Any, n_jobs: Any, result: int) -> Array | None:
-        """Predict margins (MARGIN) or values (VALUE); None if rows have to go the long way."""
+        """Predict margins (MARGIN) or values (VALUE); None if rows have to go the long way.
+
+        Raises:
+            InputError: a value that the source object refuses.
+        """
+        frame = self._run(rows, n_jobs)
+        if frame is None:
+            return None
+        predictions = frame.results[result].copy()
+        self.frames[rows.shape].append(frame)
+        return predictions
+
+    def compute_sums(self, rows: Any, n_jobs: Any) -> tuple[Array, Array] | None:
+        """Return margins and values, both (R, C); None if rows have to go the long way.
+
+        Raises:
+            InputError: a value that the source object refuses.
+        """
+        frame = self._run(rows, n_jobs)
+        if frame is None:
+            return None
+        margin, value = (array.reshape(len(rows), -1).copy() for array in frame.results)
+        self.frames[rows.shape].append(frame)
+        return margin, value
+
+    def _run(self, rows: Any, n_jobs: Any) -> _Frame | None:
+        """Return a frame with the results of rows, to be given back to `frames`."""
         if type(rows) is not np.ndarray:
             return None
-        # Arrays that were pickled have a dtype of their own, which is equal but not the same.
-        has_row_dtype = rows.dtype is self._row_dtype or rows.dtype == self._row_dtype
-        if not has_row_dtype and rows.dtype not in self._copied_dtypes:
-            return None
         frames = self.frames.get(rows.shape)
-        if frames is None:
+        if frames is None or rows.dtype.kind not in NUMBERS:
             return None
         if n_jobs is not None and (type(n_jobs) is not int or n_jobs != 1):
             return None
@@ -87,15 +115,15 @@ class SmallBatches:
             frame = frames.pop()
         except IndexError:  # all are in use, by other threads
             frame = self._new_frame(len(rows))
-        if has_row_dtype:
+        # Arrays that were pickled have a dtype of their own, which is equal but not the same.
+        if rows.dtype is self._row_dtype or rows.dtype == self._row_dtype:
             frame.rows[...] = rows
         else:
-            with np.errstate(all="ignore"):  # as `to_rows` converts them
-                frame.rows[...] = rows
+            frame.convert(rows)
+        if self._refuses:
+            check_values(frame.rows, self._functions.forest)
         frame.call(*frame.arguments)
-        predictions = frame.results[result].copy()
-        frames.append(frame)
-        return predictions
+        return frame
 
     def _new_frame(self, n_rows: int) -> _Frame:
         function, results = self._functions.for_batch(n_rows), self._functions.new_results(n_rows)
@@ -103,7 +131,27 @@ class SmallBatches:
         first, *last = (tvm_ffi.from_dlpack(array) for array in (rows, *results))
         margin, value = results[self._functions.margin_place], results[-1]
         arguments = (first, *function.model, *last)
-        return _Frame(rows, function.serial, arguments, (squeeze(margin), squeeze(value)))
+        places = (squeeze(margin), squeeze(value))
+        convert = _quiet_writer(rows, self._functions.forest.other_dtype)
+        return _Frame(rows, convert, function.serial, arguments, places)
+
+
+def _quiet_writer(array: Array, other_dtype: str | None) -> Callable[[Array], None]:
+    """Return a function that writes other numbers to an array, as `to_rows` converts them.
+
+    What numpy warns of stands in the caller's context. To change it there and back takes longer
+    than a row's conversion, so each frame has a context, as only one call at a time has a frame.
+    """
+
+    def write(rows: Array) -> None:
+        is_direct = other_dtype is None or rows.dtype in _SOURCE_DTYPES
+        array[...] = rows if is_direct else rows.astype(other_dtype)
+
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # it stands in the thread
+        return np.errstate(all="ignore")(write)
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return lambda rows: context.run(write, rows)
 
 
 def squeeze(array: Array) -> Array:

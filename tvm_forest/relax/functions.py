@@ -32,11 +32,12 @@ from ..schedule import Schedule
 from ..schedule_prims.batches import PARALLEL, name_functions
 from ..schedule_prims.fitting import check_device
 from ..target import Target
-from ..tir_gen.canonical import SUMS, Output
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from ..tir_gen.ops import find_calls
+from ..tir_gen.results import SUMS, Output
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
+from .model import refuse_encoder
 
 OPAQUE = 8
 """What Relax calls the pattern of a function that it shall not fuse with others."""
@@ -73,13 +74,14 @@ def lower_for_batches(
         output: what the function gives.
 
     Raises:
-        UnsupportedModel: rows would have to be prepared in Python.
+        UnsupportedModel: rows would have to be encoded or prepared in Python.
         ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
     """
+    refuse_encoder(forest)
     for sch in schedules.values():
         check_device(sch, target)
     schedules = leave_out_memberships(forest, schedules)
-    laid_out = compiler.lay_out(forest, schedules, (output,), exact)
+    laid_out = compiler.check_and_lay_out(forest, schedules, (output,), exact)
     lowered = compiler.lower_each(laid_out, target)
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
     names = name_functions(schedules) if output == SUMS else {1: output}

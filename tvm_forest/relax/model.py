@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from .. import archive
-from ..errors import ForestError, ModelFormatError
+from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.fields import from_fields, to_fields
 
@@ -33,12 +33,27 @@ def to_bytes(forest: Forest) -> Array:
     """Return a forest as the bytes of an archive, uint8 (bytes,).
 
     Raises:
-        UnsupportedModel: its labels are Python objects that JSON cannot say.
+        UnsupportedModel: its labels are Python objects that JSON cannot say, or see
+            `refuse_encoder`.
     """
+    refuse_encoder(forest)
     values, arrays = to_fields(forest)
     manifest = {"kind": KIND, "format": FORMAT, "forest": values}
     parts = {f"{name}.npy": array for name, array in arrays.items()}
     return np.frombuffer(archive.pack(archive.Archive(manifest, parts)), np.uint8)
+
+
+def refuse_encoder(forest: Forest) -> None:
+    """Refuse a forest whose rows hold texts, which no tensor does.
+
+    Raises:
+        UnsupportedModel: as said.
+    """
+    if forest.encoder is not None:
+        raise UnsupportedModel(
+            f"{WHERE}: field 'encoder': the categories of '{forest.source}' are encoded in Python, "
+            "which a Relax module does not; use tvm_forest.build"
+        )
 
 
 def to_tensor_constant(array: Any) -> GenericConst:

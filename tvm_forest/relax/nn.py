@@ -35,7 +35,7 @@ from ..errors import InputError, UnsupportedModel
 from ..passes.model_table import MODEL
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
-from ..tir_gen.canonical import SUMS
+from ..tir_gen.results import SUMS
 from .check_target import check_target, name_target
 from .functions import BatchFunction
 from .lowering import compute_outputs, lower_outputs

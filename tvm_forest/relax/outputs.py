@@ -22,7 +22,7 @@ from tvm import relax, te, tirx, topi
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
 from ..predictor.predictor import PROBABILITY_LINKS
-from ..tir_gen.canonical import SUMS, Output, result_dtype, result_names
+from ..tir_gen.results import SUMS, Output, result_dtype, result_names
 from .comparison import is_nan, order_of, order_of_number, order_with_nan_last
 from .model import to_tensor_constant
 
@@ -85,7 +85,7 @@ def _count_source_trees(forest: Forest) -> int:
 
 def _label_columns(forest: Forest) -> tuple[int, ...]:
     """Return the columns that labels have beside one for each row."""
-    if forest.label_rule == "half":
+    if forest.label_rule in ("half", "cut"):
         return (forest.n_outputs,) if forest.n_outputs > 1 else ()
     return (len(forest.targets),) if forest.targets else ()
 
@@ -158,8 +158,10 @@ def _choose_labels(
     """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
     n, rule = margin.shape[0], forest.label_rule
     if rule == "cut":
-        cut = order_of_number(forest.label_cut, margin.dtype)
-        return te.compute((n,), lambda r: labels[_as_place(_reaches(margin[r, 0], cut))])
+        cut, columns = order_of_number(forest.label_cut, margin.dtype), _label_columns(forest)
+        return te.compute(
+            (n, *columns), lambda r, *c: labels[_as_place(_reaches(margin(r, *c or (0,)), cut))]
+        )
     if rule == "half":
         half, columns = tirx.const(0.5, value.dtype), _label_columns(forest)
         return te.compute(

@@ -7,7 +7,7 @@ schedule of a number of rows, names of compiled functions.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 from ..errors import ScheduleError
@@ -18,6 +18,37 @@ PARALLEL = "_parallel"
 
 Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
+
+Edit = Callable[[Schedule], Schedule]
+"""A function that is given the schedule without directives of a model, such as a recipe."""
+
+Edited = Schedules | Edit | Mapping[int, Schedule | Edit]
+"""Schedules, of which some are still to be made by functions."""
+
+
+def edit(given: Edited, start: Callable[[], Schedule]) -> Schedules:
+    """Call the functions among schedules.
+
+    Args:
+        given: schedules and functions; what is neither is left to `arrange_by_batch` to refuse.
+        start: makes the schedule without directives.
+
+    Raises:
+        ScheduleError: a function gives no schedule.
+    """
+    if isinstance(given, Mapping):
+        return {key: _edit(value, start) for key, value in given.items()}
+    return _edit(given, start)
+
+
+def _edit(given: Schedule | Edit, start: Callable[[], Schedule]) -> Schedule:
+    if not callable(given):
+        return given
+    made = given(start())
+    if not isinstance(made, Schedule):
+        what = f"the function gave {type(made).__name__} and no Schedule; return what the last"
+        raise _refuse("build", f"{what} directive gives")
+    return made
 
 
 def arrange_by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:

@@ -60,6 +60,10 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
     if _is_on_block(dimension) and loop.count is None:
         what = f"block extent must be constant, '{index}' has n iterations; tile it first"
         raise Refusal("index", what)
+    used = next((x for x in (*sch.path(index), *loop.traverse()) if x.gpu == dimension), None)
+    if used is not None:
+        what = f"'{dimension}' is already used by '{used.name}' on this path; choose another one"
+        raise Refusal("dimension", what)
     new = sch.with_loop(index, replace(loop, gpu=dimension))
     for path in find_paths(new.nest):
         counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]

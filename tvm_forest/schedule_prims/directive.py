@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..nest import Loop, find_leaf_loops
+from ..nest import Loop, Problem, find_leaf_loops
 
 if TYPE_CHECKING:
     from tvm import s_tir
@@ -141,9 +141,14 @@ class Directive:
             raise refuse(sch, self.name, refusal.what, mark) from None
         problem = new.problem()
         if problem is not None:
-            raise refuse(sch, self.name, f"{problem}; leave this step out")
+            raise refuse(sch, self.name, self._blame(problem), problem.loop)
         stored = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
+
+    def _blame(self, problem: Problem) -> str:
+        """Say what is wrong with the nest that a step would give, by the argument for loops."""
+        loops = (x for x in self.signature.parameters if x in ("index", LIST_PARAMETER))
+        return f"argument '{next(loops, 'self')}': {problem}"
 
     def bind(self, sch: Schedule, args: Any, kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Give the arguments of a call their names; those left to their defaults are left out.

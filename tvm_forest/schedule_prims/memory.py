@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..layouts import BY_HOPS, TILED
+from ..layouts import BY_HOPS, FIELD_TYPES, TILED
 from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
@@ -28,18 +28,29 @@ def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 @directive(_represent_as_choices)
-def represent_as(sch: Schedule, name: str) -> Schedule:
+def represent_as(
+    sch: Schedule, name: str, feature: str | None = None, threshold: str | None = None
+) -> Schedule:
     """Choose how the model lies in memory.
+
+    A layout takes the narrowest types that hold the model. Other ones may be asked for where it has
+    a choice (`type_choices`); `build` refuses those that do not hold the model.
 
     Args:
         name: a layout, see `docs/layouts.md`; `build` knows which there are.
+        feature: "uint8", "uint16" or "uint32", what numbers of features are stored as.
+        threshold: "float32" or "float64", what thresholds are stored as; no row goes another way.
 
     Raises:
-        ScheduleError: no name.
+        ScheduleError: no name, or no such type.
     """
     if not isinstance(name, str) or not name:
         raise Refusal("name", f"{name!r} is no name of a layout")
-    return replace(sch, representation=name)
+    given = {"feature": feature, "threshold": threshold}
+    types = {field: value for field, value in given.items() if value is not None}
+    for field, value in types.items():
+        check_word(field, value, FIELD_TYPES[field])
+    return replace(sch, representation=name, types=tuple(types.items()))
 
 
 def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -71,21 +71,31 @@ def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
     return sch.unroll_walk("d1").unroll_walk("d2")
 
 
-def treebeard_tree_at_a_time(sch: Schedule, cores: int = 2, walks: int = 8) -> Schedule:
+def treebeard_tree_at_a_time(
+    sch: Schedule, cores: int = 2, walks: int = 8, tree_groups: int = 1
+) -> Schedule:
     """Walk trees of one depth in one loop, in straight lines, `walks` rows together (E9).
 
     Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
-    change of depth, so the trees should be sorted by it. Keeps the order of additions. Treebeard
-    itself begins with `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`, which
-    does not.
+    change of depth, so the trees should be sorted by it. Keeps the order of additions if there is
+    one group. Treebeard itself begins with
+    `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`, which does not.
 
     Args:
         sch: schedule with known depths, without directives about loops.
         cores: parts of the batch, one for each core.
         walks: rows that walk together; 1 for one after the other.
+        tree_groups: parts of the forest that are walked at the same time, 1 to the number of
+            trees. Each takes every so-many-th tree, so that all have trees of all depths.
     """
-    sch = _order(sch.tile("batch", "b0", "b1", parts=cores), "b0 class tree b1")
-    return _interleave_copies(sch.parallel("b0").split_by_depth("tree"), "b1", walks)
+    sch = sch.tile("batch", "b0", "b1", parts=cores)
+    tree = "tree"
+    if tree_groups > 1:
+        sch, tree = sch.tile("tree", "t", "group", tree_groups), "t"
+        sch = _order(sch, "b0 group class t b1").parallel("b0").parallel("group")
+    else:
+        sch = _order(sch, "b0 class tree b1").parallel("b0")
+    return _interleave_copies(sch.split_by_depth(tree), "b1", walks)
 
 
 def tree_parallel(sch: Schedule, parts: int = 2, width: int = 8) -> Schedule:

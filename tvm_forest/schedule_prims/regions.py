@@ -19,7 +19,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ..nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, find_paths, list_values
+from ..nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Problem, find_paths, list_values
 
 
 def find_regions(loop: Loop) -> list[Loop]:
@@ -45,7 +45,7 @@ def is_atomic(region: Loop) -> bool:
     return all(x.reduce == "atomic" for x in trees)
 
 
-def list_order_problems(nest: Loop) -> Iterator[str]:
+def list_order_problems(nest: Loop) -> Iterator[Problem]:
     """Yield where a region adds in order and is told to add in another way as well."""
     for region in find_ordered_regions(nest):
         asking = [x for x in region.traverse() if x.kind == "tree" and x.is_concurrent and x.reduce]
@@ -53,7 +53,8 @@ def list_order_problems(nest: Loop) -> Iterator[str]:
         if other is not None:
             first = next(x for x in asking if x.reduce == "ordered")
             also = f"'{first.name}', which runs at the same time, asks for the order of the model"
-            yield f"'{other.name}' has {other.annotations()[-1]}, but {also}"
+            what = f"'{other.name}' has {other.annotations()[-1]}, but {also}"
+            yield Problem(other.name, what, "add all of them in one way")
 
 
 def adds_in_order(nest: Loop) -> bool:

@@ -42,6 +42,7 @@ class Schedule:
         classes: number of outputs; with more than one, there is a loop over them.
         batch: number of rows if it is fixed, None for any.
         representation: name of the layout of the model.
+        types: what its fields are to be stored as, by name; those left out are for it to choose.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
         rewrites: steps that change the model before it is laid out, in order.
@@ -60,6 +61,7 @@ class Schedule:
     depths: tuple[int, ...] | None = None
     vectors: bool = False
     representation: str = layouts.PADDED
+    types: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[TraceStep, ...] = ()
     hops: tuple[int, ...] | None = ()
     likely: tuple[int, ...] | None = None
@@ -184,6 +186,10 @@ class Schedule:
         size = (self.trees, self.classes, self.batch, self.target, self.depths)
         return Schedule(*size, vectors=self.vectors)
 
+    def copy(self) -> Schedule:
+        """Return this schedule. A directive leaves it alone, so that it is its own copy."""
+        return self
+
     def has_rewrite(self, directive: str) -> bool:
         """Return whether a directive rewrites the model before it is laid out."""
         return any(step.do == directive for step in self.rewrites)
@@ -210,12 +216,12 @@ class Schedule:
         """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
         return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
 
-    def problem(self) -> str | None:
-        """Return the first broken invariant as a sentence, or None."""
+    def problem(self) -> nests.Problem | None:
+        """Return the first broken invariant, or None."""
         names = self.names()
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
-            return f"two loops are named '{doubled}'"
+            return nests.Problem(doubled, f"two loops are named '{doubled}'", "rename one")
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in nests.find_paths(self.nest))
         of_paths = (nests.list_problems(path, wanted, self.vectors) for path in paths)
@@ -245,8 +251,9 @@ class Schedule:
         for step in self.rewrites:
             words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
             yield f"{step.do.replace('_', ' ')}: {words}"
-        if self.representation != layouts.PADDED:
-            yield f"represent as {self.representation}"
+        if self.representation != layouts.PADDED or self.types:
+            types = ", ".join(f"{name} {value}" for name, value in self.types)
+            yield f"represent as {self.representation}" + f": {types}" * bool(types)
         for loop in self.nest.children:
             yield from self._list_loop_lines(loop, 0, mark)
 
@@ -338,7 +345,7 @@ class Schedule:
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.vectors, self.batch, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        return (*size, self.representation, rewrites, self.nest, self.guards)
+        return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
 
 
 def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:

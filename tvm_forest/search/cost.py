@@ -56,6 +56,9 @@ looks up."""
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
 
+OBLIVIOUS_LEAVES = 0.5
+"""What a leaf takes of the time of others where several trees are added before a sum is stored."""
+
 CODED_ROWS = 64
 """Rows that become planes together."""
 
@@ -201,7 +204,7 @@ def _count_octets(work: Workload) -> Iterator[tuple[str, float]]:
     classes = work.forest.round_size
     octets = classes * -(-work.forest.n_trees // (OCTET * classes))
     yield "walk octets", octets * tiers + 2.0 * classes * (tiers + 1)
-    yield f"leaf {OCTETS}", float(work.forest.n_trees)
+    yield from _count_leaves(OCTETS, work)
     slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
     size = OCTET_BYTES * slots
     where = "small trees" if OCTET * size * work.mean_nodes <= FETCHED_BYTES else "octets"
@@ -229,9 +232,9 @@ def _count_planes(point: Point, work: Workload, batch: int) -> Iterator[tuple[st
         yield f"wait plane {level}", far * lines / rows
         far = max(0.0, 1 - capacity / size)
         yield f"wait model {level}", far * size / LINE_BYTES / rows
-    kind = f"{BIT_PLANES} {work.leaf_table or 'far'}"
-    for name, count in _count_leaves(kind, work):
-        yield name, count * (-(-rows // 64) * 64 / rows)
+    share = OBLIVIOUS_LEAVES if work.all_oblivious else 1.0
+    for name, count in _count_leaves(f"{BIT_PLANES} {work.leaf_look_up}", work):
+        yield name, share * count * (-(-rows // 64) * 64 / rows)
 
 
 def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:

@@ -3,7 +3,8 @@
 takes: Workload; gives: Schedules by the smallest batch that each serves.
 
 Very many rows have a thread each, which walks them as ranks through trees in shared memory, if the
-forest fits (`gpu_shared_ranks`). Of fewer rows, several threads share the trees, and what these
+forest fits (`gpu_shared_ranks`); or as they are, if there are so few trees for each column that
+ranks would not pay. Of fewer rows, several threads share the trees, and what these
 find is added tree by tree. How many is counted, not measured: the point that
 `silvanforge.estimate_cycles` expects to be the fastest. These points have one layout, which lies in
 memory once.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from ..layouts import ANY_FOREST, BANKED, PADDED
+from ..layouts import ANY_FOREST, BANKED, PADDED, WORD_NODES
 from ..layouts.row_codes.banks import LANES
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
@@ -49,8 +50,15 @@ MAX_SLOTS_PER_NODE = 32
 RANKS = GpuPoint(512, 1, 1, True, True, True, 4, False, BANKED)
 """The point of `gpu_shared_ranks` with its own arguments."""
 
+FLOATS = GpuPoint(256, 1, 1, True, False, True, 4, False, WORD_NODES)
+"""The point without ranks: a thread walks four trees together, whose nodes are words."""
+
+MAX_COLUMNS_PER_TREE = 0.45
+"""Above, `FLOATS` takes fewer cycles: a rank takes what 9 hops take, a copied value what 2 do, and
+a walk through ranks saves 3 of 8 hops."""
+
 MIN_RANKED_ROWS = 65_536
-"""Rows of a batch from which that point is a default, so that most processors have a block."""
+"""Rows of a batch from which one of these points is a default: most processors have a block."""
 
 MAX_TREE_BYTES = 40 << 10
 """Bytes of the trees that its blocks copy at a time, at most; a third of the memory that there is
@@ -68,7 +76,7 @@ def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
         costs = {x: silvanforge.estimate_cycles(x, problem) for x in list_points(work, problem)}
         least = min(costs, key=costs.__getitem__)
         if batch >= MIN_RANKED_ROWS and _holds_ranks(work, problem):
-            chosen[batch] = last = RANKS
+            chosen[batch] = last = FLOATS if _is_cheaper_as_floats(work, problem) else RANKS
         elif costs.get(last, float("inf")) > ALIKE * costs[least]:
             chosen[batch], last = least, least
     return arrange_by_batch({batch: _write(work, point) for batch, point in chosen.items()})
@@ -144,6 +152,14 @@ def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
     return fits_ranks(RANKS, problem)
 
 
+def _is_cheaper_as_floats(work: Workload, problem: GpuProblem) -> bool:
+    """Say whether `FLOATS` takes fewer cycles than ranks, two blocks at a time."""
+    if problem.features <= MAX_COLUMNS_PER_TREE * problem.rounds or problem.classes > 1:
+        return False
+    fits = 2 * silvanforge.count_shared_bytes(FLOATS, problem) <= problem.block_bytes
+    return fits and work.unfit(WORD_NODES) is None
+
+
 def _write(work: Workload, point: GpuPoint) -> Schedule:
     """Return the schedule of a point."""
     if point.layout == BANKED:
@@ -153,4 +169,6 @@ def _write(work: Workload, point: GpuPoint) -> Schedule:
     sch = work.start.represent_as(point.layout).tile("batch", "b0", "b1", point.rows_tb)
     sch = sch.reorder("b0", "b1", *inner_loops(sch))
     sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
-    return sch.cache("b0", "shared") if point.cache_rows else sch
+    sch = sch.cache("b0", "shared") if point.cache_rows else sch
+    sch = sch.interleave("tree", point.factor) if point.factor > 1 else sch
+    return sch.unroll_walk("tree") if point.unroll else sch

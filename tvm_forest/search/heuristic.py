@@ -8,6 +8,7 @@ It serves larger batches too, until another point would be faster by more than `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from .space import SHARED_BATCH, Point, Space
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedule", "default_schedules", "explain", "find_spaces", "new_schedule"]
+
+LOG = logging.getLogger(__name__)
 
 BATCHES = (1, 8, 16, 32, 64, 128, 512, 2048)
 """Rows of a batch for which the cheapest point is asked for."""
@@ -89,6 +92,7 @@ def _choose(work: Workload) -> dict[int, Choice]:
         least, point, sch = next(price_points(work, batch))
         if not last or price(chosen[last].point, work, batch) > ALIKE * least:
             chosen[batch], last = Choice(point, sch, False), batch
+            LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
             chosen[last] = chosen[last]._replace(shared=True)
     return chosen

@@ -95,7 +95,7 @@ def refuse_octets(work: Workload) -> str | None:
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
-    if work.forest.has_vectors:
+    if work.forest.has_vectors and not work.all_oblivious:
         return "leaves hold vectors, which trees one by one are as fast for"
     return work.unfit(OCTETS)
 

@@ -170,7 +170,8 @@ def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
 
 WAIT_CYCLES, ISSUE_CYCLES, LINE_CYCLES = 400.0, 6.0, 2.0
 """Cycles of a hop, two loads one after the other; cycles in which a multiprocessor does a hop of a
-warp while others wait, and for each line of the cache that the nodes of its lanes lie in."""
+warp while others wait, and for each line of the cache that the nodes of its lanes lie in: it is
+brought from the cache of all multiprocessors, and read."""
 
 LINES_PER_DOUBLING = 0.64
 """Lines that twice as many rows touch of a tree, averaged over the levels of a tree of depth 8."""

@@ -18,12 +18,13 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
+from ..layouts.bitsliced import TABLE_SIZES
 from ..layouts.complete_trees import count_leaves
 from ..layouts.levels import REGISTER
 from ..layouts.representation import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
-from ..layouts.row_codes.selections import count_selections, is_listed
+from ..layouts.row_codes.selections import count_selections, has_levels, is_listed
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of
@@ -33,9 +34,6 @@ MAX_SMALL_TREE_NODES = 4096
 
 LINE_BYTES, LINES_AHEAD = 64, 4
 """Bytes of a line of the cache, and lines of a row that the CPU fetches by itself."""
-
-LEAF_TABLES = (64, 128, 256)
-"""Entries of tables of leaves."""
 
 
 def new_schedule(forest: Forest) -> Schedule:
@@ -176,6 +174,7 @@ class Workload:
         if straight:
             return float(np.ceil(self.forest.depths / levels).sum())
         ends = np.arange(0, self._ended.shape[1], levels).astype(int)
+        ends = ends[ends < self._ended.shape[1]]  # a sum of fractions may come to the bound
         return float((1 - self._ended[:, ends] ** together).sum())
 
     @functools.cache  # noqa: B019
@@ -314,9 +313,18 @@ class Workload:
 
     @cached_property
     def slots(self) -> int:
-        """Slots of the trees that bit planes take as complete ones."""
-        depths = self.forest.depths[~self._is_listed].astype(np.int64)
-        return int((1 << depths).sum())
+        """Slots of the trees that bit planes take as complete ones, or level by level."""
+        depths = self.forest.depths[~self._is_listed & ~self._has_levels].astype(np.int64)
+        return int((1 << depths).sum() + self.forest.depths[self._has_levels].sum())
+
+    @cached_property
+    def _has_levels(self) -> Array:
+        return has_levels(self.forest)
+
+    @property
+    def all_oblivious(self) -> bool:
+        """Whether bit planes select nothing: the tests of levels are the bits of leaves."""
+        return bool(self._has_levels.all())
 
     @cached_property
     def selections(self) -> int:
@@ -325,10 +333,23 @@ class Workload:
 
     @cached_property
     def leaf_table(self) -> int:
-        """Entries of the tables that bit planes look leaves up in; 0 if registers hold none."""
+        """Entries of the tables that permutes look leaves up in; 0 if registers hold none."""
+        return self._fit_table() if self.forest.leaf_value.dtype == np.float32 else 0
+
+    @cached_property
+    def leaf_look_up(self) -> str:
+        """How bit planes look leaves up: in tables of so many entries in registers, or "far"."""
+        dtype = self.forest.leaf_value.dtype
+        if dtype == np.float32:
+            return str(self._fit_table() or "far")
+        held = self.target.has("avx512f") and not self.forest.has_vectors
+        size = self._fit_table() if held else 0
+        return f"{size} {dtype}" if size else "far"
+
+    def _fit_table(self) -> int:
         leaves = int(self._leaves.max(initial=1))
-        floats = self.forest.leaf_value.dtype == np.float32
-        return next((x for x in LEAF_TABLES if floats and leaves <= x), 0)
+        sizes = TABLE_SIZES.get(str(self.forest.leaf_value.dtype), ())
+        return next((x for x in sizes if leaves <= x), 0)
 
 
 def _count_far(

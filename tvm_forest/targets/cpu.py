@@ -15,7 +15,8 @@ from ..passes.cpu.outline import FinishOutlined, OutlineParts
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
 from ..target import Target
-from ..threads.pool import SET_LAUNCHER, make_launcher_setter
+from ..threads.pool import SET_LAUNCHER
+from ..threads.pool_code import make_launcher_setter
 from .other_machines import complete_options
 
 WHERE = "build: argument 'target'"
@@ -33,6 +34,14 @@ TUNING = (
     *("pad-short-", "prefer-", "sbb-dep-", "slow-", "tuning-", "use-", "vzeroupper"),
 )
 """How features of LLVM begin that say what is fast on a CPU, and not what it can do."""
+
+ASKED_FOR = tuple(
+    "aes amx- cldemote clflushopt clwb clzero crc32 enqcmd fsgsbase fxsr hreset invpcid kl movdir "
+    "mwaitx pclmul pconfig pku prefetchi ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx sha "
+    "shstk sm3 sm4 tsxldtrk uintr usermsr vaes vpclmulqdq waitpkg wbnoinvd widekl xsave".split()
+)
+"""How features of LLVM begin whose instructions it takes only where a program names them, which
+ours do not: keys, random numbers, flushes of caches and the like."""
 
 OPT_LEVEL = 2
 """What LLVM does beyond takes it a tenth longer, and makes no code of ours faster."""
@@ -128,8 +137,8 @@ def abilities(target: tvm.target.Target) -> frozenset[str]:
 
 
 def instructions(target: tvm.target.Target) -> set[str]:
-    """Name the instructions and modes of a target."""
-    return {ability for ability in abilities(target) if not ability.startswith(TUNING)}
+    """Name the instructions and modes of a target that our code may use."""
+    return {x for x in abilities(target) if not x.startswith((*TUNING, *ASKED_FOR))}
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:

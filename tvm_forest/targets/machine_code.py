@@ -1,7 +1,6 @@
-"""Machine code: compiled, stored as bytes, and loaded again.
+"""Machine code: compiled, and stored as bytes; `loading` makes a library of them again.
 
-takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode, and a
-library again.
+takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode.
 
 Where a compiler is at hand that can link, the code is a shared library, which loads in less than a
 millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about half a second.
@@ -9,48 +8,30 @@ millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about ha
 
 from __future__ import annotations
 
-import platform
+import functools
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import tvm
 from tvm.support import cc
 
-from ..gpu_runtime.library import KernelLibrary
 from ..target import Target
+from ..threads.pool_code import make_pool_object
 from . import Library, cpu, cuda, opencl, rocm, simt
+from .loading import LINKED, MachineCode, describe_system
 
-INTERFACE = 2
-"""Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
-"""
-
-LINKED = "so"
-"""The form of code that is a shared library."""
+TVM_VERSION: str = tvm.__version__
 
 KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
 """The modules that compile kernels, by kind of target."""
 
 
-class MachineCode(NamedTuple):
-    """Code that can be stored.
-
-    Attributes:
-        form: LINKED, a shared library, "ll", LLVM bitcode, or "kernels", see KernelLibrary.
-        data: the code.
-        made_for: the TVM, system and instructions that it needs.
-    """
-
-    form: str
-    data: bytes
-    made_for: dict[str, Any]
-
-
 _stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
-"""Code of the libraries that were stored or loaded: a shared library cannot be written again."""
+"""Code of the executables that were stored, or loaded from bitcode."""
 
 _writing = threading.Lock()
 """LLVM ends the process if two threads write one module."""
@@ -69,21 +50,18 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
     return compile_for(mod, cpu.tvm_target(target))
 
 
-def to_machine_code(library: Library, target: Target) -> MachineCode:
-    """Return the code of a library that was compiled or loaded on this machine.
-
-    Args:
-        library: an executable, or kernels.
-        target: what it was compiled for.
-    """
-    if isinstance(library, KernelLibrary):
-        return MachineCode("kernels", library.to_bytes(), {})
+def write_machine_code(library: tvm.runtime.Executable, target: Target) -> MachineCode:
+    """Return the code of an executable, see `loading.to_machine_code`."""
     with _writing:
         if library not in _stored_code:
-            needs = {**_machine(), "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))}
+            needs: dict[str, Any] = {
+                "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))
+            }
             with tempfile.TemporaryDirectory() as folder:
-                code = _link(library, Path(folder)) or _write_bitcode(library, Path(folder))
-            _stored_code[library] = MachineCode(*code, needs)
+                form, data = _link(library, Path(folder)) or _write_bitcode(library, Path(folder))
+            if form != LINKED:
+                needs["tvm"] = TVM_VERSION
+            _stored_code[library] = MachineCode(form, data, {**describe_system(), **needs})
         return _stored_code[library]
 
 
@@ -91,31 +69,22 @@ def describe(target: Target) -> str:
     """Return all that decides what becomes of lowered functions for a CPU, beside this package."""
     options = cpu.tvm_target(target)
     llvm = tvm.target.codegen.llvm_version_major()
-    return f"{_machine()} LLVM {llvm} {options} {sorted(cpu.abilities(options))}"
+    return (
+        f"{describe_system()} {TVM_VERSION} LLVM {llvm} {options} {sorted(cpu.abilities(options))}"
+    )
 
 
-def runs_here(made_for: dict[str, Any]) -> bool:
-    """Return whether this machine and this TVM can run some code; kernels ask for none."""
-    if not made_for:
-        return True
-    needs = dict(made_for)
-    wanted = set(needs.pop("instructions"))
-    return needs == _machine() and wanted <= cpu.instructions(cpu.tvm_target(Target()))
-
-
-def load_library(code: MachineCode, target: Target) -> Library | None:
-    """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
-    if code.form == "kernels":
-        return KernelLibrary.from_bytes(code.data, KERNEL_TARGETS[target.kind].backend(target))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, f"code.{code.form}")
-        try:
-            file.write_bytes(code.data)
-            library = tvm.runtime.Executable(tvm.runtime.load_module(str(file)))
-        except (OSError, RuntimeError, ValueError):
-            return None
+def load_bitcode(file: Path, code: MachineCode) -> tvm.runtime.Executable:
+    """Return the library of a file with LLVM bitcode."""
+    library = tvm.runtime.Executable(tvm.runtime.load_module(str(file)))
     _stored_code[library] = code
     return library
+
+
+@functools.cache
+def instructions_here() -> set[str]:
+    """Name the instructions of the CPU at hand, as LLVM knows it."""
+    return cpu.instructions(cpu.tvm_target(Target()))
 
 
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
@@ -126,6 +95,8 @@ def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | 
             return None
         # Other libraries of the process may have symbols of the same names for all to see.
         options = ["-Wl,-Bsymbolic"] if sys.platform.startswith("linux") else []
+        (folder / "pool.o").write_bytes(make_pool_object())
+        options.append(str(folder / "pool.o"))
         library.export_library(str(file), workspace_dir=str(folder), options=options)
     except (OSError, RuntimeError, ValueError):  # a compiler that cannot link is none
         return None
@@ -137,8 +108,3 @@ def _write_bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, 
     file = folder / "code.bc"
     library.mod.write_to_file(str(file))
     return "ll", file.read_bytes()  # TVM loads it under this name only
-
-
-def _machine() -> dict[str, Any]:
-    system = {"tvm": tvm.__version__, "system": sys.platform, "machine": platform.machine()}
-    return {**system, "interface": INTERFACE}

@@ -21,6 +21,8 @@ WHERE = "build: argument 'target'"
 LINUX = "(-[a-z0-9]+)?(-linux-(gnu|musl|android)|-none-elf|-unknown-elf)"
 """What follows the architecture in the name of a machine, as a pattern."""
 
+MACOS, WINDOWS = r"-apple-macos\d*", "-(pc|w64)-windows-gnu"
+
 
 class Machines(NamedTuple):
     """Machines of one architecture.
@@ -41,7 +43,7 @@ class Machines(NamedTuple):
 MACHINES = {
     "aarch64": Machines(
         "aarch64-linux-gnu",
-        LINUX,
+        f"({LINUX}|{MACOS})",
         (
             *("aes", "bf16", "crc", "dotprod", "fp16fml", "fullfp16", "i8mm", "lse", "rcpc"),
             *("rdm", "sha2", "sha3", "sve", "sve2"),
@@ -64,7 +66,7 @@ MACHINES = {
     ),
     "x86_64": Machines(
         "x86_64-linux-gnu",
-        LINUX,
+        f"({LINUX}|{MACOS}|{WINDOWS})",
         (
             *("avx", "avx2", "avx512bitalg", "avx512bw", "avx512cd", "avx512dq", "avx512f"),
             *("avx512vbmi", "avx512vbmi2", "avx512vl", "bmi", "bmi2", "f16c", "fma", "gfni"),

@@ -169,3 +169,34 @@ define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result
 @tvm_forest_addresses = internal constant [4 x ptr] [
   ptr @tvm_forest_launch, ptr @tvm_forest_help, ptr @tvm_forest_reset, ptr @tvm_forest_helpers
 ]
+
+; Memory that walks ask for. A library whose process has no runtime of TVM gets it here: TVM's own
+; definitions of these variables are weak, and its runtime, where it is loaded, sets them.
+
+@__TVMBackendAllocWorkspace = global ptr @tvm_forest_allocate
+@__TVMBackendFreeWorkspace = global ptr @tvm_forest_release
+
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+@tvm_forest_memory = internal constant [12 x i8] c"MemoryError\00"
+@tvm_forest_full = internal constant [23 x i8] c"predict: out of memory\00"
+
+define internal ptr @tvm_forest_allocate(i32 %kind, i32 %device, i64 %size, i32 %code, i32 %bits) {
+  %more = add i64 %size, 63
+  %whole = and i64 %more, -64
+  %data = call ptr @aligned_alloc(i64 64, i64 %whole)
+  %is_full = icmp eq ptr %data, null
+  br i1 %is_full, label %explain, label %leave
+
+explain:
+  call void @TVMFFIErrorSetRaisedFromCStr(ptr @tvm_forest_memory, ptr @tvm_forest_full)
+  br label %leave
+
+leave:
+  ret ptr %data
+}
+
+define internal i32 @tvm_forest_release(i32 %kind, i32 %device, ptr %data) {
+  call void @free(ptr %data)
+  ret i32 0
+}

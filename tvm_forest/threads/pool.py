@@ -13,43 +13,23 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tvm
-from tvm import tirx
-from tvm.ir import PrimType, StringImm
+from ..late import import_late
 
-ZERO = tirx.const(0, "int32")
+if TYPE_CHECKING:
+    from . import pool_code
+else:
+    pool_code = import_late("tvm_forest.threads.pool_code")
 
 PATIENCE = 2000
 """Looks for a task that a helper takes in vain, yielding its core each time, before it sleeps."""
 
 SET_LAUNCHER = "set_launcher"
 """Name of the function of a library that takes the address of what runs its parallel loops."""
-
-SLOT = """
-@__TVMBackendParallelLaunch = external global ptr
-define i32 @tvm_forest_set_launcher(i64 %address) {
-  %launcher = inttoptr i64 %address to ptr
-  store ptr %launcher, ptr @__TVMBackendParallelLaunch
-  ret i32 0
-}
-"""
-"""LLVM code of that function: it sets the variable that holds the address which TVM's code calls,
-and which TVM itself sets when it loads a library."""
-
-
-def make_launcher_setter() -> tirx.PrimFunc:
-    """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
-    address = tirx.Var("address", "int64")
-    done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
-    body = tirx.AttrStmt(ZERO, "pragma_import_llvm", StringImm(SLOT), tirx.Evaluate(done))
-    return tirx.PrimFunc([address], body).with_attr("global_symbol", SET_LAUNCHER)
 
 
 class _Native:
@@ -62,25 +42,13 @@ class _Native:
         helpers: number of helpers that the next loop may have.
     """
 
-    def __init__(self) -> None:
-        code = Path(__file__).with_name("pool.ll").read_text("ascii")
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "pool.ll")
-            file.write_text(f"{_target_lines()}\n{code}", "ascii")
-            self._library = tvm.runtime.load_module(str(file))
-        address = self._library["address"]
+    def __init__(self, library: Any) -> None:
+        address = library["address"]
+        self._library = library  # whose code this is, and which must stay as long
         self.launcher: int = address(0)
         self.help = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(address(1))
         self.reset = ctypes.CFUNCTYPE(None)(address(2))
         self.helpers = ctypes.c_int64.from_address(address(3))
-
-
-def _target_lines() -> str:
-    """Return how LLVM's text names the machine at hand."""
-    nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
-    mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
-    text = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"})).mod.inspect_source("ll")
-    return "\n".join(line for line in text.splitlines() if line.startswith("target "))
 
 
 class _Helper:
@@ -132,16 +100,25 @@ class Pool:
         if self._native is not None:
             self._native.reset()
 
-    def serve(self, library: Any) -> None:
-        """Let a library, which holds `make_launcher_setter`, run its parallel loops here."""
-        library[SET_LAUNCHER](self.launcher)
+    def serve(self, library: Any, holds_pool: bool = False) -> None:
+        """Let a library, which holds `make_launcher_setter`, run its parallel loops here.
+
+        Args:
+            library: with parallel loops.
+            holds_pool: whether the code of `pool.ll` is linked into it, as into those of files.
+                The first one gives it to the process; without one it is compiled.
+        """
+        library[SET_LAUNCHER](self._load(library if holds_pool else None).launcher)
 
     @property
     def launcher(self) -> int:
         """The address of what runs parallel loops, as TVM's TVMBackendParallelLaunch does it."""
+        return self._load(None).launcher
+
+    def _load(self, library: Any) -> _Native:
         with self._loading:
-            self._native = self._native or _Native()
-        return self._native.launcher
+            self._native = self._native or _Native(library or pool_code.compile_pool())
+        return self._native
 
     @contextmanager
     def helpers(self, count: int, waits: bool) -> Iterator[bool]:

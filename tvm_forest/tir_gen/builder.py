@@ -83,6 +83,12 @@ class Builder:
         with ExitStack() as stack:
             yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
 
+    @contextmanager
+    def parallel(self, name: str, count: Any) -> Iterator[Any]:
+        """Open a loop whose iterations threads share."""
+        with self._loop(name, count, tirx.ForKind.PARALLEL) as var:
+            yield var
+
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
         """Cut `count` iterations into groups of `width` and single ones, which come last.
 

@@ -20,70 +20,20 @@ sums) or spatial (in leaves), so the same directives apply to both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
-from ..errors import UnsupportedModel
-from ..forest import Array, Forest
-from ..layouts.representation import BufferSpec, Expr, Representation
+from ..forest import Forest
+from ..layouts.representation import Expr, Representation
 from . import ops
 from .ir import i64, name_of_var
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_epilogue
-
-Output = Literal["predict", "per_tree", "apply"]
-
-SUMS: Output = "predict"
-OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""Outputs that say what each leaf says; they are compiled when a user first asks for them."""
-OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
-
-
-def result_names(forest: Forest) -> tuple[str, ...]:
-    """Name the buffers that "predict" writes: sums of leaves, margins, values.
-
-    The sums are the margins unless they are divided, or the base score is added to them at last;
-    the margins are the values if the link is the identity and nothing is rounded.
-    """
-    sums = () if forest.base_first and forest.aggregate != "average" else ("sum",)
-    linked = forest.link != "identity" or forest.value_dtype is not None
-    return (*sums, "margin", *(("value",) if linked else ()))
-
-
-def result_dtype(forest: Forest, name: str) -> str:
-    """Return the dtype of a buffer that "predict" writes."""
-    return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
-
-
-def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
-    """Return the buffers of the model that a function reads: those of walks, then of leaves."""
-    if output == "apply":
-        return rep.id_buffers()
-    return (*rep.value_buffers(), *leaf_buffers(forest))
-
-
-def check_forest(forest: Forest) -> None:
-    """Refuse by name what a Forest can say and this package cannot compile yet.
-
-    Raises:
-        UnsupportedModel: as said.
-    """
-    threshold = forest.threshold
-    if forest.n_features == 0:
-        refused = "'n_features': 0"
-    elif threshold.dtype != forest.leaf_value.dtype and not forest.has_vectors:
-        refused = f"'threshold': {threshold.dtype} {threshold.shape}"
-    else:
-        return
-    raise UnsupportedModel(
-        f"build: argument 'model': field {refused} cannot be compiled yet; "
-        "predict with Forest.predict_reference or the source library"
-    )
+from .results import OF_LEAVES, Output, model_buffers, result_dtype, result_names
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -201,17 +151,3 @@ def _initial_sum(forest: Forest, base: Any) -> Any:
 def _parameter(name: str, shape: Sequence[Any], dtype: str) -> Any:
     """Declare a buffer argument that may start at any multiple of its item size."""
     return tb.arg(name, tb.buffer(tuple(shape), dtype, align=tvm.DataType(dtype).itemsize))
-
-
-def columns_of_trees(forest: Forest) -> Array:
-    """Return which columns of "per_tree" and "apply" each tree of the source model has.
-
-    Returns:
-        int64 (T, W), places `round * C + class`; W is 1, or C where leaves hold vectors.
-    """
-    known = np.flatnonzero(forest.tree_id >= 0)
-    order = known[np.argsort(forest.tree_id[known], kind="stable")]
-    if forest.has_vectors:
-        return order[:, None] * forest.n_outputs + np.arange(forest.n_outputs)
-    trees = len(np.unique(forest.tree_id[known]))
-    return order.reshape(trees, -1) if trees else order.reshape(0, 1)

@@ -8,6 +8,7 @@ as two implementations of `exp` do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -15,6 +16,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
+from ..forest.rules import LEAST_POWER
+from . import ops
 
 SIGMOID_CLIP = 88.7
 """XGBoost keeps `exp(-margin)` finite in float32 by this bound."""
@@ -32,7 +35,7 @@ def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) ->
     Emits:
         for batch in T.serial(n):
             with T.sblock("finish"):
-                margin[r, :] = sum[r, :] / trees + base[:]
+                margin[r, :] = sum[r, :] / trees * scale + base[:]
                 value[r, :] = link(margin[r, :])
     """
     if len(results) == 1:
@@ -52,12 +55,14 @@ def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) ->
 
 
 def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) -> None:
-    """Divide, and add what comes last. Classes without a tree have a base score only."""
+    """Divide, multiply and add what comes last; classes without a tree have a base score only."""
     dtype, trees = forest.sum_dtype, forest.trees_of_class
     for c in range(forest.n_outputs):
         value = total[r, c]
         if forest.aggregate == "average":
             value = value / tirx.FloatImm(dtype, float(max(1, trees[c])))
+        if forest.sum_scale != 1:
+            value = ops.keep_rounded(value * tirx.FloatImm(dtype, forest.sum_scale))
         if not forest.base_first:
             added = value.astype(forest.base_dtype) + base[c]
             value = added.astype(dtype)
@@ -65,19 +70,33 @@ def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) ->
 
 
 def _emit_values(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    if forest.link in ("softmax", "rounded_softmax"):
-        _emit_softmax(forest, r, margin, value)
+    if forest.link in _OF_ROWS:
+        _OF_ROWS[forest.link](forest, r, margin, value)
         return
     with tb.serial(0, forest.n_outputs) as c:
         linked = _elementwise(forest, margin[r, c].astype(str(value.dtype)), str(value.dtype))
         tb.buffer_store(value, linked, [r, c])
 
 
+def _emit_variances(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+    two = tirx.FloatImm(str(value.dtype), 2.0)
+    for c in range(forest.n_outputs):
+        x = margin[r, c].astype(str(value.dtype))
+        tb.buffer_store(value, _exp_from_least(two * x) if c % 2 else x, [r, c])
+
+
+def _exp_from_least(power: Any) -> Any:
+    return tirx.exp(tirx.max(power, tirx.FloatImm(str(power.ty.dtype), LEAST_POWER)))
+
+
 def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     """The link of a margin in the dtype of the values."""
     link, one = forest.link, tirx.FloatImm(dtype, 1.0)
-    if link == "identity":
-        return x
+    if link in _OF_A_MARGIN:
+        return _OF_A_MARGIN[link](x)
+    if link == "clamp":
+        zero = tirx.FloatImm(dtype, 0.0)
+        return tirx.Select(x < zero, zero, tirx.Select(x > one, one, x))
     if link in ("sigmoid", "unbounded_sigmoid"):
         scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
         bounded = link == "sigmoid" and dtype == "float32"
@@ -87,10 +106,6 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     if link == "logistic":  # never a power above zero
         above = one / (one + tirx.exp(-tirx.abs(x)))
         return tirx.Select(x < tirx.FloatImm(dtype, 0.0), one - above, above)
-    if link == "exp":
-        return tirx.exp(x)
-    if link == "log1p_exp":
-        return tirx.log1p(tirx.exp(x))
     if link == "signed_square":
         zero = tirx.FloatImm(dtype, 0.0)
         return tirx.Select(x < zero, -x * x, x * x)
@@ -101,6 +116,22 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     if link == "step":
         return tirx.Cast(dtype, x > tirx.FloatImm(dtype, 0.0))
     raise AssertionError(f"no link named {link!r}")
+
+
+def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+    """Exponentials of the margins themselves, times the inverse of their sum: as YDF does."""
+    dtype = str(value.dtype)
+    one = tirx.FloatImm(dtype, 1.0)
+    total = tb.sblock_alloc_buffer((1,), dtype, scope="global")
+    IRBuilder.name("total", total)
+    tb.buffer_store(total, tirx.FloatImm(dtype, 0.0), [0])
+    with tb.serial(0, forest.n_outputs) as c:
+        tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype)), [r, c])
+        tb.buffer_store(total, total[0] + value[r, c], [0])
+    tb.buffer_store(total, one / total[0], [0])
+    with tb.serial(0, forest.n_outputs) as c:
+        share = value[r, c] * total[0]
+        tb.buffer_store(value, tirx.Select(share > one, one, share), [r, c])
 
 
 def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
@@ -119,8 +150,43 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
             tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(kept)), [0])
         tb.buffer_store(total, tirx.FloatImm("float64", 0.0), [0])
         with tb.serial(begin, end) as c:
-            power = tirx.exp(margin[r, c].astype(dtype) - top[0].astype(dtype))
+            distance = margin[r, c].astype(dtype) - top[0].astype(dtype)
+            coarse = forest.link == "coarse_softmax"
+            power = _exp_from_least(distance) if coarse else tirx.exp(distance)
             tb.buffer_store(value, power.astype(kept).astype(dtype), [r, c])
             tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
         with tb.serial(begin, end) as c:
             tb.buffer_store(value, value[r, c] / total[0].astype(kept).astype(dtype), [r, c])
+
+
+def _emit_sort(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+    """Insert each margin into the sorted ones before it; equal ones keep their order."""
+    dtype, classes = str(value.dtype), forest.n_outputs
+    lower = tb.sblock_alloc_buffer((1,), dtype, scope="global")
+    IRBuilder.name("lower", lower)
+    with tb.serial(0, classes) as c:
+        tb.buffer_store(value, margin[r, c].astype(dtype), [r, c])
+    for c in range(1, classes):
+        with tb.serial(0, c) as step:
+            place = c - 1 - step
+            tb.buffer_store(lower, value[r, place], [0])
+            above = value[r, place + 1]
+            tb.buffer_store(value, tirx.Select(lower[0] > above, above, lower[0]), [r, place])
+            tb.buffer_store(value, tirx.Select(lower[0] > above, lower[0], above), [r, place + 1])
+
+
+_OF_A_MARGIN: dict[str, Callable[[Any], Any]] = {
+    "identity": lambda x: x,
+    "exp": tirx.exp,
+    "coarse_exp": _exp_from_least,
+    "log1p_exp": lambda x: tirx.log1p(tirx.exp(x)),
+}
+"""Links that are one formula of a margin."""
+
+_OF_ROWS: dict[str, Callable[[Forest, Any, Any, Any], None]] = {
+    **dict.fromkeys(("softmax", "rounded_softmax", "coarse_softmax"), _emit_softmax),
+    "plain_softmax": _emit_plain_softmax,
+    "sorted": _emit_sort,
+    "variance": _emit_variances,
+}
+"""Links of which a value depends on more than its margin."""

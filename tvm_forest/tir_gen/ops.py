@@ -71,6 +71,16 @@ def join(reduction: Any) -> Any:
     return plain(element, value) if plain else element + value
 
 
+def keep_rounded(value: Any) -> Any:
+    """Return a product that no sum takes in before it is rounded.
+
+    TVM allows LLVM to fuse a product and a sum, which is then rounded once and not twice. LLVM's
+    `arithmetic.fence` keeps them apart; it costs no instruction. Kernels are written without it,
+    for their compilers are told to fuse nothing.
+    """
+    return tirx.call_llvm_pure_intrin(str(value.ty.dtype), "llvm.arithmetic.fence", value)
+
+
 def _register_reducer(how: str) -> None:
     """Let TVM's primitives know a way of joining, and what its partial results start from.
 

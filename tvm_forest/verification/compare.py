@@ -16,7 +16,8 @@ from ..forest.rules import LINK_ULPS
 from ..frontends.oracle import LibraryPredictions, predict_by_library
 from ..inputs import to_rows
 from ..inputs.checks import UNWANTED
-from ..probe_rows import hard_rows, typical_rows
+from ..inputs.encoding import to_objects
+from ..probe_rows import given_rows, hard_rows, typical_rows
 from .distances import row_ulps, ulps
 from .report import Agreement, Report
 
@@ -34,7 +35,7 @@ class _Compiled(NamedTuple):
     Attributes:
         forest: the model.
         predictor: compiled from it.
-        rows: (R, row_width), given rows first.
+        rows: (R, given_width), given rows first.
         number: int64 (R,), the number of each row among all, refused ones included.
         margin, value: (R, C).
         labels: (R,), a column for each target, or None if the model has none.
@@ -60,7 +61,10 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
         n_rows: rows to make of the model's own thresholds.
     """
     kinds = _make_rows(forest, n_rows)
-    if rows is not None:  # first, so that their numbers are those of the caller
+    if forest.encoder is not None:
+        kinds = {kind: given_rows(forest, part, len(kind)) for kind, part in kinds.items()}
+        kinds = {"given": to_objects(rows, forest), **kinds} if rows is not None else kinds
+    elif rows is not None:  # first, so that their numbers are those of the caller
         lenient = replace(forest, refuses=tuple({"category"}.intersection(forest.refuses)))
         kinds = {"given": to_rows(rows, lenient), **kinds}
     every = np.concatenate(list(kinds.values()))
@@ -73,11 +77,12 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     number = np.flatnonzero(accepted)
     compiled = _Compiled(forest, predictor, chosen, number, margin, value, labels)
     library = predict_by_library(model, forest, chosen)
+    encoded = to_rows(chosen, forest)
     return Report(
         model=forest.source,
         rows={kind: len(part) for kind, part in kinds.items()},
         refused=len(every) - len(chosen),
-        reference=_compare(compiled, _ask_reference(forest, chosen)),
+        reference=_compare(compiled, _ask_reference(forest, encoded)),
         library=library if isinstance(library, str) else _compare(compiled, library),
     )
 
@@ -102,7 +107,7 @@ def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
     labels = choose_labels(forest, margin, value) if forest.gives_labels else None
 
     def leaves(row: Array) -> Array:
-        return forest.predict_reference(row[None, :], "apply")[0]
+        return forest.predict_reference(to_rows(row[None, :], forest), "apply")[0]
 
     return LibraryPredictions(_REFERENCE, np.ones(len(rows), bool), margin, value, labels, leaves)
 
@@ -151,7 +156,8 @@ def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Ar
     if expected is not None and expected.shape == reached.shape:
         other = reached != expected
     if not other.any():
-        reference = ours.forest.predict_reference(row, "per_tree")
+        encoded = to_rows(row, ours.forest)
+        reference = ours.forest.predict_reference(encoded, "per_tree")
         distance = ulps(ours.predictor.predict_per_tree(row), reference)
         other = _with_columns(distance[0] > 0).any(axis=1)
     return int(np.argmax(other)) if other.any() else None

@@ -1,6 +1,6 @@
-"""Pictures of a tree, of its tiles, and of the layouts of a model in memory.
+"""Pictures of a tree, of its tiles and bit planes, of layouts in memory, and of nests of loops.
 
-takes: a model, a Schedule; gives: Picture, as text and as SVG; the bytes of each buffer.
+takes: a model, a Schedule, rows; gives: Picture, as text and as SVG; the bytes of each buffer.
 
 Drawings are made by matplotlib, which is imported with the first one. Each layout describes what
 its own buffers hold (`Representation.describe`), so nothing here names a layout.
@@ -9,7 +9,7 @@ its own buffers hold (`Representation.describe`), so nothing here names a layout
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,15 +19,15 @@ from ..forest import Array, Forest
 from ..forest.hits import count_node_hits
 from ..forest.linear_leaves import read_linear_fields
 from ..forest.profile import Profile
+from ..forest.reference import cast_rows, goes_left, walk_trees
 from ..forest.rewrites.canonical_form import canonicalize
 from ..forest.rewrites.ordering import take_trees
+from ..laying_out import Packed, pack
 from ..schedule import Schedule
+from .nests import nest
 from .picture import LETTER, LINE, SIZE, Picture
 
-if TYPE_CHECKING:
-    from ..compiler import Packed
-
-__all__ = ["Picture", "footprint", "layout", "tree"]
+__all__ = ["Picture", "footprint", "layout", "nest", "planes", "tree"]
 
 
 class _TreeRow(NamedTuple):
@@ -152,6 +152,58 @@ def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
         axes.text(x[at], y[at], text, bbox=box, ha="center", va="center")
 
 
+def planes(model: Any, rows: Array, tree: int = 0) -> Picture:
+    """Show what each test of a tree answers for each row, and which rows reach each leaf.
+
+    The answers to one test are a bit plane: a bit for each row, the first one on the left.
+
+    Args:
+        model: see `load`.
+        rows: (R, F), numbers; 64 at most are readable.
+        tree: place of the tree in the model, from 0.
+
+    Raises:
+        InputError: there is no such tree.
+        ModelFormatError, UnsupportedModel: see `load`.
+    """
+    forest = _load_forest(model, None)
+    _check_tree("tree", tree, forest.n_trees)
+    one = take_trees(forest, np.array([tree]))
+    cast = cast_rows(one, rows)
+    ends = walk_trees(one, cast)[:, 0]
+    order = sorted(range(one.n_nodes), key=lambda at: bool(one.is_leaf[at]))
+    bits = [
+        ends == at
+        if one.is_leaf[at]
+        else goes_left(one, cast[:, one.feature[at]], np.full(len(cast), at))
+        for at in order
+    ]
+    labels = [_node_text(one, at) for at in order]
+    width = max(map(len, labels))
+    lines = [f"bit planes of tree {tree} of {forest.n_trees}; rows: {len(cast)}"]
+    for label, plane in zip(labels, bits, strict=True):
+        lines.append(f"{label:{width}}   {''.join(map(str, plane.astype(int)))}")
+    kinds = [2 if one.is_leaf[at] else 1 for at in order]
+    return Picture("\n".join(lines), lambda figure: _draw_planes(figure, labels, bits, kinds))
+
+
+def _draw_planes(figure: Any, labels: list[str], bits: list[Array], kinds: list[int]) -> None:
+    """Draw a square for each bit: planes of tests in blue, rows that reach a leaf in green."""
+    from matplotlib.colors import ListedColormap
+
+    cells = np.array(bits) * np.array(kinds)[:, None]
+    figure.set_size_inches(1.2 * LINE * max(1, cells.shape[1]), 1.2 * LINE * len(labels))
+    axes = figure.add_axes((0, 0, 1, 1))
+    colours = ListedColormap(["#f4f4f4", "#4f8fca", "#5aa35a"])
+    axes.pcolormesh(cells, cmap=colours, vmin=0, vmax=2, edgecolors="white", linewidth=1)
+    axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
+    axes.invert_yaxis()
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
 def layout(
     model: Any,
     schedule: Schedule,
@@ -195,8 +247,6 @@ def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) ->
 def _pack_model(
     model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None
 ) -> Packed:
-    from ..compiler import pack
-
     forest = _load_forest(model, profile)
     if tree is not None:
         _check_tree("layout", tree, canonicalize(forest).n_trees)

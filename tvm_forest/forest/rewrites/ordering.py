@@ -43,7 +43,9 @@ def _with_null_tree(forest: Forest) -> Forest:
     """Return the forest with a null tree behind the others."""
     arrays = forest.arrays_per("node") | forest.arrays_per("tree")
     entries = {name: ROLES[name].in_null_tree for name in arrays}
-    entries |= dict.fromkeys(entries.keys() & {"leaf_value", "leaf_const"}, forest.neutral_leaf)
+    entries |= dict.fromkeys(
+        entries.keys() & {"leaf_value", "copied_value", "leaf_const"}, forest.neutral_leaf
+    )
     grown: dict[str, Any] = {
         name: np.concatenate([x, np.full((1, *x.shape[1:]), entries[name], x.dtype)])
         for name, x in arrays.items()
@@ -73,7 +75,8 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     The trees stand in the source model's order, whatever was done to the forest before.
 
     Args:
-        forest: source of the trees; the base score stays.
+        forest: source of the trees; the base score stays, unless it is that of the first round and
+            this is left out.
         begin, end: rounds, 0 <= begin < end.
     """
     rounds = find_rounds(forest)
@@ -81,7 +84,44 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     order = chosen[np.lexsort((forest.tree_class[chosen], forest.tree_id[chosen]))]
     part = take_trees(replace(forest, tile=None, tile_size=1), order)
     counted = None if part.tree_round is None else part.tree_round - begin
-    return replace(part, tree_round=counted, n_rounds=end - begin)
+    base_score = _take_base_score(forest, begin)
+    return replace(part, tree_round=counted, n_rounds=end - begin, base_score=base_score)
+
+
+def _take_base_score(forest: Forest, begin: int) -> Array:
+    """Return the base score of the rounds from one on."""
+    is_left_out = begin > 0 and forest.base_of_first
+    return np.zeros_like(forest.base_score) if is_left_out else forest.base_score
+
+
+def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
+    """Return the forest in which trees of other rounds change no margin.
+
+    No node goes, so what is compiled for the forest can evaluate this one, too. The trees that are
+    silent count as none of the source model, and rounds are counted anew.
+
+    Args:
+        forest, begin, end: see `take_rounds`.
+    """
+    rounds = find_rounds(forest)
+    silent = (rounds < begin) | (rounds >= end)
+    leaves = silent[forest.node_tree] & forest.is_leaf
+    values = np.where(leaves[:, None], forest.neutral_leaf, forest.leaf_value)
+    changed: dict[str, Any] = {
+        "leaf_value": values.astype(forest.sum_dtype),
+        "base_score": _take_base_score(forest, begin),
+    }
+    if forest.copied_value is not None:
+        copied = np.where(leaves[:, None], forest.neutral_leaf, forest.copied_value)
+        changed["copied_value"] = copied.astype(forest.sum_dtype)
+    if forest.leaf_const is not None and forest.leaf_terms is not None:
+        changed["leaf_const"] = np.where(leaves, forest.neutral_leaf, forest.leaf_const)
+        changed["leaf_terms"] = np.where(leaves[:, None], 0, forest.leaf_terms)
+    if forest.tree_round is not None:
+        counted = np.where(silent, NULL_TREE, rounds - begin)
+        changed["tree_round"] = counted.astype(forest.tree_round.dtype)
+    tree_id = np.where(silent, NULL_TREE, forest.tree_id).astype(forest.tree_id.dtype)
+    return replace(forest, **changed, tree_id=tree_id, n_rounds=end - begin)
 
 
 def arrange_by_round(forest: Forest) -> Forest:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..encoder import Encoder
 from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule
 from .metadata import per_model
@@ -32,8 +33,9 @@ class InputMeaning:
         absent: value of an entry that a sparse matrix does not hold: NaN for XGBoost, else 0.
         sparse_above: entries of a sparse matrix that are not zero must be larger than this, because
             the source library compares smaller ones otherwise than those of an array.
-        in_place: whether rows are refused that an estimator of XGBoost copies into a DMatrix, from
-            which it predicts a DART model with another rounding.
+        in_place: whether an estimator of XGBoost predicts a DART model in place, and sums rows that
+            it copies into a DMatrix with another rounding, by `Trees.copied_value`; without this
+            such rows are refused.
         refuses: what rows may not hold, because the source object refuses it: "nan", "inf", or
             "category", a label in a frame that is not among `category_names`. Without "category"
             such a label is a missing value.
@@ -43,6 +45,8 @@ class InputMeaning:
         feature_names: names of the columns, or None.
         pandas_categories: labels of the i-th column of categories of a frame, whose places in this
             list are the codes that the model takes; empty if it was trained without such a column.
+        encoder: what makes the columns of numbers of the rows that users pass, where these hold
+            categories by their texts; or None. All else knows only what the encoder makes.
     """
 
     n_features: int = field(metadata=per_model(11))
@@ -63,9 +67,21 @@ class InputMeaning:
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
     pandas_categories: tuple[tuple[Any, ...], ...] = field(default=(), metadata=per_model(38))
 
+    encoder: Encoder | None = field(default=None, metadata=per_model(48, signed_if_set=True))
+
+    @property
+    def given_width(self) -> int:
+        """Columns of the rows that users pass."""
+        return self.row_width if self.encoder is None else self.encoder.width
+
+    @property
+    def given_names(self) -> tuple[str, ...] | None:
+        """Names of these columns, or None."""
+        return self.feature_names if self.encoder is None else self.encoder.names
+
     @property
     def row_width(self) -> int:
-        """Columns of the rows that users pass: F without the membership columns."""
+        """Columns of clean rows: F without the membership columns."""
         return self.n_features - len(self.derived)
 
     @cached_property

@@ -46,6 +46,10 @@ def _rule_problem(forest: Forest) -> str | None:
     targets = forest.targets
     if targets and (min(targets) < 1 or sum(targets) != forest.n_outputs):
         return f"field 'targets' is {targets}, but there are {forest.n_outputs} outputs"
+    if forest.sum_scale != 1 and (forest.base_first or not np.isfinite(forest.sum_scale)):
+        return f"field 'sum_scale' is {forest.sum_scale}, and 'base_first' {forest.base_first}"
+    if forest.encoder is not None and forest.encoder.n_columns != forest.row_width:
+        return f"field 'encoder' makes {forest.encoder.n_columns} columns of {forest.row_width}"
     if forest.comparison not in ("<", "<="):
         return f"field 'comparison' is {forest.comparison!r}, expected '<' or '<='"
     if not {"nan", "inf", "category"}.issuperset(forest.refuses):

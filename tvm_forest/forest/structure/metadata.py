@@ -12,7 +12,7 @@ asks this metadata, so a new field is written down in one place.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -27,14 +27,16 @@ class Role(NamedTuple):
         place: position among the fields that enter `Forest.signature`, counted from 0 and never
             changed, because saved files hold signatures; None for fields that decide no prediction.
         in_null_tree: entry for the single leaf of a null tree, or for the null tree itself.
-        signed_if_set: whether None and False stay out of the signature, as they must for fields
-            that are younger than the first saved files.
+        signed_if_set: whether the default stays out of the signature, as it must for fields that
+            are younger than the first saved files.
+        default: of the field, None if it has none.
     """
 
     unit: Unit
     place: int | None
     in_null_tree: float = 0
     signed_if_set: bool = False
+    default: Any = None
 
 
 def _make_metadata(
@@ -55,4 +57,9 @@ per_model = partial(_make_metadata, "model")
 
 def read_roles(cls: Any) -> dict[str, Role]:
     """Return the role of each field of a dataclass, by the field's name."""
-    return {entry.name: entry.metadata["role"] for entry in fields(cls)}
+    return {
+        entry.name: entry.metadata["role"]._replace(
+            default=None if entry.default is MISSING else entry.default
+        )
+        for entry in fields(cls)
+    }

@@ -19,22 +19,30 @@ class OutputMeaning:
 
     The margin of output c is ``base_score[c]``, to which the leaf values of the trees of class c
     are added one by one, in tree order, in the dtype of `leaf_value`; with ``base_first`` False the
-    base score is added last.
+    base score is added last, to the sum times `sum_scale`, which is rounded before.
 
     Attributes:
         base_score: (C,), in margin space and in the dtype of the sum; float64 with `base_first`
             False adds it to float32 sums in float64.
         base_first: whether the sum starts from the base score.
+        base_of_first: whether the base score belongs to the first round, so that a range of rounds
+            without it has none.
+        sum_scale: what the sum of leaf values is multiplied with before the base score is added;
+            other numbers than 1 need `base_first` False.
         aggregate: what is made of the leaf values of a class; "average" divides their sum by the
             number of trees of the class.
-        link: what turns margins into values.
+        link: what turns margins into values; "sorted" puts those of a row in ascending order,
+            "variance" takes `exp(2 * margin)` of each second output, which is the logarithm of a
+            deviation. It and the "coarse" links have powers that are never below
+            `rules.LEAST_POWER`.
         link_scale: what margins are multiplied with before a sigmoid, or divided by before a
             "halving", `2 ** -margin`, or an "isolation", `-(2 ** -margin)`.
         score_offset: what `decision_function` of an isolation forest takes off its values; or None.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the largest
-            probability, a probability above one half, or a margin of `label_cut` or more.
+            probability, a probability above one half, or a margin of `label_cut` or more; several
+            outputs have a label each under the last two.
         label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         targets: how many outputs, and labels, belong to each target, one after the other; a softmax
@@ -44,6 +52,8 @@ class OutputMeaning:
 
     base_score: Array = field(metadata=per_model(10))
     base_first: bool = field(default=True, metadata=per_model(26))
+    base_of_first: bool = field(default=False, metadata=per_model(47, signed_if_set=True))
+    sum_scale: float = field(default=1.0, metadata=per_model(46, signed_if_set=True))
     aggregate: Aggregate = field(default="sum", metadata=per_model(27))
     link: Link = field(default="identity", metadata=per_model(28))
     link_scale: float = field(default=1.0, metadata=per_model(29))
@@ -64,6 +74,23 @@ class OutputMeaning:
     def gives_labels(self) -> bool:
         """Whether the source library's `predict` returns labels."""
         return self.labels is not None and self.label_rule != "none"
+
+    @property
+    def class_rule(self) -> LabelRule:
+        """How classes are told apart: `label_rule`, or that of the link if there are no labels."""
+        if self.gives_labels:
+            return self.label_rule
+        if self.link.endswith("softmax"):
+            return "argmax_margin"
+        return "half" if self.link in ("sigmoid", "unbounded_sigmoid", "logistic") else "none"
+
+    @property
+    def last_class(self) -> int | None:
+        """The largest number of a class of a target; None if there are no classes."""
+        if self.class_rule in ("none", "half", "cut"):
+            return None if self.class_rule == "none" else 1
+        classes = self.n_outputs if self.labels is None else len(self.labels)
+        return max(self.targets, default=classes) - 1
 
     @property
     def neutral_leaf(self) -> float:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..edges import find_oblivious
 from ..leaf_table import LeafTable, collect_leaves
 from ..rules import LEAF, Array, Comparison
 from .metadata import per_model, per_node, per_tree
@@ -33,6 +34,8 @@ class Trees:
         default_left: bool (N,), whether a missing value goes left.
         leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C where leaves hold
             vectors. A linear leaf gives this value if a feature of its terms is missing.
+        copied_value: (N, W), the leaf values by which an estimator of XGBoost sums rows that it
+            copies, see `InputMeaning.in_place`; None where they are no others.
         node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with leaf vectors.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
@@ -46,6 +49,8 @@ class Trees:
             tile of its own. Leaves are alone in their tiles.
         tile_size: largest number of nodes in a tile.
         hits: int64 (N,), rows of a profile that ended at each leaf, 0 at inner nodes; or None.
+        cover: float64 (N,), weight of the training rows that reached each node, by which SHAP
+            values share out what a tree says; None if the source does not tell.
         leaf_const: float64 (N,), what the sum of a linear leaf's terms starts from; a leaf without
             terms gives this number. None, like the next three, if leaves hold plain values.
         leaf_terms: int64 (N, 2), begin and end of the terms of each leaf.
@@ -60,6 +65,7 @@ class Trees:
     right: Array = field(metadata=per_node(4, in_null_tree=LEAF))
     default_left: Array = field(metadata=per_node(5))
     leaf_value: Array = field(metadata=per_node(6, in_null_tree=-0.0))
+    copied_value: Array | None = field(default=None, metadata=per_node(49, signed_if_set=True))
     node_id: Array = field(metadata=per_node(7))
     tree_class: Array = field(metadata=per_tree(8))
     tree_id: Array = field(metadata=per_tree(9, in_null_tree=-1))
@@ -70,6 +76,7 @@ class Trees:
     tile: Array | None = field(default=None, metadata=per_node(None))
     tile_size: int = field(default=1, metadata=per_model(None))
     hits: Array | None = field(default=None, metadata=per_node(None))
+    cover: Array | None = field(default=None, metadata=per_node(None))
     leaf_const: Array | None = field(
         default=None, metadata=per_node(41, in_null_tree=-0.0, signed_if_set=True)
     )
@@ -141,6 +148,11 @@ class Trees:
         return np.minimum.reduceat(depth, self.tree_offset[:-1])
 
     @cached_property
+    def is_oblivious(self) -> Array:
+        """Bool (T,), whether all nodes of each level of a tree have one test, and two children."""
+        return find_oblivious(self)
+
+    @cached_property
     def tests(self) -> Array:
         """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
         return np.stack(self._distinct_cuts(self.feature), axis=1, dtype=np.float64)
@@ -205,6 +217,8 @@ def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | Non
     The links need not form trees: this is how a cycle is found. With tile numbers, an edge inside a
     tile does not count.
     """
+    if tile is None:
+        return _node_levels(tree_offset, left, right)
     depth = np.full(len(left), -1, np.int32)
     node, base = tree_offset[:-1], tree_offset[:-1]
     below = np.zeros(len(node), np.int32)
@@ -216,7 +230,23 @@ def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | Non
         inner = left[node] != LEAF
         node, base, below = node[inner], base[inner], below[inner]
         children = np.concatenate([base + left[node], base + right[node]])
-        step = 1 if tile is None else tile[children] != np.concatenate([tile[node], tile[node]])
+        step = tile[children] != np.concatenate([tile[node], tile[node]])
         node, base, below = children, np.tile(base, 2), np.tile(below, 2) + step
         levels += 1
+    return depth
+
+
+def _node_levels(tree_offset: Array, left: Array, right: Array) -> Array:
+    """Return the depths of nodes where every edge counts, which all of a level have together."""
+    depth = np.full(len(left), -1, np.int32)
+    base = np.repeat(tree_offset[:-1], np.diff(tree_offset))
+    left_child, right_child, is_leaf = base + left, base + right, left == LEAF
+    node = tree_offset[:-1]
+    for level in range(len(left) + 1):
+        node = node[depth[node] < 0]
+        if not node.size:
+            break
+        depth[node] = level
+        inner = node[~is_leaf[node]]
+        node = np.concatenate([left_child[inner], right_child[inner]])
     return depth

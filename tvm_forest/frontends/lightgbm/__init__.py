@@ -45,7 +45,12 @@ _OPTIONS = {  # beside the name of an objective
 _CATEGORIES = CategoryRule("left", negative_fractions=True, highest=2**31)
 
 SUPPORT = [
-    *list_accepted("lightgbm", "format", (f"text {version}" for version in VERSIONS)),
+    *list_accepted(
+        "lightgbm",
+        "format",
+        (f"text {version}" for version in VERSIONS),
+        "LightGBM 2.0.3 and newer",
+    ),
     *list_accepted("lightgbm", "object", _OBJECTS, "and what derives from it"),
     *list_linked("lightgbm", "objective", _LINKS),
     *list_accepted("lightgbm", "option", ("linear_tree", "reg_sqrt")),
@@ -101,6 +106,8 @@ def _with_labels(forest: Forest, model: Any) -> Forest:
     labels = np.asarray(model.classes_)
     if callable(model.objective_):
         return forest
+    if len(labels) == forest.n_outputs == 1:  # all rows that it saw are of the first of two classes
+        labels = np.repeat(labels, 2)
     if len(labels) != max(2, forest.n_outputs):
         what = f"{len(labels)} classes with {forest.n_outputs} outputs"
         raise unsupported("classes_", what, "train with one output per class, or one for 2")

@@ -49,6 +49,9 @@ def read_nodes(text: ModelText) -> tuple[Array, Nodes, dict[str, Any]]:
     threshold, nan_left, zero_missing = _read_decisions(text, categories)
     spread(inner, feature=columns["split_feature"], threshold=threshold, default_left=nan_left)
     spread(~inner, leaf_value=columns["leaf_value"][:, None])
+    if "leaf_count" in columns:
+        spread(inner, cover=columns["internal_count"].astype(np.float64))
+        nodes["cover"][~inner] = columns["leaf_count"]
     rules = {"categories": categories, "zero_missing": zero_missing}
     if columns["is_linear"].any():
         const, terms = _read_linear_leaves(columns)

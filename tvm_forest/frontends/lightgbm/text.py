@@ -3,17 +3,18 @@
 takes: bytes of a model file; gives: ModelText, its header and the arrays of its trees.
 
 A file is a header of lines `key=value`, then a block of such lines for each tree, whose sizes in
-bytes the header tells, then parameters. Refused are keys that are not known, files that end early,
-and numbers that are too many, too few or out of range. treelite reads this format too, but drops
-the missing type Zero and has its own rule for categories.
+bytes the header tells, unless a tool has left that line out, then parameters. Refused are keys that
+are not known, files that end early, and numbers that are too many, too few or out of range.
+treelite reads this format too, but drops the missing type Zero and has its own rule for categories.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from ...forest import Array
 from ..refusals import TRUNCATED, damaged, unsupported
 
 VERSIONS = ("v2", "v3", "v4")
-_REQUIRED = "version num_class num_tree_per_iteration max_feature_idx feature_names tree_sizes"
-_OPTIONAL = "objective average_output label_index feature_infos monotone_constraints"
-_UNUSED = (
-    "split_gain leaf_weight leaf_count internal_value internal_weight internal_count shrinkage"
+_REQUIRED = "num_class num_tree_per_iteration max_feature_idx feature_names"
+_OPTIONAL = (
+    "version tree_sizes objective average_output label_index feature_infos monotone_constraints "
+    "boost_from_average"  # of 2.0, whose first tree is that number, which needs no other meaning
 )
+_UNUSED = "split_gain leaf_weight internal_value internal_weight shrinkage leaf_parent"
+_COUNTS = ("leaf_count", "internal_count")
 _INT32 = (-(2**31), 2**31)
 _COUNT = (0, 2**31)
 _BOUNDS: dict[str, tuple[int, int] | None] = {  # of integers; None for float64
@@ -47,9 +50,10 @@ _BOUNDS: dict[str, tuple[int, int] | None] = {  # of integers; None for float64
     "leaf_coeff": None,
 }
 _ABSENT = {"is_linear": "0"}  # older files do not say it
-_INFINITE = ("threshold", "leaf_value")
-_TREE_KEYS = _BOUNDS.keys() | set(_UNUSED.split())
+_INFINITE, _ANY = ("threshold",), ("leaf_value",)
+_TREE_KEYS = _BOUNDS.keys() | {*_UNUSED.split(), *_COUNTS}
 _MAX_CLASSES = 2**16  # of a model without trees
+_BEHIND_TREES = ("end of trees\n", "feature importances:\n")  # the first since LightGBM 2.2
 _SAVE_AGAIN = "save it with LightGBM 4"
 
 
@@ -103,7 +107,8 @@ def read_text(data: bytes) -> ModelText:
     names = tuple(header["feature_names"].split(" "))
     if len(names) != top_feature + 1:
         raise damaged("feature_names", f"{len(names)} names for {top_feature + 1} features")
-    sizes = _parse("tree_sizes", header["tree_sizes"].split()).tolist()
+    words = header["tree_sizes"].split() if "tree_sizes" in header else _measure_trees(body)
+    sizes = _parse("tree_sizes", words).tolist()
     if len(sizes) % n_outputs:
         raise damaged("tree_sizes", f"{len(sizes)} trees for {n_outputs} classes")
     return ModelText(
@@ -114,6 +119,13 @@ def read_text(data: bytes) -> ModelText:
         pandas_categories=_read_pandas_categories(body[sum(sizes) :]),
         columns=_read_columns(body, sizes),
     )
+
+
+def _measure_trees(body: str) -> list[str]:
+    """Return the size of each block, as LightGBM finds it: up to the next line `Tree=`."""
+    heads = r"^(Tree=|end of trees$|feature importances:$)"
+    begins = [match.start() for match in re.finditer(heads, body, re.M)]
+    return [str(after - begin) for begin, after in pairwise(begins)]
 
 
 def _read_lines(lines: list[str]) -> dict[str, str]:
@@ -128,7 +140,7 @@ def _read_header(head: str) -> dict[str, str]:
     missing = sorted(set(_REQUIRED.split()) - header.keys())
     if missing:
         raise damaged(missing[0], "missing in the header", TRUNCATED)
-    if header["version"] not in VERSIONS:
+    if header.get("version", VERSIONS[0]) not in VERSIONS:  # LightGBM 2.0 tells none
         what = f"expected one of {', '.join(VERSIONS)}, got '{header['version']}'"
         raise unsupported("version", what, "save the model with LightGBM 4")
     return header
@@ -136,7 +148,7 @@ def _read_header(head: str) -> dict[str, str]:
 
 def _read_pandas_categories(tail: str) -> tuple[tuple[Any, ...], ...]:
     """Read what follows the trees, in order to see that it is all there."""
-    if not tail.startswith("end of trees\n"):
+    if not tail.lstrip("\n").startswith(_BEHIND_TREES):
         raise damaged("tree_sizes", "the trees do not end where they should", TRUNCATED)
     key, _, value = tail.rstrip("\n").rpartition("\n")[2].partition(":")
     if "\nparameters:\n" in tail and "\nend of parameters\n" not in tail:
@@ -166,6 +178,24 @@ def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
             tree = int(np.argmax(counts != expected))
             what = f"tree {tree} has {counts[tree]} numbers where {expected[tree]} are expected"
             raise damaged(key, what)
+    return columns | _read_counts(trees, columns["num_leaves"])
+
+
+def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Array]:
+    """Read how many training rows reached each leaf and inner node; nothing if a tree lacks them.
+
+    Trees of a single leaf may leave them out, for nothing is shared out in them.
+    """
+    columns: dict[str, Array] = {}
+    for key, expected in zip(_COUNTS, (n_leaves, n_leaves - 1), strict=True):
+        alone = ["1"] if key == "leaf_count" else []
+        words = [
+            tree.get(key, "").split() if count > 1 else alone
+            for tree, count in zip(trees, n_leaves, strict=True)
+        ]
+        if [len(own) for own in words] != expected.tolist():
+            return {}
+        columns[key] = _parse(key, chain.from_iterable(words))
     return columns
 
 
@@ -201,19 +231,24 @@ def _read_tree(block: str, number: int) -> dict[str, str]:
     if not tree.keys() <= _TREE_KEYS:
         key = min(tree.keys() - _TREE_KEYS)
         raise unsupported(key, f"unknown in tree {number}", _SAVE_AGAIN)
-    return {key: tree[key] for key in tree.keys() & _BOUNDS.keys()}
+    return {key: tree[key] for key in tree.keys() & {*_BOUNDS, *_COUNTS}}
 
 
 def _parse(key: str, words: Iterable[str]) -> Array:
     """Parse integers within their bounds, int64, or finite numbers, float64.
 
     Thresholds may be infinite: LightGBM writes "inf" where a node asks whether a value is missing.
+    Leaves may also be NaN, where training has divided zero by zero.
     """
     bounds = _BOUNDS.get(key, _COUNT)
     try:
         if bounds is None:
             values: Array = np.fromiter(map(float, words), np.float64)
-            good = ~np.isnan(values) if key in _INFINITE else np.isfinite(values)
+            good = np.isfinite(values)
+            if key in _ANY:
+                good[:] = True
+            elif key in _INFINITE:
+                good = ~np.isnan(values)
         else:
             values = np.fromiter(map(int, words), np.int64)
             good = (values >= bounds[0]) & (values < bounds[1])

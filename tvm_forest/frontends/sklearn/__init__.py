@@ -49,6 +49,14 @@ _LOADERS: dict[str, tuple[str, Callable[[Any], Forest]]] = {
     "IsolationForest": ("estimators_", trees.load_isolation_forest),
 }
 """For each estimator, an attribute that it has once it is fitted, and what loads it."""
+_FAMILIES = (
+    "BaseDecisionTree",
+    "BaseForest",
+    "BaseGradientBoosting",
+    "BaseHistGradientBoosting",
+    "IsolationForest",
+)
+"""The classes from which all forests of scikit-learn derive, those that are refused among them."""
 _INSIDE = {
     "Pipeline": "give its last step, `model[-1]`, and transform rows yourself",
     "GridSearchCV": "give its `best_estimator_`",
@@ -65,11 +73,9 @@ SUPPORT = [
         "scikit-learn",
         __class__="any other estimator, and classes that derive from these",
         __version__="scikit-learn before 1.5",
-        classes_="a single class",
         init="gradient boosting that starts from another model",
         loss="a link that is not known",
         categorical_features="categories that are no whole numbers from 0 to 2^24 - 1",
-        max_samples="isolation forests of one row for each tree",
     ),
 ]
 
@@ -100,6 +106,11 @@ def from_object(model: Any) -> Forest | None:
             what = f"scikit-learn {version} keeps no such attribute"
             remedy = "fit the estimator again with scikit-learn 1.5 to 1.9"
             raise unsupported(str(error.name), what, remedy) from error
+
+
+def is_forest(model: Any) -> bool:
+    """Tell whether an object is a tree or forest of scikit-learn, or derives from one."""
+    return find_class(model, "sklearn", _FAMILIES) is not None
 
 
 def _check_version() -> str:

@@ -73,8 +73,10 @@ def _read_link(model: Any) -> dict[str, Any]:
 
 
 def _read_labels(model: Any, outputs: int, cut: float) -> dict[str, Any]:
-    rule = "cut" if outputs == 1 else "argmax_margin"
-    return {"labels": read_classes(model), "label_rule": rule, "label_cut": cut}
+    rule, labels = "cut" if outputs == 1 else "argmax_margin", read_classes(model)
+    if len(labels) == 1:  # the margins are those of rows that all are of the first of two classes
+        labels = np.repeat(labels, 2)
+    return {"labels": labels, "label_rule": rule, "label_cut": cut}
 
 
 def load_hist_boosting(model: Any) -> Forest:
@@ -84,6 +86,9 @@ def load_hist_boosting(model: Any) -> Forest:
     columns = np.arange(model.n_features_in_)
     if model._preprocessor is not None:
         columns = np.argsort(~model.is_categorical_, kind="stable")
+        for column, names in zip(columns, _list_categories(model), strict=False):
+            if names.dtype.kind not in "iuf":  # even if no tree asks for them, rows hold them
+                _read_categories(names, column)
     place = records["feature_idx"]
     nodes = {
         "left": np.where(records["is_leaf"] != 0, LEAF, records["left"].astype(np.int64)),
@@ -91,6 +96,7 @@ def load_hist_boosting(model: Any) -> Forest:
         "feature": np.where(place < 0, place, columns[place]),  # Forest refuses a negative one
         "threshold": records["num_threshold"],
         "default_left": records["missing_go_to_left"],
+        "cover": records["count"].astype(np.float64),
     }
     base = np.zeros(model.n_trees_per_iteration_) + model._baseline_prediction.ravel()
     if any(len(stage) != len(base) for stage in model._predictors):
@@ -113,9 +119,15 @@ def load_hist_boosting(model: Any) -> Forest:
     )
 
 
+def _list_categories(model: Any) -> list[Array]:
+    """Return the categories of each column of categories."""
+    categories: list[Array] = model._preprocessor.named_transformers_["encoder"].categories_
+    return categories
+
+
 def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array) -> dict[str, Any]:
     """Return sets of raw categories; the bits of a node count the categories of the encoder."""
-    encoded = model._preprocessor.named_transformers_["encoder"].categories_
+    encoded = _list_categories(model)
     asks = np.flatnonzero((records["is_categorical"] != 0) & (records["is_leaf"] == 0))
     place = records["feature_idx"][asks]
     known = {at: _read_categories(encoded[at], columns[at]) for at in np.unique(place)}

@@ -2,7 +2,8 @@
 
 takes: fitted estimator; gives: Forest.
 
-Refused are classifiers of a single class, and isolation forests of one row for each tree.
+A classifier of a single class gives that class; an isolation forest whose trees saw one row each
+gives all rows the same score.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import numpy as np
 
 from ...forest import LEAF, Array, Forest, apply_link
 from ..assemble import Nodes, build_forest
-from ..refusals import unsupported
+
+_SCORE_OF_ONE = -0.5
+"""Score of rows whose paths are as long as those of a tree on average."""
 
 
 def load_trees(model: Any) -> Forest:
@@ -52,9 +55,11 @@ def load_trees(model: Any) -> Forest:
 
 def read_nodes(trees: list[Any]) -> tuple[Array, Nodes]:
     """Return the number of nodes of each `sklearn.tree._tree.Tree`, and arrays over all nodes."""
-    theirs = "children_left children_right feature threshold missing_go_to_left".split()
+    theirs = (
+        "children_left children_right feature threshold missing_go_to_left weighted_n_node_samples"
+    ).split()
     columns = [np.concatenate([getattr(tree, name) for tree in trees]) for name in theirs]
-    ours = ("left", "right", "feature", "threshold", "default_left")
+    ours = ("left", "right", "feature", "threshold", "default_left", "cover")
     return np.array([tree.node_count for tree in trees]), dict(zip(ours, columns, strict=True))
 
 
@@ -68,24 +73,22 @@ def load_isolation_forest(model: Any) -> Forest:
     paths = np.concatenate(model._decision_path_lengths)
     lengths = paths + np.concatenate(model._average_path_length_per_tree) - 1.0
     scale = len(sizes) * _average_path(int(model._max_samples))
-    if scale == 0:
-        what = "one row for each tree gives all rows the same score"
-        raise unsupported("max_samples", what, "train with max_samples of 2 or more")
+    offset, rules = float(model.offset_), dict[str, Any](link="isolation", link_scale=scale)
+    if scale == 0:  # scikit-learn divides no lengths then, and takes 1 for all
+        rules = {"base_score": np.full(1, _SCORE_OF_ONE), "link": "identity"}
     return build_estimator(
         model,
         sizes,
         nodes,
-        lengths[:, None],
+        lengths[:, None] if scale else np.zeros((len(lengths), 1)),
         np.zeros(len(sizes)),
-        base_score=np.zeros(1),
-        link="isolation",
-        link_scale=scale,
-        score_offset=float(model.offset_),
+        score_offset=offset,
         label_rule="cut",
-        label_cut=_find_inlier(scale, float(model.offset_)),
+        label_cut=_find_inlier(scale, offset) if scale else offset,
         labels=np.array([-1, 1]),
         refuses=() if hasattr(model, "__sklearn_tags__") else ("nan", "inf"),  # before 1.6
         n_rounds=1,
+        **{"base_score": np.zeros(1), **rules},
     )
 
 
@@ -128,7 +131,4 @@ def build_estimator(
 
 def read_classes(model: Any) -> Array:
     """Return the labels in the order of the probabilities."""
-    if len(model.classes_) < 2:
-        what = f"expected 2 classes or more, got {len(model.classes_)}"
-        raise unsupported("classes_", what, "train with rows of both classes")
     return np.asarray(model.classes_)

@@ -122,6 +122,8 @@ def _read_nodes(model: Checkpoint) -> tuple[Array, assemble.Nodes, dict[str, Any
     """Return sizes, arrays over nodes with one comparison, and sets that go to the left."""
     columns = model.columns
     kind = columns["node_type"]
+    statistics = (columns[name] for name in ("sum_hess", "data_count"))
+    cover = next((values for values in statistics if not np.isnan(values).any()), None)
     sizes, nodes = assemble.drop_unreachable(
         model.sizes,
         {
@@ -136,6 +138,7 @@ def _read_nodes(model: Checkpoint) -> tuple[Array, assemble.Nodes, dict[str, Any
             "kind": kind,
             "cmp": columns["cmp"],
             "swap": columns["category_list_right_child"] != 0,
+            **({} if cover is None else {"cover": cover}),
         },
     )
     kind, operator, swap_set = (nodes.pop(name) for name in ("kind", "cmp", "swap"))

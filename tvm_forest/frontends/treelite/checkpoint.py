@@ -32,7 +32,7 @@ _OF_NODES = {
     "category_list_right_child": "<u1",
 }
 _LISTS = {"leaf_vector": "", "category_list": "<u4"}
-_STATISTICS = ("data_count", "sum_hess", "gain")
+_STATISTICS = {"data_count": "<u8", "sum_hess": "<f8", "gain": "<f8"}
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,11 @@ def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
             what = f"lists of nodes do not lie in the {len(values)} values"
             raise damaged(cursor.part + name, what, TRUNCATED)
         tree[f"{name}_begin"], tree[f"{name}_end"] = begin, end
-    for name in _STATISTICS:
-        _read_list(cursor, name, "<u8")
-        _read_list(cursor, f"{name}_present", "<u1")
+    for name, kind in _STATISTICS.items():
+        values = _read_list(cursor, name, kind)
+        present = _read_list(cursor, f"{name}_present", "<u1")
+        whole = len(values) == len(present) == n_nodes
+        tree[name] = np.where(present != 0, values, np.nan) if whole else np.full(n_nodes, np.nan)
     _refuse_options(cursor, "num_opt_field_per_tree")
     _refuse_options(cursor, "num_opt_field_per_node")
     return tree
@@ -184,5 +186,5 @@ def _join_trees(trees: list[dict[str, Array]], dtype: str) -> dict[str, Array]:
     bounds = {f"{name}_{side}": "i8" for name in _LISTS for side in ("begin", "end")}
     return {
         name: np.concatenate([np.zeros(0, kind or dtype), *(tree[name] for tree in trees)])
-        for name, kind in (_OF_NODES | _LISTS | bounds).items()
+        for name, kind in (_OF_NODES | _LISTS | bounds | _STATISTICS).items()
     }

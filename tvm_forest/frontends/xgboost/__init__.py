@@ -16,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from ...forest import Array, CategoryRule, Forest, LabelRule
+from ...forest import LEAF, Array, CategoryRule, Forest, LabelRule
 from ..assemble import build_forest, drop_unreachable, take_sets
 from ..objects import find_class
 from ..refusals import damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
 from .binary import is_binary
 from .header import BOOSTERS, Format, Header, even_rounds, read_header
-from .objectives import OBJECTIVES, base_margin
+from .objectives import OBJECTIVES, base_margin, find_link
 
 Labels = tuple[LabelRule, Array | None]
 
-_OBJECTS = "Booster XGBClassifier XGBRFClassifier XGBRegressor XGBRFRegressor XGBRanker".split()
+_OBJECTS = (
+    "Booster XGBClassifier XGBRFClassifier XGBRegressor XGBRFRegressor XGBRanker XGBModel".split()
+)
 SUPPORT = [
     *list_accepted("xgboost", "format", ("JSON", "UBJSON"), "XGBoost 1.0 to 3.x"),
     *list_accepted("xgboost", "format", ["binary"], "XGBoost 0.90 to 2.0"),
@@ -44,6 +46,7 @@ SUPPORT = [
         base_score="binary:logitraw before 2.0; 0, 1 or nearly so before 3.2 with a logistic link; "
         "no trees before 3.1 with a link",
         version="categories of XGBoost before 1.7",
+        expectile_alpha="several expectiles, which add up by functions of another library",
         leaf_weights="vector leaves of XGBoost before 3.2",
         weight_drop="weighted trees in gbtree of XGBoost before 3.3",
     ),
@@ -156,17 +159,19 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
 
 def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False) -> Forest:
     """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise."""
-    if header.objective not in OBJECTIVES:
-        what = f"'{header.objective:.40}' is not among those known ({', '.join(OBJECTIVES)})"
-        raise unsupported("objective", what, "train with one of these")
-    link, space = OBJECTIVES[header.objective]
+    link, space = find_link(header)
     base_score = base_margin(header, space)
     trees = header.trees.take_first(n_trees)
     nodes, codes = trees.read_nodes()
     if header.tree_weights is not None:
         weights = np.repeat(header.tree_weights[:n_trees], trees.sizes)[:, None]
         start = np.repeat(base_score[header.tree_class[:n_trees]], trees.sizes)[:, None]
+        copied = _weigh(nodes["leaf_value"], weights, start, header, in_place=False)
         nodes["leaf_value"] = _weigh(nodes["leaf_value"], weights, start, header, in_place)
+        if np.any(
+            (copied.view(np.int32) != nodes["leaf_value"].view(np.int32))[nodes["left"] == LEAF]
+        ):
+            nodes["copied_value"] = copied
     sizes, nodes = drop_unreachable(trees.sizes, nodes)
     categories = take_sets(nodes, codes)
     if categories and header.version < (1, 7):
@@ -181,7 +186,7 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         CategoryRule("right"),
         base_score=base_score,
         absent=math.nan,
-        in_place=in_place and header.tree_weights is not None and header.version < (3, 3),
+        in_place="copied_value" in nodes,
         comparison="<",
         row_dtype="float32",
         link=link,

@@ -21,7 +21,7 @@ _LEARNER = "<fIiiiIII104x"  # base score, features, classes, 2 flags, version, t
 _MODEL = "<iiii8xii128x"  # trees, parallel trees since 1.6, ...
 _TREE = "<iiiiii124x"  # roots, nodes, deleted, depth, features, leaf vector
 _NODE = np.dtype("<i4, <i4, <i4, <u4, <f4")  # parent, left, right, feature, threshold or value
-_STAT_BYTES = 16
+_STATISTIC = np.dtype("<f4, <f4, <f4, <i4")  # gain, sum of hessians, weight, leaf children
 _DEFAULT_LEFT = 31  # bit of the feature
 
 
@@ -78,7 +78,7 @@ def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
     if n_nodes < 1 or n_roots != 1:
         raise damaged(cursor.part, f"{n_nodes} nodes and {n_roots} roots")
     nodes = cursor.read_array(_NODE, n_nodes)
-    cursor.read_array("u1", n_nodes * _STAT_BYTES)
+    statistics = cursor.read_array(_STATISTIC, n_nodes)
     if leaf_vector and major < 2:
         cursor.read_array("<f4", cursor.read_number("<Q"))
     return {
@@ -88,4 +88,5 @@ def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
         "split_indices": nodes["f3"] & ((1 << _DEFAULT_LEFT) - 1),
         "default_left": nodes["f3"] >> _DEFAULT_LEFT,
         "split_conditions": nodes["f4"],
+        "sum_hessian": statistics["f1"],
     }

@@ -29,9 +29,9 @@ BOOSTERS = ("gbtree", "dart")
 _MAX_CLASSES = 2**16  # of a model without trees
 # Numbers only, and a quote inside of a string has a backslash before it, so these are members.
 _UNUSED = re.compile(rb'"(?<!\\")(%s)"\s*:\s*\[[^][{}"]*\]' % "|".join(UNUSED).encode())
-_LIGHTGBM = "a dump of LightGBM", "give the file that Booster.save_model writes"
-_CATBOOST = "a model of CatBoost", "train with XGBoost, LightGBM or scikit-learn"
-_OTHERS = {"tree_info": _LIGHTGBM, "oblivious_trees": _CATBOOST, "features_info": _CATBOOST}
+_OTHERS = {
+    "tree_info": ("a dump of LightGBM", "give the file that Booster.save_model writes"),
+}
 """What other documents are, by a member that XGBoost's have not."""
 
 

@@ -24,7 +24,7 @@ BaseSpace = Literal["identity", "logit", "log"]
 _LOGISTIC_EPS = np.float32(1e-6)
 _IDENTITY = (
     "reg:squarederror reg:linear reg:squaredlogerror reg:pseudohubererror reg:absoluteerror "
-    "reg:quantileerror binary:logitraw rank:pairwise rank:ndcg rank:map"
+    "reg:quantileerror reg:expectileerror binary:logitraw rank:pairwise rank:ndcg rank:map"
 )
 _LOG = "count:poisson reg:gamma reg:tweedie survival:cox survival:aft"
 OBJECTIVES: dict[str, tuple[Link, BaseSpace]] = {
@@ -35,6 +35,23 @@ OBJECTIVES: dict[str, tuple[Link, BaseSpace]] = {
     "binary:hinge": ("step", "identity"),
 }
 """The link of an objective, and the function that takes its base score into margin space."""
+
+
+def find_link(header: Header) -> tuple[Link, BaseSpace]:
+    """Return what `OBJECTIVES` has for the model's objective.
+
+    Since 3.4 XGBoost sorts the quantiles of a row, which may cross; several expectiles are sums.
+    """
+    name, several = header.objective, header.n_outputs > 1
+    if name not in OBJECTIVES:
+        what = f"'{name:.40}' is not among those known ({', '.join(OBJECTIVES)})"
+        raise unsupported("objective", what, "train with one of these")
+    if name == "reg:expectileerror" and several:
+        what = f"{header.n_outputs} expectiles, each of which adds to those before it"
+        raise unsupported("expectile_alpha", what, "train one model for each")
+    if name == "reg:quantileerror" and several and header.version >= (3, 4):
+        return "sorted", "identity"
+    return OBJECTIVES[name]
 
 
 def base_margin(header: Header, space: BaseSpace) -> Array:

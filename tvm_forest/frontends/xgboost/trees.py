@@ -21,10 +21,11 @@ from ..assemble import Nodes
 from ..refusals import damaged, unsupported
 from .document import Field
 
-UNUSED = frozenset({"base_weights", "leaf_child_counts", "loss_changes", "parents", "sum_hessian"})
+UNUSED = frozenset({"base_weights", "leaf_child_counts", "loss_changes", "parents"})
 _KNOWN = UNUSED | set(
     "categories categories_nodes categories_segments categories_sizes default_left id leaf_weights "
-    "left_children right_children split_conditions split_indices split_type tree_param".split()
+    "left_children right_children split_conditions split_indices split_type sum_hessian "
+    "tree_param".split()
 )
 _MAX_CATEGORIES = 1 << 24
 
@@ -94,6 +95,8 @@ class DocumentTrees:
             "begin": np.where(is_leaf, -1, begin),
             "end": end,
         }
+        if all("sum_hessian" in tree for tree in self.trees):
+            nodes["cover"] = self._join_nodes("sum_hessian", "floats").astype(np.float64)
         return nodes, codes
 
     def _join_nodes(self, name: str, kind: NumberKind = "integers") -> Array:

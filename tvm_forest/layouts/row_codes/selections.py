@@ -59,12 +59,23 @@ class Selections(NamedTuple):
     spare: int
 
 
+def has_levels(forest: Forest) -> Array:
+    """Return bool (T,), whether the tests of a tree's levels are taken for the bits of its leaves.
+
+    So are oblivious trees, unless there are hardly any but stumps.
+    """
+    oblivious = forest.is_oblivious
+    worth = np.sum(oblivious & (forest.depths > 1)) * MIN_SHARE
+    return oblivious & bool(worth >= forest.n_trees)
+
+
 def is_listed(forest: Forest) -> Array:
     """Return bool (T,), whether a tree is too deep or empty to be made complete, or too rare."""
+    by_levels = has_levels(forest)
     depth = np.minimum(forest.depths.astype(np.int64), 40)
     listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * count_leaves(forest))
-    alike = np.bincount(depth[~listed], minlength=41)
-    return listed | (MIN_SHARE * alike[depth] < forest.n_trees)
+    alike = np.bincount(depth[~listed & ~by_levels], minlength=41)
+    return (listed | (MIN_SHARE * alike[depth] < forest.n_trees)) & ~by_levels
 
 
 def number_leaves(forest: Forest) -> tuple[Array, Array]:

@@ -49,7 +49,9 @@ def narrow_indices(func: tirx.PrimFunc, arrays: dict[str, Array]) -> tirx.PrimFu
 
 def _is_counted(array: Array | None) -> bool:
     """Whether all numbers of an array of integers can be indices."""
-    return array is not None and array.dtype == "int64" and bool(array.max(initial=0) < MAX_SHORT)
+    if array is None or array.dtype != "int64":
+        return False
+    return bool(array.max(initial=0) < MAX_SHORT and array.min(initial=0) > -MAX_SHORT)
 
 
 def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
@@ -109,6 +111,8 @@ class _Narrowing:
             inner, kind = x.value, str(x.value.ty.dtype)
             fits = kind in SHORT_DTYPES or (kind == "uint32" and max_value(inner) is not None)
             return inner.astype("int32") if fits else None
+        if str(x.ty.dtype) != "int64":  # several numbers, such as the fields of a node
+            return None
         if isinstance(x, TensorLoad):
             if x.source in self.cells:
                 return tirx.BufferLoad(self.cells[x.source], list(x.indices))
@@ -154,11 +158,15 @@ class _Narrowing:
 
     def _indices(self, buffer: Any, indices: Any) -> list[Any]:
         """Indices of a small buffer fit, whatever they are computed from."""
-        if not _is_small(buffer):
-            return list(indices)
-        short = [self.short(x) if str(x.ty.dtype) == "int64" else x for x in indices]
-        pairs = zip(short, indices, strict=True)
-        return [x.astype("int32") if y is None else y for y, x in pairs]
+        return [self._index(x) for x in indices] if _is_small(buffer) else list(indices)
+
+    def _index(self, x: Any) -> Any:
+        if isinstance(x, tirx.Ramp):
+            return tirx.Ramp(self._index(x.base), self._index(x.stride), x.lanes)
+        if str(x.ty.dtype) != "int64":
+            return x
+        short = self.short(x)
+        return x.astype("int32") if short is None else short
 
     def _compare(self, x: Any) -> Any:
         if str(x.a.ty.dtype) != "int64":

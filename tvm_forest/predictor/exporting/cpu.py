@@ -1,6 +1,6 @@
 """Functions for a CPU, for `cpu.c`.
 
-takes: Predictor; gives: an object file, and the macro that lists the functions.
+takes: Predictor; gives: an object file, and the macros that list the functions.
 """
 
 from __future__ import annotations
@@ -9,31 +9,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import compile_forest
+from ...layouts.representation import takes_memberships
 from ...schedule_prims.batches import name_functions
+from ...targets.objects import write_object
 from ..functions import rows_per_block
 from .data import Data
+from .processor import list_abilities
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
 
-def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Write object code; return macros, and what is to be linked.
+def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[str, Any]:
+    """Write object code; return macros.
 
     Args:
         predictor: of target "llvm"; a loaded one is linked already, so its model is compiled anew.
         data: takes the arrays of the model.
-        folder: for the object file.
+        prefix: what the names of its functions begin with.
+        folder: for the object file "code.o".
     """
-    library, schedules = predictor.library, predictor.schedules
+    forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
     if library.mod.kind != "llvm":
-        library, arrays, _ = compile_forest(predictor.forest, schedules, predictor.target)
-    library.mod.write_to_file(str(folder / "code.o"))
+        library, arrays, _ = compile_forest(forest, schedules, predictor.target)
+    write_object(library, folder / "code.o", prefix)
     functions = list[str]()
     for smallest, name in name_functions(schedules).items():
-        block = rows_per_block(schedules[smallest], schedules)
+        sch = schedules[smallest]
+        block, is_wide = (
+            rows_per_block(sch, schedules),
+            takes_memberships(sch.representation, forest),
+        )
         places = ", ".join(f"AT({data.places[data.number(array)]})" for array in arrays[name])
-        functions.append(f"F({smallest}, __tvm_ffi_{name}, {block}, {places})")
-    macros = {"CALLS": '"cpu.c"', "DEVICE": 0, "FUNCTIONS(F)": " ".join(functions)}
-    return macros, [str(folder / "code.o")]
+        functions.append(f"F({smallest}, {name}, {block}, {int(is_wide)}, {places})")
+    return {
+        "CALLS": '"cpu.c"',
+        "DEVICE": 0,
+        "KEEPS_ORDER": int(all(sch.keeps_order for sch in schedules.values())),
+        "FUNCTIONS(F)": " ".join(functions),
+        "ABILITIES(A)": list_abilities(predictor.target),
+    }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
+from ...layouts.representation import takes_memberships
 from ...schedule_prims.batches import name_functions
 from .data import Data
 
@@ -42,12 +43,13 @@ class CNames(NamedTuple):
     kernels: Mapping[str, int]
 
 
-def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Write the plans; return macros, and what is to be linked.
+def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[str, Any]:
+    """Write the plans; return macros.
 
     Args:
         predictor: of target "cuda"; its kernels are compiled for all GPUs unless it names one.
         data: takes the arrays of the model and the code of the kernels.
+        prefix: what the names of C functions begin with.
         folder: for "plans.h".
 
     Raises:
@@ -66,19 +68,24 @@ def write(predictor: Predictor, data: Data, folder: Path) -> tuple[dict[str, Any
         texts.append(f"static int run_{number}(const pointer *at, int64_t n) {{\n")
         texts += [*_steps_in_c(plan.steps, names, itertools.count()), "return 0;\n}\n\n"]
     places = {name: number for number, name in enumerate(plans)}
-    table = ", ".join(f"{{{smallest}, run_{places[name]}}}" for smallest, name in starts.items())
-    kind = "struct { int64_t smallest; int (*run)(const pointer *, int64_t); }"
+    schedules, forest = predictor.schedules, predictor.forest
+    table = ", ".join(
+        f"{{{smallest}, {int(takes_memberships(schedules[smallest].representation, forest))}, "
+        f"run_{places[name]}}}"
+        for smallest, name in starts.items()
+    )
+    kind = "struct { int64_t smallest; int is_wide; int (*run)(const pointer *, int64_t); }"
     texts.append(f"static const {kind} plans[] = {{{table}}};\n")
     (folder / "plans.h").write_text("".join(texts), encoding="utf-8")
     sizes = zip(data.places, data.arrays, strict=True)
-    macros = {
+    return {
         "CALLS": '"cuda.c"',
         "DEVICE": dict(predictor.target.options).get("device", 0),
         "IMAGE": image,
         "KERNELS(K)": " ".join(f"K({name})" for name in kernels),
         "ARRAYS(A)": " ".join(f"A({place}, {array.nbytes})" for place, array in sizes),
+        "ABILITIES(A)": "",
     }
-    return macros, ["-lpthread"]
 
 
 def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int]) -> CNames:

@@ -10,8 +10,10 @@ of them.
 from __future__ import annotations
 
 import importlib.util
+import platform
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,21 +26,30 @@ from ...target import Target
 WHERE = "export_library"
 AT_PATH = f"{WHERE}: argument 'path'"
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-O2", "-std=gnu11")
-ELF_FLAGS = ("-shared", "-fPIC", "-Wl,-Bsymbolic")
+FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden")
 WASM_FLAGS = (
     "-mexec-model=reactor",
     "-Wl,--strip-debug",
     "-Wl,--export=malloc",
     "-Wl,--export=free",
 )
-
-VERSION_SCRIPT = "{{ global: {prefix}*; __tvm_ffi_main; local: *; }};"
-"""Tells the linker what other libraries of the process may see: nothing that TVM's code, which has
-the same names for each model, defines or looks up."""
-
-WASM_FUNCTIONS = ("error", "features", "outputs", "predict")
+WASM_FUNCTIONS = (
+    *("error", "check", "features", "outputs", "predict", "predict_labels", "labels", "classes"),
+    *("categories", "feature_name", "class_name", "category_name"),
+)
 """What a module of WebAssembly shows after the prefix, beside `malloc` and `free`."""
+
+SHARED = {".so": ("-Wl,-Bsymbolic",), ".dll": (), ".dylib": ()}
+"""Suffixes of shared libraries, and flags that only they take."""
+
+KINDS = {
+    "Linux": (".so", ".a", ".o", ".zip"),
+    "Windows": (".dll", ".a", ".zip"),
+    "macOS": (".dylib", ".a", ".o", ".zip"),
+    "WebAssembly": (".wasm", ".zip"),
+}
+"""What is made for each system; Linux stands for machines without a system, too. What links
+libraries for Windows does not join object files."""
 
 Command = str | Sequence[str] | None
 
@@ -48,33 +59,81 @@ class Toolchain(NamedTuple):
 
     Attributes:
         command: a C compiler; empty where none is needed.
-        suffix: ".so", ".wasm", or ".o" for the functions alone.
+        suffix: of the file that is made, see KINDS.
+        baseline: flags for code that every processor of the kind runs, whatever the compiler's
+            default is.
     """
 
     command: tuple[str, ...]
     suffix: str
+    baseline: tuple[str, ...]
 
-    def link(self, prefix: str, folder: Path) -> list[str]:
-        """Return the command up to the sources; it writes "linked" into the folder."""
-        output = ["-o", str(folder / "linked")]
-        if self.suffix == ".wasm":
+    def build(self, folder: Path, prefix: str, name: str) -> bytes:
+        """Return a library of the sources in a folder.
+
+        Args:
+            folder: what `write_sources` wrote; gets other files, too.
+            prefix: of the names of its functions.
+            name: of the file that is to be written.
+
+        Raises:
+            BuildError: the compiler fails.
+        """
+        made, code = folder / "made" / name, folder / "code.o"  # a .dll holds its name
+        made.parent.mkdir()
+        objects = [str(code)] if code.exists() else []
+        command = [*self.command, *FLAGS, *self.baseline, f"-I{folder}"]
+        command += [f'-DDATA="{folder / "data.bin"}"', f"-DENTRY={int(self.suffix in SHARED)}"]
+        source = str(folder / "library.c")
+        if self.suffix == ".a":
+            library = str(folder / "library.o")
+            _run([*command, "-fPIC", "-c", source, "-o", library], self.command)
+            _run([*_find_archiver(self.command), "rcs", str(made), library, *objects], self.command)
+        elif self.suffix == ".o":
+            joined = ["-fPIC", "-r", "-nostdlib", source, *objects, "-o", str(made)]
+            _run([*command, *joined], self.command)
+        elif self.suffix == ".wasm":
             names = ("malloc", "free", *(prefix + name for name in WASM_FUNCTIONS))
             shown = [f"-Wl,--export={name}" for name in names]
-            return [*self.command, *FLAGS, *WASM_FLAGS, *shown, *output]
-        exports = folder / "version.map"
-        exports.write_text(VERSION_SCRIPT.format(prefix=prefix), encoding="utf-8")
-        return [*self.command, *FLAGS, *ELF_FLAGS, f"-Wl,--version-script={exports}", *output]
+            linked = [*WASM_FLAGS, *shown, source, *objects, "-lm", "-o", str(made)]
+            _run([*command, *linked], self.command)
+        else:
+            flags = ["-shared", *SHARED[self.suffix], *self._flags_of_system(name)]
+            _run([*command, *flags, source, *objects, "-o", str(made), "-lm"], self.command)
+        return made.read_bytes()
+
+    def _flags_of_system(self, name: str) -> list[str]:
+        if self.suffix == ".dylib":
+            return ["-fPIC", f"-Wl,-install_name,@rpath/{name}"]
+        return ["-fPIC", "-pthread", "-ldl"] if self.suffix == ".so" else []
+
+
+def _run(command: Sequence[str], shown: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{WHERE}: {' '.join(shown)} fails: {done.stderr.strip()[-2000:]}")
+
+
+def _find_archiver(command: tuple[str, ...]) -> list[str]:
+    """Return the command that makes static libraries of what a compiler makes."""
+    zig = _find_zig()
+    if zig and command[: len(zig) + 1] == (*zig, "cc"):
+        return [*zig, "ar"]
+    asked = [*command, "-print-prog-name=ar"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return [found or "ar"]
 
 
 def check_suffix(target: Target, file: Path) -> None:
     """Raise InputError if a path does not end as what is made for a target."""
-    library = ".wasm" if _triple_of(target).startswith("wasm32") else ".so"
-    alone = " or, for the functions alone, '.o'" if target.is_elsewhere else ""
-    if file.suffix != library and not (alone and file.suffix == ".o"):
-        kinds = "shared libraries of Linux" if library == ".so" else "modules of WebAssembly"
+    system = _system_of(target)
+    kinds = KINDS[system]
+    if file.suffix not in kinds:
         raise InputError(
-            f"{AT_PATH}: {archive.shorten(str(file))} does not end with '{library}'{alone}; only "
-            f"{kinds} are written, so give a name such as 'model{library}'"
+            f"{AT_PATH}: {archive.shorten(str(file))} does not end with "
+            f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}, which are what is made for "
+            f"{system}; give a name such as 'model{kinds[0]}', or a target with the 'mtriple' of "
+            "another machine"
         )
 
 
@@ -90,12 +149,15 @@ def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
         InputError: cc is no command.
         BuildError: no compiler.
     """
-    if file.suffix == ".o":
-        return Toolchain((), ".o")
     triple, named = _triple_of(target), _split(cc)
+    architecture = triple.partition("-")[0] or platform.machine().lower()
+    baseline = ("-march=x86-64",) if architecture in ("x86_64", "amd64") else ()
+    if file.suffix == ".zip":
+        return Toolchain((), ".zip", baseline)
     command = named or (_find_for(triple) if triple else _find_here())
     if command and shutil.which(command[0]) is not None:
-        return Toolchain(command, file.suffix)
+        is_zig = "-target" in command and architecture == "x86_64"
+        return Toolchain(command, file.suffix, ("-mcpu=x86_64",) if is_zig else baseline)
     missing = f", for there is no {named[0]!r}" if named else ""
     machine = f" for {triple}" if triple else ""
     remedy = "pip install ziglang, or name one by cc=" if triple else "install gcc"
@@ -110,6 +172,16 @@ def _triple_of(target: Target) -> str:
     return str(dict(target.options)["mtriple"]) if target.is_elsewhere else ""
 
 
+def _system_of(target: Target) -> str:
+    """Return the system of a target, as KINDS names it."""
+    triple = _triple_of(target) or sys.platform
+    if triple.startswith("wasm32"):
+        return "WebAssembly"
+    if "macos" in triple or "darwin" in triple:
+        return "macOS"
+    return "Windows" if "windows" in triple or triple == "win32" else "Linux"
+
+
 def _split(cc: Any) -> tuple[str, ...]:
     """Return the parts of a command, none for None."""
     parts = shlex.split(cc) if isinstance(cc, str) else [] if cc is None else cc
@@ -122,10 +194,9 @@ def _split(cc: Any) -> tuple[str, ...]:
 
 
 def _find_here() -> tuple[str, ...]:
-    """Return a compiler for the machine at hand; only those of Linux make its libraries."""
-    is_linux = sys.platform.startswith("linux")
+    """Return a compiler for the machine at hand; on Windows none makes what it takes."""
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
-    return (found,) if found and is_linux else ()
+    return (found,) if found and sys.platform != "win32" else ()
 
 
 def _find_for(triple: str) -> tuple[str, ...]:
@@ -139,6 +210,8 @@ def _find_for(triple: str) -> tuple[str, ...]:
         return (gcc,)
     if not zig or parts[-1] == "elf":
         return ()
+    if parts[-1].startswith("macos"):
+        short = f"{parts[0]}-macos"
     return (*zig, "cc", "-target", "wasm32-wasi" if is_wasm else short)
 
 

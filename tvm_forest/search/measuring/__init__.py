@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +199,9 @@ def make_setup(
     Raises:
         InputError: rows of the wrong kind, or none.
     """
+    if forest.encoder is not None and rows is not None:
+        rows = to_rows(rows, forest)
+    forest = replace(forest, encoder=None)  # what is timed are walks of rows that are encoded
     width = max(1, forest.row_width * np.dtype(forest.row_dtype).itemsize)
     size = min(max(LEAST_POOL_ROWS, POOL_BATCHES * largest), MAX_POOL_BYTES // width)
     size = max(2 * largest, size)

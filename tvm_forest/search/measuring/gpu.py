@@ -42,7 +42,7 @@ def identify_in(child: Child, target: Target) -> str:
     if target.is_elsewhere:
         raise InputError(
             f"tune: argument 'target': {target.to_dict()} is another machine, whose code does not "
-            "run here; run tvm-forest serve there, and give remote="
+            "run here; run tvm-forest rpc there, and give remote="
         )
     if target.kind == "opencl":
         raise InputError(

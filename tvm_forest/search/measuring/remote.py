@@ -105,7 +105,7 @@ class RemoteMachine:
         except (RuntimeError, AttributeError, OSError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(
-                f"{WHERE}: no server answers at {address!r} ({reason}); run `tvm-forest serve` on "
+                f"{WHERE}: no server answers at {address!r} ({reason}); run `tvm-forest rpc` on "
                 "that machine"
             ) from None
         if there != describe_here()[0]:

@@ -15,24 +15,29 @@ code of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import tirx
 
+from ...layouts.bitsliced import BY_LEVELS, LISTED
 from ...layouts.row_codes.planes import ROWS_IN_WORD
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..bit_matrices import join_planes
 from ..builder import Builder
-from ..ir import at_iteration, i64, lanes, spread
+from ..ir import at_iteration, i64, lanes, mentions, spread
 from .leaf_tables import LeafTable
 from .vectors import Vectors
-from .walker import BlockWalker
+from .walker import MAX_CLASS_LANES, BlockWalker
 
 if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
 
+
+TREES_ABREAST = 4
+"""Oblivious trees whose leaves are added before sums are stored."""
 
 NUMBER_BITS = 8
 """Bits of a leaf's number that are joined at once."""
@@ -49,21 +54,122 @@ class BitWalker(BlockWalker):
         """Return the number of rows that planes have bits for: all are computed."""
         return i64(count)
 
+    def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
+        """Add up the leaves of some oblivious trees in registers, where all add to one sum."""
+        rep: Any = self.rep
+        if rep.depths or rep.lists or not _is_sum(trees.body.body, trees.loop_var):
+            return None
+        code = Builder()
+        for width, begin, count in code.groups(trees.extent.astype("int64"), TREES_ABREAST):
+            with code.repeat("some", count) as some:
+                first = trees.min + begin + some * width
+                self._emit(code, [at_iteration(trees, first + k) for k in range(width)], fact)
+        return code.finish()
+
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Let all rows walk through a tree at once, then store what they find, 64 by 64."""
-        code, count = Builder(), fact.count or 0
-        call: Any = ops.find_walk(at_iteration(loop, loop.min))
-        (tree,) = self.open_trees(code, [call])
+        """Let all rows walk through a tree at once."""
+        code = Builder()
+        self._emit(code, [loop], fact)
+        return code.finish()
+
+    def _emit(self, code: Builder, loops: list[Any], fact: Loop) -> None:
+        """Let all rows walk through some trees, then store or add up what they find, 64 by 64.
+
+        Args:
+            code: where statements go.
+            loops: a leaf loop for each tree.
+            fact: what the schedule says of them.
+        """
+        calls: list[Any] = [ops.find_walk(at_iteration(loop, loop.min)) for loop in loops]
         assert self.comparer.vectors is not None, "checked by CodeRows"
-        walk = BitWalk.begin(code, tree, call.args[0], count // ROWS_IN_WORD, self.comparer.vectors)
-        numbers, bits = walk.numbers()
-        table = LeafTable(walk.vectors, tree, ops.is_call(call, ops.WALK_ID), bits)
+        walks, count, loop = list[tuple[LeafTable, Any]](), fact.count or 0, loops[0]
+        for call, tree in zip(calls, self.open_trees(code, calls), strict=True):
+            words = count // ROWS_IN_WORD
+            walk = BitWalk.begin(code, tree, call.args[0], words, self.comparer.vectors)
+            numbers, bits = walk.numbers()
+            is_id = ops.is_call(call, ops.WALK_ID)
+            walks.append((LeafTable(walk.vectors, tree, is_id, bits), numbers))
         full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
         full = full and isinstance(loop.body, tirx.BufferStore)
-        with code.repeat("group", tirx.ceildiv(loop.extent, i64(table.rows))) as group:
-            leaves = code.hold("leaf", table.look_up(numbers, group)).source
-            self.store_rows(code, loop, group * table.rows, table.rows, full, leaves)
-        return code.finish()
+        rows = walks[0][0].rows
+        with code.repeat("group", tirx.ceildiv(loop.extent, i64(rows))) as group:
+            found = (table.look_up(numbers, group) for table, numbers in walks)
+            leaves = [code.hold("leaf", x).source for x in found]
+            if len(loops) == 1:
+                self.store_rows(code, loop, group * rows, rows, full, leaves[0])
+            else:
+                self._add_rows(code, loops, group * rows, rows, full, leaves)
+
+    def _add_rows(
+        self,
+        code: Builder,
+        loops: list[Any],
+        first: Any,
+        count: int,
+        full: bool,
+        leaves: list[Any],
+    ) -> None:
+        """Emit what `store_rows` does for several trees that add to the same sums.
+
+        The classes of a row are lanes, or the rows if there is one class.
+        """
+        some = tirx.min(loops[0].extent - first, i64(count))
+
+        def end(k: int, row: Any) -> tuple[Any, Any]:
+            return at_iteration(loops[k], loops[k].min + first + row), leaves[k][row]
+
+        trees = range(len(loops))
+        if isinstance(loops[0].body, tirx.BufferStore):
+            self._add_lanes(code, count, None if full else some, [partial(end, k) for k in trees])
+            return
+        with code.repeat("row", some) as row:
+            ends = [partial(_at_class, *end(k, row)) for k in trees]
+            self._add_lanes(code, int(loops[0].body.extent), None, ends)
+
+    def _add_lanes(self, code: Builder, count: int, some: Any, ends: list[Any]) -> None:
+        """Emit additions to sums that are kept in registers meanwhile.
+
+        Args:
+            code: where statements go.
+            count: lanes, each of a sum.
+            some: how many of them there are; None for all.
+            ends: for each tree, says of a lane what is done there, and with which leaf.
+        """
+
+        def each() -> Any:
+            return code.lanes("lane", count) if some is None else code.repeat("lane", some)
+
+        store: Any = ends[0](i64(0))[0]
+        sums = code.buffer("sums", (i64(count),), str(store.buffer.dtype))
+        if some is not None:
+            with code.lanes("lane", count) as lane:
+                code.store(sums, tirx.const(0, sums.dtype), [lane])
+        with each() as lane:
+            store, _ = ends[0](lane)
+            code.store(sums, store.buffer[list(store.indices)], [lane])
+        for end in ends:
+            with code.lanes("lane", count) as lane:
+                store, leaf = end(lane)
+                value = ops.reduce_into(sums[lane], store.value)
+                self.add_end(code, tirx.BufferStore(sums, value, [lane]), leaf)
+        with each() as lane:
+            store, _ = ends[0](lane)
+            code.store(store.buffer, sums[lane], list(store.indices))
+
+
+def _at_class(classes: tirx.For, leaf: Any, number: Any) -> tuple[Any, Any]:
+    """Return what a loop over classes does for one of them, and the leaf."""
+    return at_iteration(classes, number), leaf
+
+
+def _is_sum(body: tirx.Stmt, tree: Any) -> bool:
+    """Whether each tree adds to the same sum of a row, or to those of a few classes."""
+    if isinstance(body, tirx.For):
+        if not (isinstance(body.extent, tirx.IntImm) and body.extent.value <= MAX_CLASS_LANES):
+            return False
+        body = body.body
+    is_sum = isinstance(body, tirx.BufferStore) and ops.is_call(body.value, ops.REDUCE)
+    return is_sum and not mentions(body.indices, {tree})
 
 
 @dataclass(frozen=True)
@@ -124,12 +230,13 @@ class BitWalk:
 
     def _walk(self) -> Any:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
-        rep, depths = self.tree.rep, self.tree.rep.depths
+        rep = self.tree.rep
         bits = self.code.buffer("bits", (i64(rep.bits), i64(self.words)), "uint64")
-        forms = [-1] if rep.lists or not depths else []
-        for form in (*depths, *forms):
-            emit = self._walk_list if form < 0 else self._tournament
-            if len(depths) + len(forms) == 1:
+        others = {LISTED: self._walk_list} if rep.lists else {}
+        others |= {BY_LEVELS: self._walk_levels} if rep.levels else {}
+        for form in (*rep.depths, *others):
+            emit = others.get(form, self._tournament)
+            if len(rep.depths) + len(others) == 1:
                 emit(bits, form)
             else:
                 reached = tirx.EQ(self.tree.depth, tirx.IntImm("int32", form))
@@ -142,9 +249,18 @@ class BitWalk:
         answers: list[Any] = []
         for level in range(depth):
             answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
+        self._store(bits, answers[::-1])
+
+    def _walk_levels(self, bits: Any, form: int) -> None:
+        """Take the tests of an oblivious tree as they are."""
+        levels = range(self.tree.rep.levels)
+        self._store(bits, [self._plane(self.tree.plane(bit)) for bit in levels])
+
+    def _store(self, bits: Any, answers: list[Any]) -> None:
+        """Store bits, the lowest first; those above the last one are 0."""
         zeros = spread(tirx.const(0, "uint64"), self.words)
         for bit in range(self.tree.rep.bits):
-            answer = answers[depth - 1 - bit] if bit < depth else zeros
+            answer = answers[bit] if bit < len(answers) else zeros
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
     def _walk_list(self, bits: Any, form: int) -> None:

@@ -55,7 +55,7 @@ class LaneWalker(HopWalker):
         call: Any = ops.find_walk(body)
         (tree,) = self.open_trees(code, [call])
         node = lanes.hold("node", tree.root)
-        comparer = replace(self.comparer, vectors=None)  # the lanes are rows
+        comparer = replace(self.comparer, vectors=None, at_once=False)  # the lanes are rows
         walks = WalkGroup(lanes, [tree], [node], [call.args[0]], comparer)
         if form.kind == "unroll":
             for _ in range(form.hops):

@@ -2,8 +2,9 @@
 
 takes: words of numbers, a tree's table of leaves; gives: calls of functions in LLVM's language.
 
-    AVX-512 with VBMI   64 rows: four tables of bytes, each out of two or four registers (vpermi2b)
-    AVX-512             64 rows: float32 out of pairs of registers (vpermi2ps)
+    AVX-512 with VBMI   64 rows: a table for each byte of a leaf, out of one, two or four registers
+                        (vpermb, vpermi2b)
+    AVX-512             64 rows: numbers out of pairs of registers (vpermi2ps, vpermi2pd)
     AVX2                64 rows: four tables of 64 bytes at most, 16 at a time (vpshufb)
     NEON                64 rows: four tables of 128 bytes at most (tbl, tbx)
     else                a word of numbers, whose leaves are loaded one by one
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tvm import tirx
+from tvm import DataType, tirx
 
 from ..ir import lanes
 from .llvm_types import llvm_type
@@ -34,11 +35,14 @@ NUMBERS_IN_WORD = 8
 WORD_BITS, PAIR_BITS = 64, 16
 """Bits of a word, and of what is loaded of it at once where leaves are loaded one by one."""
 
-FLOAT_TWO = "@llvm.x86.avx512.vpermi2var.ps.512"
+PAIRS = {"float32": ("float", "i32", "ps"), "float64": ("double", "i64", "pd")}
+"""By dtype, what LLVM calls it and numbers as large, and how a look-up in two registers ends."""
+
 TABLE_ROWS = NUMBERS_IN_WORD * NUMBERS_IN_WORD
 """Rows that are looked up together in a table that registers hold."""
 
 Picker = Callable[[int, int], list[str]]
+Way = Callable[[int, str], list[str]]
 
 LANE_BYTES = 16
 """Bytes of the parts of a register that are unpacked each by itself."""
@@ -66,12 +70,13 @@ class LeafTable:
         return WORD_BITS // self.bits if self._how is None else TABLE_ROWS
 
     @property
-    def _how(self) -> Callable[[int], list[str]] | None:
+    def _how(self) -> Way | None:
         """What writes the look-up in registers, if these hold the table."""
-        size = 0 if self.is_id else self.tree.rep.table
-        abilities = self.vectors.abilities
-        fits = (write for name, most, write in WAYS if name in abilities and 0 < size <= most)
-        return next(fits, None)
+        rep = self.tree.rep
+        size, able = 0 if self.is_id else rep.table, self.vectors.abilities
+        return next(
+            (way for name, most, way in WAYS if name in able and 0 < size <= most[rep.dtype]), None
+        )
 
     def look_up(self, numbers: Any, group: Any) -> Any:
         """Return the leaves of a group of rows, a vector of values or of int32.
@@ -84,12 +89,12 @@ class LeafTable:
         if write is None:
             return self._load_one_by_one(numbers[group])
         words = numbers[lanes(group * NUMBERS_IN_WORD, NUMBERS_IN_WORD)]
-        size, zero = self.tree.rep.table, tirx.const(0, "int64")
-        table = self.tree.leaf_value(zero) if write is _pick_floats else self.tree.leaf_bytes()
+        size, dtype, zero = self.tree.rep.table, self.tree.rep.dtype, tirx.const(0, "int64")
+        table = self.tree.leaf_value(zero) if write is _pick_values else self.tree.leaf_bytes()
         number = self.vectors.cast(words, f"uint8x{TABLE_ROWS}")
         arguments = {"number": number, "table": tirx.address_of(table)}
-        name, dtype = f"leaves{size}", f"float32x{TABLE_ROWS}"
-        return self.vectors.call(name, dtype, write(size), "%value", **arguments)
+        name, values = f"leaves{size}_{dtype}", f"{dtype}x{TABLE_ROWS}"
+        return self.vectors.call(name, values, write(size, dtype), "%value", **arguments)
 
     def _load_one_by_one(self, word: Any) -> Any:
         """Load leaves by one number after the other; two of eight bits are loaded together."""
@@ -115,28 +120,47 @@ class LeafTable:
         return self.vectors.call(name, f"{dtype}x{count}", lines, now, **arguments)
 
 
-# -- floats out of registers ----------------------------------------------------------------------
+# -- values out of registers ----------------------------------------------------------------------
 
 
-def _pick_floats(size: int) -> list[str]:
-    """Set %value to the leaves of 64 rows, out of pairs of registers of 16."""
-    vector, index, lines, found = "<16 x float>", "<16 x i32>", list[str](), list[str]()
-    for first in range(0, size, 16):
-        lines += load_register(f"t{first}", "%table", 4 * first, vector)
-    for row in range(0, 64, 16):
+def _pick_values(size: int, dtype: str) -> list[str]:
+    """Set %value to the leaves of 64 rows, out of pairs of registers."""
+    element, integer, ending = PAIRS[dtype]
+    width = WORD_BITS * NUMBERS_IN_WORD // DataType(dtype).bits
+    vector, index, lines = f"<{width} x {element}>", f"<{width} x {integer}>", list[str]()
+    call, found = f"call {vector} @llvm.x86.avx512.vpermi2var.{ending}.512", list[str]()
+    for first in range(0, size, width):
+        at = DataType(dtype).itemsize * first
+        lines += load_register(f"t{first}", "%table", at, vector)
+    for row in range(0, TABLE_ROWS, width):
         parts, by = list[str](), f"index{row}"
-        lines.append(_shuffle(f"some{row}", BYTES, "number", "number", range(row, row + 16)))
-        lines.append(f"%{by} = zext <16 x i8> %some{row} to {index}")
-        for first in range(0, size, 32):
-            tables = f"{vector} %t{first}, {index} %{by}, {vector} %t{first + 16}"
+        rows = range(row, row + width)
+        lines.append(_shuffle(f"some{row}", BYTES, "number", "number", rows))
+        lines.append(f"%{by} = zext <{width} x i8> %some{row} to {index}")
+        for first in range(0, size, 2 * width):
+            tables = f"{vector} %t{first}, {index} %{by}, {vector} %t{first + width}"
             parts.append(f"%x{row}_{first}")
-            lines.append(f"{parts[-1]} = call {vector} {FLOAT_TWO}({tables})")
-        chosen, result = choose_by_bits(parts, by, 32, vector, "i32")
+            lines.append(f"{parts[-1]} = {call}({tables})")
+        chosen, result = choose_by_bits(parts, by, 2 * width, vector, integer)
         lines += chosen
         found.append(result.removeprefix("%"))
-    lines.append(_shuffle("f0", vector, found[0], found[1], range(32)))
-    lines.append(_shuffle("f1", vector, found[2], found[3], range(32)))
-    return [*lines, _shuffle("value", "<32 x float>", "f0", "f1", range(64))]
+    joined, whole = _concatenate(found, width, element)
+    values = f"<{TABLE_ROWS} x {element}>"
+    return [*lines, *joined, f"%value = bitcast {values} %{whole} to {values}"]
+
+
+def _concatenate(parts: list[str], width: int, element: str) -> tuple[list[str], str]:
+    """Return the text that joins vectors to one, and what it calls that."""
+    lines = list[str]()
+    while len(parts) > 1:
+        vector, width = f"<{width} x {element}>", 2 * width
+        halves = list(zip(parts[::2], parts[1::2], strict=True))
+        parts = [f"{a}_{width}" for a, _ in halves]
+        lines += [
+            _shuffle(name, vector, a, b, range(width))
+            for name, (a, b) in zip(parts, halves, strict=True)
+        ]
+    return lines, parts[0]
 
 
 def choose_by_bits(
@@ -167,39 +191,40 @@ def choose_by_bits(
 # -- bytes out of registers -----------------------------------------------------------------------
 
 
-def _pick_bytes(pick: Picker, width: int, size: int) -> list[str]:
-    """Set %value to the leaves of 64 rows, out of four tables of `size` bytes.
+def _pick_bytes(pick: Picker, width: int, size: int, dtype: str) -> list[str]:
+    """Set %value to the leaves of 64 rows, out of a table of `size` bytes for each byte of a leaf.
+
+    Registers are unpacked part by part, so rows are placed before as their leaves come out.
 
     Args:
         pick: sets %b<byte>_<piece> to the bytes of the rows of each register, given a byte.
         width: bytes of a register.
         size: entries of the table.
+        dtype: of leaves.
     """
-    vector, quads = f"<{width} x i8>", f"<{width // 4} x i32>"
+    item = DataType(dtype).itemsize
+    together = LANE_BYTES // item
+    vector, some = f"<{width} x i8>", f"<{width // together} x i{8 * together}>"
     parts, pieces, lines = width // LANE_BYTES, TABLE_ROWS // width, list[str]()
-    order = [parts * k + part for part in range(parts) for k in range(4)]
+    order = [parts * k + part for part in range(parts) for k in range(item)]
     for piece in range(pieces):
         rows = range(width * piece, width * (piece + 1))
         lines += [
             _shuffle(f"rows{piece}", BYTES, "number", "number", rows),
-            f"%four{piece} = bitcast {vector} %rows{piece} to {quads}",
-            _shuffle(f"placed{piece}", quads, f"four{piece}", f"four{piece}", order),
-            f"%n{piece} = bitcast {quads} %placed{piece} to {vector}",
+            f"%some{piece} = bitcast {vector} %rows{piece} to {some}",
+            _shuffle(f"placed{piece}", some, f"some{piece}", f"some{piece}", order),
+            f"%n{piece} = bitcast {some} %placed{piece} to {vector}",
         ]
-    for byte in range(4):
+    for byte in range(item):
         lines += pick(byte, size)
+    element, found = PAIRS[dtype][0], list[str]()
     for piece in range(pieces):
-        lines += _join_bytes(width, piece)
-    found, floats = [f"value{piece}" for piece in range(pieces)], width
-    while len(found) > 1:
-        vector, half = f"<{floats} x float>", found[::2]
-        floats *= 2
-        lines += [
-            _shuffle(f"{a}_{floats}", vector, a, b, range(floats))
-            for a, b in zip(half, found[1::2], strict=True)
-        ]
-        found = [f"{name}_{floats}" for name in half]
-    return [*lines, f"%value = bitcast <64 x float> %{found[0]} to <64 x float>"]
+        joined, values = _join_bytes(width, piece, item, element)
+        lines += joined
+        found += values
+    joined, whole = _concatenate(found, width // item, element)
+    every = f"<{TABLE_ROWS} x {element}>"
+    return [*lines, *joined, f"%value = bitcast {every} %{whole} to {every}"]
 
 
 def _permute_bytes(byte: int, size: int) -> list[str]:
@@ -268,34 +293,42 @@ def _table_bytes(byte: int, size: int) -> list[str]:
     return lines + [f"%b{byte}_{k} = bitcast {vector} %{x} to {vector}" for k, x in ends]
 
 
-def _join_bytes(width: int, piece: int) -> list[str]:
-    """Set %value<piece> to floats, given their bytes in %b0_<piece> to %b3_<piece>."""
-    parts, lines = width // LANE_BYTES, list[str]()
-    bytes_, pairs, floats = f"<{width} x i8>", f"<{width // 2} x i16>", f"<{width // 4} x float>"
+def _join_bytes(width: int, piece: int, item: int, element: str) -> tuple[list[str], list[str]]:
+    """Return the text that joins bytes, %b<byte>_<piece>, to values, and the vectors of these.
 
-    def interleave(count: int, upper: int) -> list[int]:
-        """Places that interleave the lower or upper halves of the parts of two registers."""
-        half = count // parts // 2
-        starts = (half * (2 * part + upper) for part in range(parts))
-        firsts = (start + k for start in starts for k in range(half))
-        return [at for first in firsts for at in (first, first + count)]
+    Round by round, what belongs together of pairs of registers is interleaved.
+    """
+    parts, lines, bits = width // LANE_BYTES, list[str](), 8
+    # the registers that hold the same bytes of leaves, by the bytes
+    groups = [[f"b{byte}_{piece}"] for byte in range(item)]
+    while len(groups) > 1:
+        count = width * 8 // bits
+        vector, wider = f"<{count} x i{bits}>", f"<{count // 2} x i{2 * bits}>"
+        joined = list[list[str]]()
+        for low, high in zip(groups[::2], groups[1::2], strict=True):
+            joined.append([])
+            for (a, b), upper in (
+                (pair, k) for pair in zip(low, high, strict=True) for k in (0, 1)
+            ):
+                name = f"{a}{'lu'[upper]}"
+                lines += [
+                    _shuffle(f"y{name}", vector, a, b, _interleave(count, parts, upper)),
+                    f"%{name} = bitcast {vector} %y{name} to {wider}",
+                ]
+                joined[-1].append(name)
+        groups, bits = joined, 2 * bits
+    count = width // item
+    values = [f"v{name}" for name in groups[0]]
+    for name, value in zip(groups[0], values, strict=True):
+        lines.append(f"%{value} = bitcast <{count} x i{bits}> %{name} to <{count} x {element}>")
+    return lines, values
 
-    for side, upper in ((side, upper) for side in (0, 1) for upper in (0, 1)):
-        name = f"p{side}{upper}_{piece}"
-        a, b = (f"b{2 * side + k}_{piece}" for k in (0, 1))
-        lines.append(_shuffle(f"y{name}", bytes_, a, b, interleave(width, upper)))
-        lines.append(f"%{name} = bitcast {bytes_} %y{name} to {pairs}")
-    for k in range(4):
-        a, b = (f"p{side}{k // 2}_{piece}" for side in (0, 1))
-        name = f"f{k}_{piece}"
-        lines.append(_shuffle(f"y{name}", pairs, a, b, interleave(width // 2, k % 2)))
-        lines.append(f"%{name} = bitcast {pairs} %y{name} to {floats}")
-    for half in (0, 1):
-        a, b = (f"f{2 * half + k}_{piece}" for k in (0, 1))
-        lines.append(_shuffle(f"x{half}_{piece}", floats, a, b, range(width // 2)))
-    a, b = (f"x{half}_{piece}" for half in (0, 1))
-    pair = f"<{width // 2} x float>"
-    return [*lines, _shuffle(f"value{piece}", pair, a, b, range(width))]
+
+def _interleave(count: int, parts: int, upper: int) -> list[int]:
+    """Return the places that interleave the lower or upper halves of the parts of two registers."""
+    half = count // parts // 2
+    starts = (half * (2 * part + upper) for part in range(parts))
+    return [at for start in starts for k in range(half) for at in (start + k, start + k + count)]
 
 
 def _shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> str:
@@ -304,11 +337,11 @@ def _shuffle(into: str, vector: str, a: str, b: str, places: Iterable[int]) -> s
     return f"%{into} = shufflevector {vector} %{a}, {vector} %{b}, {count} <{', '.join(mask)}>"
 
 
-WAYS: tuple[tuple[str, int, Callable[[int], list[str]]], ...] = (
-    ("avx512vbmi", 256, partial(_pick_bytes, _permute_bytes, 64)),
-    ("avx512f", 256, _pick_floats),
-    ("avx2", 64, partial(_pick_bytes, _shuffle_bytes, 32)),
-    ("neon", 128, partial(_pick_bytes, _table_bytes, 16)),
+WAYS: tuple[tuple[str, dict[str, int], Way], ...] = (
+    ("avx512vbmi", {"float32": 256, "float64": 256}, partial(_pick_bytes, _permute_bytes, 64)),
+    ("avx512f", {"float32": 256, "float64": 64}, _pick_values),
+    ("avx2", {"float32": 64, "float64": 0}, partial(_pick_bytes, _shuffle_bytes, 32)),
+    ("neon", {"float32": 128, "float64": 0}, partial(_pick_bytes, _table_bytes, 16)),
 )
-"""What a CPU must be able to do, the most entries of a table that pay, and what writes the look-up;
-the best comes first."""
+"""What a CPU must be able to do, the most entries of a table that pay by dtype, and what writes the
+look-up; the best comes first."""

@@ -34,15 +34,19 @@ class Comparer:
     Attributes:
         comparison: "<" or "<=".
         vectors: vector operations that tiles may be decided with, or None.
+        at_once: whether one load brings all fields of a node, as GPUs want it.
     """
 
     comparison: str
     vectors: Vectors | None
+    at_once: bool = False
 
     @classmethod
     def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
         """Compare on a CPU that can do so much, in LLVM's words; None for another compiler."""
-        return cls(comparison, None if abilities is None else Vectors(abilities))
+        if abilities is None:
+            return cls(comparison, None, at_once=True)
+        return cls(comparison, Vectors(abilities))
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
         """Add the functions of vector operations that a statement calls."""
@@ -52,7 +56,7 @@ class Comparer:
         """Load what decides at `node`, and the values of the row; `row` is a load of the row."""
         size = access.tile_size
         if size == 1:
-            tests = [access.test(node, hold)]
+            tests = [(access.test_at_once if self.at_once else access.test)(node, hold)]
         elif self.vectors is not None:
             test = access.test(node, hold)
             return [(hold("x", self.vectors.pick(row, test.feature)), test)]

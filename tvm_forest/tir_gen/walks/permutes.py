@@ -72,7 +72,7 @@ class PermuteWalker(BlockWalker):
         """Whole groups of 16 rows."""
         return tirx.ceildiv(extent, i64(ROWS)) * ROWS
 
-    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
+    def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
         """Take the trees of a loop four by four; the last ones may be fewer."""
         code = Builder()
         with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:

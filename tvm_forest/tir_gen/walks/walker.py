@@ -56,8 +56,13 @@ class Walker:
         """
         return None
 
-    def lower_trees(self, trees: tirx.For) -> tirx.Stmt | None:
-        """Lower a leaf loop together with the loop over trees around it, or return None."""
+    def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
+        """Lower a leaf loop together with the loop over trees around it, or return None.
+
+        Args:
+            trees: the loop over trees; the leaf loop is its body.
+            fact: what the schedule says of the leaf loop.
+        """
         return None
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:

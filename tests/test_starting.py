@@ -1,0 +1,203 @@
+"""Processes that find their code in a file or in the cache start without the compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest
+from tvm_forest import archive, code_cache
+from tvm_forest.forest.fields import to_fields
+from tvm_forest.predictor import compiling, saving
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.search import machines
+from tvm_forest.target import cpu_name
+from tvm_forest.targets import loading, machine_code
+
+SLOW = ("scipy", "sklearn", "pandas", "pyarrow", "xgboost", "lightgbm", "treelite", "torch")
+ALONE = f"""
+import sys
+sys.modules.update(dict.fromkeys({SLOW}))  # their import fails from now on
+import pickle
+from pathlib import Path
+import numpy as np
+import tvm_forest
+
+def check(found, name, way):
+    expected = np.load(folder / f"{{name}}.{{way}}.npy")
+    assert found.dtype == expected.dtype and np.array_equal(found, expected), (name, way)
+"""
+LOADED = (
+    ALONE
+    + """
+sys.modules["tvm"] = None  # as where it is not installed
+from tvm_forest import cli
+folder = Path(sys.argv[1])
+for file in sorted(folder.glob("*.tvmf")):
+    rows = np.load(file.with_suffix(".npy"))
+    predictor = tvm_forest.load_predictor(file)
+    for made in (predictor, pickle.loads(pickle.dumps(predictor))):
+        for n_jobs in (None, 1, 2):
+            check(made.predict(rows, n_jobs=n_jobs), file.stem, "predict")
+            check(made.predict_margin(rows, n_jobs=n_jobs), file.stem, "predict_margin")
+        check(made.predict(rows[:1]), file.stem, "first")
+    made.save(file.with_suffix(".again"))
+    assert file.with_suffix(".again").read_bytes() == file.read_bytes()
+    try:
+        tvm_forest.load_predictor(file, recompile=True)
+    except tvm_forest.BuildError as error:
+        assert "install apache-tvm" in str(error), error
+    else:
+        raise AssertionError("it was compiled without a compiler")
+    found = file.with_suffix(".found.npy")
+    assert cli.main(["predict", str(file), str(file.with_suffix(".npy")), "-o", str(found)]) == 0
+    check(np.load(found), file.stem, "predict")
+"""
+)
+BUILT = (
+    ALONE
+    + """
+from tvm_forest.forest.fields import from_fields
+from tvm_forest import archive
+folder = Path(sys.argv[1])
+saved = archive.unpack((folder / "forest").read_bytes(), "forest")
+forest = from_fields(saved.manifest, {name[:-4]: array for name, array in saved.parts.items()})
+rows = np.load(folder / "rows.npy")
+for name, model in (("file", folder / "model.json"), ("forest", forest)):
+    predictor = tvm_forest.build(model)
+    for way in ("predict", "apply", "predict_contributions"):
+        check(getattr(predictor, way)(rows), name, way)
+part = predictor.rounds(2, 5).predict_margin(rows)
+assert np.array_equal(part, np.load(folder / "part.npy"))
+assert "tvm" not in sys.modules
+"""
+)
+
+FORESTS = {
+    "numerical": drawn_forest(12, 4, base=(0.1,), seed=1),
+    "classes": drawn_forest(6, 3, base=(0.1, 0.2, 0.3), link="softmax", seed=2),
+}
+
+
+def run(source: str, *arguments: Any) -> None:
+    """Run a program in a new interpreter."""
+    command = [sys.executable, "-c", source, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def with_categories(folder: Path) -> Path:
+    """The file of a model that looks categories up."""
+    import lightgbm
+
+    rng = np.random.default_rng(3)
+    rows = np.column_stack([rng.integers(0, 9, 300), rng.normal(size=(300, 2))])
+    data = lightgbm.Dataset(rows, rows[:, 0] % 3 + rows[:, 1], categorical_feature=[0])
+    params = {"verbose": -1, "num_leaves": 7, "min_data_in_leaf": 5, "num_threads": 1}
+    model = lightgbm.train(params, data, 8)
+    model.save_model(folder / "model.txt")
+    return folder / "model.txt"
+
+
+@pytest.mark.slow
+def test_saved_predictors_predict_without_the_compiler(tmp_path: Path) -> None:
+    models: dict[str, Any] = {**FORESTS, "categorical": with_categories(tmp_path)}
+    for name, model in models.items():
+        schedule = None  # by bit planes, which ask for memory
+        if name != "numerical":
+            schedule = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 16).parallel("b0")
+        predictor = tvm_forest.build(model, schedule=schedule)
+        rows = hard_rows(predictor.forest, 700, seed=4)
+        predictor.save(tmp_path / f"{name}.tvmf")
+        np.save(tmp_path / f"{name}.npy", rows)
+        np.save(tmp_path / f"{name}.first.npy", predictor.predict(rows[:1]))
+        for way in ("predict", "predict_margin"):
+            np.save(tmp_path / f"{name}.{way}.npy", getattr(predictor, way)(rows))
+        expected = predictor.forest.predict_reference(rows)
+        assert np.array_equal(predictor.predict_margin(rows), np.squeeze(expected))
+    run(LOADED, tmp_path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The folder of an empty cache, which is on."""
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    return str(tmp_path / "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [code_cache.MAX_ENTRY_BYTES, 1000], ids=["kept", "laid out"])
+@pytest.mark.cases(1)
+def test_a_second_process_builds_without_the_compiler(
+    limit: int, tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MAX_ENTRY_BYTES", limit)
+    import xgboost
+
+    data = np.random.default_rng(0).normal(size=(99, 4)).astype(np.float32)
+    model = xgboost.train({"max_depth": 3}, xgboost.DMatrix(data, data[:, 0] > 0), 9)
+    model.save_model(tmp_path / "model.json")
+    forest = tvm_forest.load(replace(tvm_forest.load(model), base_score=np.array([0.25])))
+    values, arrays = to_fields(forest)
+    parts = {f"{name}.npy": array for name, array in arrays.items()}
+    (tmp_path / "forest").write_bytes(archive.pack(archive.Archive(values, parts)))
+    rows = hard_rows(forest, 65, seed=1)
+    np.save(tmp_path / "rows.npy", rows)
+    for name, each in (("file", tmp_path / "model.json"), ("forest", forest)):
+        predictor = tvm_forest.build(each)
+        for way in ("predict", "apply", "predict_contributions"):
+            np.save(tmp_path / f"{name}.{way}.npy", getattr(predictor, way)(rows))
+    np.save(tmp_path / "part.npy", predictor.rounds(2, 5).predict_margin(rows))
+    run(BUILT, tmp_path)
+
+
+def test_a_predictor_of_the_cache_is_like_one_that_was_compiled(cache: str) -> None:
+    first = tvm_forest.build(FORESTS["classes"])
+    again = tvm_forest.build(FORESTS["classes"])
+    assert type(again.library) is loading.LinkedLibrary
+    assert again.schedules == first.schedules and again.schedule == first.schedule
+    assert again.signature == first.signature and repr(again) == repr(first)
+    assert again.target == first.target and again.n_jobs == first.n_jobs
+    assert saving.to_bytes(again) == saving.to_bytes(first)
+    assert again.source() == first.source()
+
+
+def test_default_schedules_of_another_machine_are_chosen_anew(
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(machines.VARIABLE, str(tmp_path / "machine.json"))
+    tvm_forest.build(FORESTS["classes"])
+    chosen = list[Any]()
+    choose = compiling.heuristic.default_schedules
+
+    def listen(*model: Any) -> Any:
+        chosen.append(choose(*model))
+        return chosen[-1]
+
+    monkeypatch.setattr(compiling.heuristic, "default_schedules", listen, raising=False)
+    tvm_forest.build(FORESTS["classes"])
+    assert not chosen
+    own = replace(machines.shipped_machines()[0], name=cpu_name())
+    (tmp_path / "machine.json").write_text(own.to_json(), encoding="utf-8")
+    assert tvm_forest.build(FORESTS["classes"]).schedules == chosen[0]
+
+
+def test_instructions_that_linux_tells_are_those_that_llvm_knows() -> None:
+    import tvm
+
+    codegen = tvm.target.codegen
+    cpus = codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm"}))
+    targets = [tvm.target.Target({"kind": "llvm", "mcpu": str(cpu)}) for cpu in cpus]
+    names = {str(x) for target in targets for x in codegen.llvm_get_cpu_features(target)}
+    here = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()}
+    has = {str(x) for x in codegen.llvm_get_cpu_features(tvm.target.Target(here))}
+    assert loading._known_instructions() & names <= has
+    assert loading.find_missing(machine_code.instructions_here() | {"avx9000"}) == {"avx9000"}
+    assert loading.find_missing(()) == set()

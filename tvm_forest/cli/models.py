@@ -1,0 +1,31 @@
+"""Models that commands are given: files to compile, and saved predictors.
+
+takes: a path; gives: a Predictor.
+"""
+
+import argparse
+from typing import Any
+
+from .. import api, archive
+from ..errors import InputError
+
+
+def open_predictor(options: argparse.Namespace, model: str | None = None) -> Any:
+    """Return the predictor of a saved one, or of a model that is compiled.
+
+    Args:
+        options: of the command.
+        model: path of the model; None for that of the options.
+
+    Raises:
+        InputError: a target is given for what is compiled already.
+    """
+    path = options.model if model is None else model
+    if not archive.is_archive_file(path):
+        return api.build(path, options.target or "llvm")
+    if options.target is not None:
+        raise InputError(
+            f"{options.command}: argument '--target': {options.target!r}, but {path!r} is "
+            "compiled already; give the model from which it was made"
+        )
+    return api.load_predictor(path, recompile=options.recompile)

@@ -1,0 +1,19 @@
+"""The command `rpc`: a machine that measures for others."""
+
+import argparse
+import signal
+import sys
+import threading
+
+from ..search.measuring import remote
+
+
+def run(options: argparse.Namespace) -> None:
+    """Wait for others until the process is told to end."""
+    server = remote.serve(options.host, options.port)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or the server would stay
+    print(f"measuring for others at {options.host}:{server.port}; Ctrl-C ends it", flush=True)
+    try:
+        threading.Event().wait()
+    finally:
+        server.terminate()

@@ -1,0 +1,287 @@
+"""What the engines of clusters have in common: a model that travels, and batches that it predicts.
+
+takes: a model in any form, names of columns; gives: `Parcel`, which a worker loads once, `Scoring`,
+and `Score`, for engines that have no room of their own.
+
+The rules for columns are those of files of rows (`streams`): columns are taken by name in any
+order, nulls are missing values, texts and dictionaries are categories. No engine is imported.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import api, archive
+from ..errors import InputError
+from ..forest import Array, Forest
+from ..inputs import frames
+from ..inputs.checks import refusal
+from ..streams.batches import Columns, check_present, import_arrow, list_some, take_columns
+from ..streams.formats import KINDS, Predicted
+from ..threads import check_n_jobs
+
+if TYPE_CHECKING:
+    from ..predictor.predictor import Predictor
+
+KEPT = 4
+"""Models that a process of a worker keeps, those that were used last."""
+
+_loaded: dict[str, Predictor] = {}
+_loading = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A saved predictor on its way to workers.
+
+    Attributes:
+        name: of a file that holds it, another one for each content.
+        data: what `Predictor.save` writes.
+    """
+
+    name: str
+    data: bytes = field(repr=False, compare=False)
+
+    def open(self) -> Predictor:
+        """Return the predictor, see `load_once`."""
+        return load_once(self.name, lambda: self.data)
+
+
+def load_once(name: str, find: Callable[[], Any]) -> Predictor:
+    """Return a saved predictor that this process loads on the first call for its name.
+
+    Args:
+        name: see `Parcel`.
+        find: returns the bytes or the path of the file.
+    """
+    with _loading:
+        predictor = _loaded.pop(name, None)
+        if predictor is None:
+            predictor = api.load_predictor(find())
+        _loaded[name] = predictor
+        while len(_loaded) > KEPT:
+            del _loaded[next(iter(_loaded))]
+    return predictor
+
+
+def open_model(model: Any) -> Predictor:
+    """Return a predictor: that of a saved one, or of a model that is compiled for this CPU.
+
+    Args:
+        model: a Predictor, the path of a saved one, or what `build` takes.
+
+    Raises:
+        ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
+    """
+    from ..predictor.predictor import Predictor
+
+    if isinstance(model, Predictor):
+        return model
+    return api.load_predictor(model) if archive.is_archive_file(model) else api.build(model)
+
+
+def ship(model: Any) -> Parcel:
+    """Compile a model here, and return it as workers are sent it.
+
+    Args:
+        model: see `open_model`.
+
+    Raises:
+        ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
+    """
+    from ..predictor.saving import to_bytes
+
+    data = to_bytes(open_model(model))
+    return Parcel(f"tvm_forest-{archive.digest_of(data)[:32]}.tvmf", data)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is done with each batch.
+
+    Attributes:
+        features: the columns of a batch that the model takes, in its order.
+        kind: the method of the Predictor.
+        output: what the columns of predictions are called, see `plan_scoring`.
+    """
+
+    features: tuple[str, ...]
+    kind: str
+    output: str
+
+    def predict(self, predictor: Predictor, batch: Any, n_jobs: int | None) -> dict[str, Array]:
+        """Return the columns of predictions by name.
+
+        Args:
+            predictor: the model.
+            batch: see `Score`.
+            n_jobs: threads.
+
+        Raises:
+            InputError: values of the wrong kind.
+        """
+        table = _to_table(batch, list(self.features))
+        columns, forest = Columns(list(self.features), ()), predictor.forest
+        rows = take_columns(table, columns, forest, import_arrow("predict")).rows
+        if forest.given_names is not None:
+            rows = rows.rename_columns(list(forest.given_names))
+        result = getattr(predictor, self.kind)(rows, n_jobs=n_jobs)
+        default = KINDS[self.kind]
+        found = Predicted(self.kind, result, forest).columns
+        return {self.output + name.removeprefix(default): x for name, x in found.items()}
+
+
+def plan_scoring(
+    where: str,
+    forest: Forest,
+    names: Sequence[str],
+    columns: Sequence[str] | None,
+    kind: str,
+    output: str | None,
+) -> Scoring:
+    """Return what is done with each batch, before there is one.
+
+    Args:
+        where: begins messages.
+        forest: the model.
+        names: of the columns of all batches.
+        columns: those that the model takes, in its order; None for its own names, or for all
+            columns if it has none.
+        kind: see `streams.predict_file`.
+        output: the name of the column of predictions, or what the names of several begin with; None
+            for what `predict_file` calls them.
+
+    Raises:
+        InputError: no such kind, a column is missing or occurs twice, or there are too many.
+    """
+    if kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise InputError(f"{where}: argument 'kind': {kind!r} is unknown (have: {known})")
+    if isinstance(columns, str):
+        raise InputError(f"{where}: argument 'columns': {columns!r} is one name; give a list")
+    features = tuple(columns or forest.given_names or names)
+    if len(features) != forest.given_width:
+        raise InputError(
+            f"{where}: argument 'columns': {len(features)} columns for a model with "
+            f"{forest.given_width} features: {list_some(features)}; name those that it takes"
+        )
+    check_present(features, names, f"{where}: argument 'columns'")
+    return Scoring(features, kind, output or KINDS[kind])
+
+
+def names_of(batch: Any) -> list[str]:
+    """Return the names of the columns of a batch.
+
+    Raises:
+        InputError: it is nothing that `Score` takes.
+    """
+    if isinstance(batch, dict):
+        return list(batch)
+    kind = frames.kind_of(batch)
+    if kind is None:
+        raise refusal(
+            f"a {type(batch).__name__} has no names; give a table of pyarrow, a frame, or arrays "
+            "by name"
+        )
+    return frames.names_of(batch, kind)
+
+
+def add_columns(where: str, batch: Any, columns: dict[str, Array]) -> Any:
+    """Return a batch with columns of predictions after its own, in the form that it has.
+
+    Raises:
+        InputError: a column of the batch has such a name.
+    """
+    check_free(where, columns, names_of(batch))
+    if isinstance(batch, dict):
+        return {**batch, **columns}
+    kind = frames.kind_of(batch)
+    if kind == "pandas":
+        return batch.assign(**columns)
+    if kind == "polars":
+        return batch.hstack(type(batch)(columns))
+    arrow = import_arrow(where)
+    for name, values in columns.items():
+        batch = batch.append_column(name, arrow.array(values))
+    return batch
+
+
+def check_free(where: str, wanted: Iterable[str], names: Collection[str]) -> None:
+    """Raise InputError if there is a column already of a name that is wanted."""
+    clash = next((name for name in wanted if name in names), None)
+    if clash is not None:
+        raise InputError(
+            f"{where}: argument 'output': there is a column '{clash}' already; name another"
+        )
+
+
+class Score:
+    """A function of batches, for any engine that has them."""
+
+    where = "clusters.Score"
+
+    def __init__(
+        self,
+        model: Any,
+        columns: Sequence[str] | None = None,
+        kind: str = "predict",
+        output: str | None = None,
+        n_jobs: int | None = 1,
+    ) -> None:
+        """Load the model.
+
+        Args:
+            model: what `ship` gives, a Predictor, the path of a saved one, or what `build` takes.
+            columns: names of the columns that the model takes, in its order; None for its own
+                names, or for all columns if it has none.
+            kind: "predict", "predict_proba", "predict_margin", "apply" or "predict_per_tree".
+            output: the name of the column of predictions, or what the names of several begin with;
+                None for what `predict_file` calls them.
+            n_jobs: threads, see `Predictor.predict`.
+
+        Raises:
+            InputError: n_jobs is no number of threads.
+            ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
+        """
+        check_n_jobs(self.where, n_jobs)
+        self._predictor = model.open() if isinstance(model, Parcel) else open_model(model)
+        self._asked, self._n_jobs = (columns, kind, output), n_jobs
+        self._scoring: Scoring | None = None
+
+    def __call__(self, batch: Any) -> Any:
+        """Return a batch with columns of predictions after its own, in the form that it has.
+
+        Args:
+            batch: table or record batch of pyarrow, frame of pandas or polars, or arrays by name;
+                all batches have the same columns.
+
+        Raises:
+            InputError: a column is missing, of the wrong type, or there already, or no such kind.
+        """
+        if self._scoring is None:
+            names, forest = names_of(batch), self._predictor.forest
+            self._scoring = plan_scoring(self.where, forest, names, *self._asked)
+        found = self._scoring.predict(self._predictor, batch, self._n_jobs)
+        return add_columns(self.where, batch, found)
+
+
+def _to_table(batch: Any, names: list[str]) -> Any:
+    """Return a table of pyarrow with the named columns of a batch."""
+    arrow = import_arrow("predict")
+    try:
+        if isinstance(batch, dict):
+            return arrow.table({name: np.asarray(batch[name]) for name in names})
+        kind = frames.kind_of(batch)
+        if kind == "pandas":
+            known = frames.names_of(batch, kind)
+            taken = batch.iloc[:, [known.index(name) for name in names]]
+            table = arrow.Table.from_pandas(taken, preserve_index=False, nthreads=1)
+            return table.rename_columns(names)
+        return batch.select(names).to_arrow() if kind == "polars" else batch
+    except arrow.ArrowException as error:
+        raise refusal(f"{error}; convert them to numbers") from None

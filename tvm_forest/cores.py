@@ -1,0 +1,83 @@
+"""How many CPU cores this process may use.
+
+takes: nothing but the machine; gives: a number.
+
+A process has the cores of its affinity mask. A container may have less processor time than they
+give together: Linux tells it as a quota of a control group, say 150,000 microseconds in every
+100,000, which are one core and a half. Threads beyond the quota would only wait for each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may run on and has the time of.
+
+    A quota is rounded up: with the time of one core and a half, two threads are at work. It is read
+    once, for it is asked for at every parallel call.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, _read_quota_once()))
+
+
+@functools.cache
+def _read_quota_once() -> int:
+    share = read_quota()
+    return 1 << 30 if share is None else math.ceil(share)
+
+
+def read_quota(root: Path = Path("/")) -> float | None:
+    """Return how many cores' time the control groups of this process allow; None if any.
+
+    Both versions of control groups are read. A group has no more time than those around it.
+
+    Args:
+        root: where /proc and /sys are.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux, or the process may not see it
+        return None
+    mounted = root / "sys/fs/cgroup"
+    groups = [line for line in lines if line.count(":") >= 2]
+    return min((x for line in groups for x in _read_shares(mounted, line)), default=None)
+
+
+def _read_shares(mounted: Path, line: str) -> Iterator[float]:
+    """Yield the quotas that a line of /proc/self/cgroup leads to, such as 1:cpu,cpuacct:/docker/7.
+
+    The path is that of the host; in a container, its own group may be mounted as the root.
+    """
+    _, controllers, path = line.split(":", 2)
+    group = PurePosixPath("/") / path
+    for at in (group, *group.parents):
+        if not controllers:
+            yield from _divide(_read_numbers(mounted / str(at)[1:] / "cpu.max"))
+        elif "cpu" in controllers.split(","):
+            here = mounted / controllers / str(at)[1:]
+            here = here if here.is_dir() else mounted / "cpu" / str(at)[1:]
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            yield from _divide([x for name in names for x in _read_numbers(here / name)])
+
+
+def _read_numbers(file: Path) -> list[float]:
+    """Return the numbers in a file; none of it if there is no such file, or a word such as max."""
+    try:
+        return [float(word) for word in file.read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _divide(numbers: list[float]) -> Iterator[float]:
+    """Yield the quota by the period; version 1 writes -1 where there is no quota."""
+    if len(numbers) == 2 and min(numbers) > 0:
+        yield numbers[0] / numbers[1]

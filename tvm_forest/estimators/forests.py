@@ -1,0 +1,386 @@
+"""Compiled forests as estimators of scikit-learn.
+
+takes: a trained model in any form, Schedule; gives: ForestClassifier, ForestRegressor.
+
+They predict and do not train: `fit` compiles the model that they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.extmath import softmax
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
+
+from .. import api
+from ..errors import InputError, UnsupportedModel
+from ..forest import Array, Forest, apply_link, split_by_target
+from ..predictor.predictor import PROBABILITY_LINKS, Predictor
+from ..schedule_prims.batches import Schedules
+
+METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
+"""Methods that a classifier has if the estimator that it was compiled from has them: a calibration
+and others that wrap a classifier ask which of them are there."""
+
+
+def _split_in_two(margins: Array, scale: float) -> Array:
+    likely = expit(scale * margins)
+    return np.stack([1 - likely, likely], axis=1)
+
+
+_OWN_LINKS: dict[str, Callable[[Array, float], Array]] = {
+    "sigmoid": _split_in_two,
+    "softmax": lambda margins, scale: softmax(margins),
+}
+"""Probabilities (R, C) of margins with the bits of scikit-learn, whose `exp` are not LLVM's."""
+
+
+def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
+    """Return which of METHODS the source estimator has; a file or a booster has probabilities."""
+    if hasattr(model, "get_params"):
+        return frozenset(name for name in METHODS if hasattr(model, name))
+    if forest.link == "isolation":
+        return frozenset(("decision_function", "score_samples"))
+    by_margin = forest.source.startswith("scikit") and forest.label_rule != "argmax_probability"
+    return frozenset(METHODS[: 3 if by_margin else 2])
+
+
+def _if_in_source(method: Callable[..., Any]) -> Any:
+    """Hide a method of METHODS from a compiled classifier whose source does not have it."""
+
+    def is_in_source(estimator: _ForestEstimator) -> bool:
+        if estimator.model is None:
+            return method.__name__ == "predict_proba"
+        return method.__name__ in estimator._load().methods
+
+    return available_if(is_in_source)(method)
+
+
+class _Loaded(NamedTuple):
+    """What was read of a model: its Forest, its METHODS, and its importances once it is pickled."""
+
+    model: Any
+    forest: Forest
+    methods: frozenset[str]
+    importances: Array | None = None
+
+
+class _ForestEstimator(BaseEstimator):
+    """What both estimators share.
+
+    `_loaded` keeps what was read of the model, and `_built` the parameters and the predictor that
+    was compiled of them, until they change.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        schedule: Schedules | None = None,
+        target: api.TargetLike = "llvm",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.model = model
+        self.schedule = schedule
+        self.target = target
+        self.n_jobs = n_jobs
+
+    # -- the model --------------------------------------------------------------------------------
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Compile the model; nothing is trained.
+
+        Args:
+            X: (R, F) rows or None; their number and names of columns must be those of the model.
+            y: ignored.
+
+        Returns:
+            the estimator itself.
+
+        Raises:
+            InputError: no model was given.
+            ValueError: rows of another number or other names of columns.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+        """
+        if self.model is None:
+            name = type(self).__name__
+            raise InputError(
+                f"fit: argument 'model': None cannot be compiled, and {name} does not train; give "
+                f"a trained model, as in {name}(model=booster)"
+            )
+        self.__dict__.pop("_loaded", None)  # the model may have been trained on
+        self.__dict__.pop("_built", None)
+        if X is not None:
+            self._validate(X)
+        _ = self.predictor_
+        return self
+
+    @property
+    def forest_(self) -> Forest:
+        """The model that was read."""
+        return self._load().forest
+
+    def _load(self) -> _Loaded:
+        """Return what was read of the model; reads it if it is another than before."""
+        if self.model is None:
+            name = type(self).__name__
+            raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
+        loaded: _Loaded | None = self.__dict__.get("_loaded")
+        if loaded is None or loaded.model is not self.model:
+            return self._keep(api.load(self.model))
+        return loaded
+
+    def _keep(self, forest: Forest) -> _Loaded:
+        """Keep the Forest of the model."""
+        forest = self._to_task(forest)
+        self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
+        return self._loaded
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The compiled model; the first use compiles it, and another parameter does so again."""
+        forest, parameters = self.forest_, (self.model, self.schedule, self.target)
+        built = self.__dict__.get("_built")
+        if built is None or any(a is not b for a, b in zip(built[0], parameters, strict=True)):
+            built = self._built = (parameters, api.build(forest, self.target, self.schedule))
+        predictor: Predictor = built[1]
+        return predictor
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of rows."""
+        return self._of_model("n_features_in_").given_width
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """Names of the columns, (F,) texts; only of a model that was trained with names."""
+        names = self._of_model("feature_names_in_").given_names
+        if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
+            raise AttributeError("feature_names_in_: the model has no names of columns")
+        return np.array(names, object)
+
+    @property
+    def feature_importances_(self) -> Array:
+        """Importance of every column, (F,), as the source estimator tells it; of no other model."""
+        loaded = self.__dict__.get("_loaded")
+        if loaded is not None and loaded.importances is not None and loaded.model is self.model:
+            return loaded.importances
+        return self.model.feature_importances_
+
+    def _of_model(self, name: str) -> Forest:
+        if self.model is None:
+            raise AttributeError(f"{name}: argument 'model': None has no such attribute")
+        return self.forest_
+
+    def _to_task(self, forest: Forest) -> Forest:
+        """Return the forest as an estimator of this kind predicts with it, or refuse it."""
+        raise NotImplementedError
+
+    # -- predictions ------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Array:
+        """Predict what the model's `predict` returns; labels, for a classifier.
+
+        Args:
+            X: (R, F) array, list, frame or sparse matrix.
+
+        Raises:
+            NotFittedError: there is no model.
+            ValueError: rows of the wrong kind.
+        """
+        return self.predictor_.predict(self._validate(X), self.n_jobs)
+
+    def apply(self, X: Any) -> Array:
+        """Return the number of the leaf that every row reaches in every tree, (R, T)."""
+        return self.predictor_.apply(self._validate(X), self.n_jobs)
+
+    def _validate(self, rows: Any) -> Any:
+        """Return rows that scikit-learn finds fit; frames keep their categories."""
+        frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
+        frame = frame or self.forest_.encoder is not None  # rows hold texts
+        options = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
+        return validate_data(self, rows, reset=False, skip_check_array=frame, **options)
+
+    # -- protocols of scikit-learn ----------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; those of the model cannot be set, for it is trained."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        return params
+
+    def __sklearn_clone__(self) -> Any:
+        """Keep the model as it is: a clone of an estimator would be one that is not trained."""
+        twin = type(self)(**self.get_params())
+        if "_metadata_request" in self.__dict__:
+            twin._metadata_request = deepcopy(self._metadata_request)
+        return twin
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.model is not None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = self.model is None
+        tags.target_tags.required = False
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.model is None or "nan" not in self.forest_.refuses
+        for kind in filter(None, (tags.classifier_tags, tags.regressor_tags)):
+            kind.poor_score = True  # on targets that the model has never seen
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the Forest in place of the model, so that no training library is needed again."""
+        state = dict(super().__getstate__())
+        built = state.pop("_built", None)
+        state.pop("_adding", None)
+        if self.model is not None:
+            forest, importances = self.forest_, getattr(self, "feature_importances_", None)
+            state["model"] = forest
+            state["_loaded"] = _Loaded(forest, forest, self._load().methods, importances)
+        if built is not None:
+            _ = self.predictor_  # anew if a parameter has changed
+            (_, *parameters), predictor = self._built
+            state["_built"] = ((state["model"], *parameters), predictor)
+        return state
+
+
+class ForestRegressor(RegressorMixin, _ForestEstimator):
+    """A compiled regression forest as an estimator of scikit-learn.
+
+    Attributes:
+        model: see `tvm_forest.load`.
+        schedule, target: see `tvm_forest.build`.
+        n_jobs: threads of a call, see `tvm_forest.build`.
+    """
+
+    def _to_task(self, forest: Forest) -> Forest:
+        if forest.labels is not None:
+            raise UnsupportedModel(
+                f"ForestRegressor: argument 'model': '{forest.source}' predicts labels; use "
+                "ForestClassifier"
+            )
+        return forest
+
+
+class ForestClassifier(ClassifierMixin, _ForestEstimator):
+    """A compiled classification forest as an estimator of scikit-learn.
+
+    A model that gives probabilities without labels, such as a file, has the classes 0, 1, 2, ...
+
+    Attributes:
+        model: see `tvm_forest.load`.
+        schedule, target: see `tvm_forest.build`.
+        n_jobs: threads of a call, see `tvm_forest.build`.
+    """
+
+    @property
+    def classes_(self) -> Array | list[Array]:
+        """(C,) labels, as the columns of `predict_proba` stand; a list for several targets."""
+        forest = self._of_model("classes_")
+        labels = forest.labels
+        assert labels is not None, "checked when the model was read"
+        if len(forest.targets) < 2:
+            return labels
+        return [part[0] for part in split_by_target(labels[None, :], forest)]
+
+    @_if_in_source
+    def predict_proba(self, X: Any) -> Array | list[Array]:
+        """Predict the probability of every class, (R, C); a list of these for several targets.
+
+        Raises:
+            UnsupportedModel: the model gives no probabilities.
+            NotFittedError, ValueError: see `predict`.
+        """
+        rows, forest = self._validate(X), self.forest_
+        if forest.link not in _OWN_LINKS or not forest.source.startswith("scikit-learn"):
+            return self.predictor_.predict_proba(rows, self.n_jobs)
+        margins = self.predictor_.predict_margin(rows, self.n_jobs)
+        by_columns = forest.source.startswith("scikit-learn Hist")  # the order in which it adds
+        margins = np.asarray(margins, order="F" if by_columns else "C")
+        return _OWN_LINKS[forest.link](margins, forest.link_scale)
+
+    @_if_in_source
+    def predict_log_proba(self, X: Any) -> Array | list[Array]:
+        """Predict the logarithm of the probability of every class, as `predict_proba` does."""
+        chances = self.predict_proba(X)
+        with np.errstate(divide="ignore"):
+            return list(map(np.log, chances)) if isinstance(chances, list) else np.log(chances)
+
+    @_if_in_source
+    def decision_function(self, X: Any) -> Array:
+        """Predict margins, (R,) for two classes and (R, C) for more; below 0 lie outliers.
+
+        Raises:
+            NotFittedError, ValueError: see `predict`.
+        """
+        if self.forest_.score_offset is not None:
+            return self.score_samples(X) - self.forest_.score_offset
+        averages = self.forest_.aggregate == "average"  # of which LightGBM returns the sums
+        predictor = self._adding_predictor() if averages else self.predictor_
+        return predictor.predict_margin(self._validate(X), self.n_jobs)
+
+    def _adding_predictor(self) -> Predictor:
+        """Return the predictor of the sums of which the model takes averages."""
+        adding: tuple[Any, Predictor] | None = self.__dict__.get("_adding")
+        if adding is None or adding[0] is not self.predictor_:
+            forest = replace(self.forest_, aggregate="sum")
+            adding = self._adding = (
+                self.predictor_,
+                api.build(forest, self.target, self.schedule),
+            )
+        return adding[1]
+
+    @_if_in_source
+    def score_samples(self, X: Any) -> Array:
+        """Score rows as an isolation forest does, (R,): the lower, the more abnormal."""
+        lengths = self.predictor_.predict_margin(self._validate(X), self.n_jobs)
+        return apply_link("isolation", lengths, self.forest_.link_scale)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.model is not None and self.forest_.link == "isolation":
+            tags.estimator_type, tags.classifier_tags = "outlier_detector", None
+        return tags
+
+    def _to_task(self, forest: Forest) -> Forest:
+        if forest.labels is not None:
+            return forest
+        several = forest.n_outputs > 1
+        ours = "softmax" in forest.link or forest.source == "lightgbm multiclassova"
+        if forest.link not in PROBABILITY_LINKS or (several and not ours):
+            raise UnsupportedModel(
+                f"ForestClassifier: argument 'model': '{forest.source}' gives no probabilities of "
+                "classes; use ForestRegressor"
+            )
+        sizes = forest.targets or (max(2, forest.n_outputs),)
+        return replace(
+            forest,
+            label_rule="argmax_probability" if several else "half",
+            labels=np.concatenate([np.arange(size) for size in sizes]),
+        )
+
+
+def compile_estimator(
+    model: Any,
+    target: api.TargetLike,
+    schedule: Callable[[Forest], Schedules] | None,
+    n_jobs: int | None,
+) -> ForestClassifier | ForestRegressor:
+    """Return the compiled estimator of a model, of the kind that its labels ask for.
+
+    Raises:
+        ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+    """
+    forest = api.load(model)
+    kind = ForestRegressor if forest.labels is None else ForestClassifier
+    found = kind(model, schedule and schedule(forest), target, n_jobs)
+    found._keep(forest)
+    _ = found.predictor_
+    return found

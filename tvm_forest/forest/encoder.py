@@ -1,0 +1,173 @@
+"""Columns made of categories before the first walk: 0 and 1 for single categories, and statistics.
+
+takes: numbers and hashes of categories; gives: the matrix of numbers that walks read.
+
+A category is known by 32 bits of the hash of its text. A statistic belongs to a key, which is made
+of categories and answers of tests, one after the other, and is looked up in a table:
+
+    key = 0;  for part in parts: key = MIX * (key + MIX * part)
+
+A part is the hash of a category, taken for a number with a sign, or 0 or 1 for what a test says of
+a number or category. All of this is CatBoost's (Prokhorenkova et al., "CatBoost: unbiased boosting
+with categorical features", NeurIPS 2018); the statistics themselves come with the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from .rules import Array
+
+MIX = 0x4906BA494954CB65
+CATEGORY, ABOVE, ABOVE_OR_MISSING, IS_CATEGORY = range(4)
+"""Kinds of parts: the category of a column, whether a number is above a border, the same with a
+missing value above all borders, and whether a column has one category."""
+
+_UNDONE = pow(MIX, -2, 1 << 64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Encoder:
+    """What makes numbers of the rows that users pass.
+
+    The matrix that it makes has N columns of numbers, H columns of 0 and 1, and S statistics, in
+    this order, float32.
+
+    Attributes:
+        width: columns of the rows that users pass.
+        names: of these columns, or None.
+        numbers: int64 (N,), the users' columns that hold numbers.
+        categories: int64 (K,), the users' columns that hold categories.
+        single: int64 (H, 2), place in `categories` and hash of each category with a column.
+        part_begin: int64 (P + 1,), where the parts of each kind of key begin.
+        part_kind: int64, one of the kinds above.
+        part_place: int64, place in `numbers` or `categories`.
+        part_value: float64, the border of a test, or the hash that it asks for.
+        table_parts: int64 (T,), which kind of key each table is asked with.
+        table_begin: int64 (T + 1,), where the keys of each table begin.
+        keys: uint64, sorted in each table.
+        table: int64 (S,), the table of each statistic.
+        known: float32, the statistics of the keys of its table, one statistic after the other.
+        unknown: float32 (S,), the statistics of all other keys.
+    """
+
+    width: int
+    names: tuple[str, ...] | None
+    numbers: Array
+    categories: Array
+    single: Array
+    part_begin: Array
+    part_kind: Array
+    part_place: Array
+    part_value: Array
+    table_parts: Array
+    table_begin: Array
+    keys: Array
+    table: Array
+    known: Array
+    unknown: Array
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    def __repr__(self) -> str:
+        """Name the encoder by a digest of all that it holds, which enters signatures."""
+        digest = hashlib.sha256()
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            is_array = isinstance(value, np.ndarray)
+            digest.update(f"{entry.name} {value.dtype if is_array else repr(value)}".encode())
+            digest.update(np.ascontiguousarray(value).tobytes() if is_array else b"")
+        return f"Encoder({digest.hexdigest()})"
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the matrix."""
+        return len(self.numbers) + len(self.single) + len(self.table)
+
+    @property
+    def tests(self) -> Array:
+        """(P, 2) float64, column of the matrix and border of the tests that keys are made of."""
+        tests = np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))
+        return np.stack([self.part_place[tests], self.part_value[tests]], axis=1, dtype=np.float64)
+
+    def encode(self, numbers: Array, hashes: Array) -> Array:
+        """Return the matrix of some rows.
+
+        Args:
+            numbers: float32 (R, N), the columns `numbers`.
+            hashes: uint32 (R, K), the hashes of the columns `categories`.
+
+        Returns:
+            float32 (R, n_columns).
+        """
+        matrix = np.empty((len(numbers), self.n_columns), np.float32)
+        at = len(self.numbers)
+        matrix[:, :at] = numbers
+        for place, code in self.single:
+            matrix[:, at] = hashes[:, place] == code
+            at += 1
+        found: dict[int, tuple[Array, Array]] = {}
+        for statistic, (table, begin) in enumerate(zip(self.table, self._known_begin, strict=True)):
+            if table not in found:
+                found[table] = self._look_up(int(table), numbers, hashes)
+            index, is_known = found[table]
+            size = self.table_begin[table + 1] - self.table_begin[table]
+            values = np.append(self.known[begin : begin + size], self.unknown[statistic])
+            matrix[:, at] = values[np.where(is_known, index, size)]
+            at += 1
+        return matrix
+
+    @cached_property
+    def _known_begin(self) -> Array:
+        """Int64 (S,), where the values of each statistic begin."""
+        sizes = np.diff(self.table_begin)[self.table]
+        return np.cumsum(sizes) - sizes
+
+    def _look_up(self, table: int, numbers: Array, hashes: Array) -> tuple[Array, Array]:
+        """Return the places (R,) of keys in a table, and which keys it has."""
+        keys = self.keys[self.table_begin[table] : self.table_begin[table + 1]]
+        wanted = self._make_keys(int(self.table_parts[table]), numbers, hashes)
+        if not len(keys):
+            return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+        index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return index, keys[index] == wanted
+
+    def _make_keys(self, kind: int, numbers: Array, hashes: Array) -> Array:
+        """Return the keys of one kind, uint64 (R,)."""
+        mix, key = np.uint64(MIX), np.zeros(len(numbers), np.uint64)
+        for part in range(self.part_begin[kind], self.part_begin[kind + 1]):
+            value = self._make_part(part, numbers, hashes)
+            key = mix * (key + mix * value.astype(np.int64).astype(np.uint64))
+        return key
+
+    def _make_part(self, part: int, numbers: Array, hashes: Array) -> Array:
+        kind, place, value = (x[part] for x in (self.part_kind, self.part_place, self.part_value))
+        if kind == CATEGORY:
+            return hashes[:, place].astype(np.int32)
+        if kind == IS_CATEGORY:
+            return hashes[:, place] == value
+        column = numbers[:, place]
+        above = column > np.float32(value)
+        return above | np.isnan(column) if kind == ABOVE_OR_MISSING else above
+
+    def list_known(self) -> list[Array]:
+        """Return the hashes, uint32, that the model knows of each column of categories.
+
+        Those are the hashes that have a column, and those of keys that are made of nothing else.
+        """
+        places = range(len(self.categories))
+        found = [self.single[self.single[:, 0] == place, 1].tolist() for place in places]
+        for table, kind in enumerate(self.table_parts):
+            begin, end = self.part_begin[kind : kind + 2]
+            if end - begin == 1 and self.part_kind[begin] == CATEGORY:
+                keys = self.keys[self.table_begin[table] : self.table_begin[table + 1]]
+                codes = (keys * np.uint64(_UNDONE)).astype(np.uint32)
+                found[self.part_place[begin]] += codes.tolist()
+        return [np.unique(np.array(codes, np.uint32)) for codes in found]

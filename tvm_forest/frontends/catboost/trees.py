@@ -1,0 +1,148 @@
+"""CatBoost's trees as arrays over nodes.
+
+takes: lists of trees as the document has them, what its splits test; gives: sizes of the trees and
+arrays over their nodes.
+
+All nodes of a level of an oblivious tree share a test, and its answers are the bits of the leaf
+number, the first one the lowest. The last split becomes the root: so leaves lie in the order of
+their numbers from left to right, and the table of leaves can be used as it is. Nodes are numbered
+level by level, which puts the leaves last.
+
+The other trees are objects in objects. Their leaves are numbered from left to right, which is how
+CatBoost numbers them when it loads a file; a model in memory may number them otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...forest import LEAF, Array
+from ..assemble import Nodes
+from ..refusals import damaged
+from .document import as_numbers, take
+
+_DEEPEST = 16
+"""CatBoost's own bound for the levels of an oblivious tree."""
+
+
+class Test(NamedTuple):
+    """What a split tests: a row goes to the right if `row[column] > border`.
+
+    Attributes:
+        column: of the rows that walks read.
+        border: a float32.
+        missing_left: where a missing value goes.
+    """
+
+    column: int
+    border: float
+    missing_left: bool
+
+
+ReadSplit = Callable[[Any], Test]
+"""Returns what a split of the document tests."""
+
+
+def read_oblivious(trees: list[Any], width: int, read_split: ReadSplit) -> tuple[Array, Nodes]:
+    """Unfold trees whose levels share a test.
+
+    Args:
+        trees: of the document.
+        width: values of a leaf, C.
+        read_split: see `ReadSplit`.
+    """
+    parts = [_unfold(tree, width, read_split) for tree in trees]
+    return _join(parts, width)
+
+
+def _unfold(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
+    tests = [read_split(split) for split in take(tree, "splits", list, [])][::-1]
+    levels, values = len(tests), as_numbers(take(tree, "leaf_values", list), "leaf_values")
+    if levels > _DEEPEST or len(values) != width << levels:
+        what = f"{len(values)} numbers for {levels} levels and {width} outputs"
+        raise damaged("leaf_values", what)
+    inner, leaves = (1 << levels) - 1, 1 << levels
+    counts, number = [1 << level for level in range(levels)], np.arange(inner)
+    ends = np.full(leaves, LEAF)
+    columns, borders, missing_left = zip(*tests, strict=True) if tests else ((), (), ())
+
+    def spread(values: Any, dtype: Any) -> Array:
+        return np.concatenate([np.repeat(np.array(values, dtype), counts), np.zeros(leaves, dtype)])
+
+    return {
+        "left": np.concatenate([2 * number + 1, ends]),
+        "right": np.concatenate([2 * number + 2, ends]),
+        "feature": spread(columns, np.int64),
+        "threshold": spread(borders, np.float64),
+        "default_left": spread(missing_left, bool),
+        "leaf_value": np.concatenate([np.zeros((inner, width)), values.reshape(leaves, width)]),
+        "node_id": np.concatenate([number, np.arange(leaves)]),
+    }
+
+
+def read_others(
+    trees: list[Any], width: int, read_split: ReadSplit, leaf_numbers: list[Any] | None
+) -> tuple[Array, Nodes]:
+    """Read trees of objects in objects.
+
+    Args:
+        trees: of the document.
+        width: values of a leaf, C.
+        read_split: see `ReadSplit`.
+        leaf_numbers: of each tree, those of its leaves from left to right; None for 0, 1, 2, ...
+    """
+    parts = []
+    for at, tree in enumerate(trees):
+        part = _flatten(tree, width, read_split)
+        is_leaf = part["left"] == LEAF
+        numbers = np.arange(is_leaf.sum()) if leaf_numbers is None else np.array(leaf_numbers[at])
+        part["node_id"][is_leaf] = numbers
+        parts.append(part)
+    return _join(parts, width)
+
+
+def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
+    """Number the nodes of a tree from the root on, the left side of a node before its right."""
+    tests, values, right, rest = list[Test](), list[Any](), dict[int, int](), [(tree, -1)]
+    while rest:
+        node, parent = rest.pop()
+        number = len(tests)
+        if parent >= 0:
+            right[parent] = number
+        if take(node, "split", dict, None) is None:
+            value = take(node, "value", object)
+            values.append(as_numbers(value if isinstance(value, list) else [value], "value"))
+            tests.append(Test(LEAF, 0.0, False))
+            if len(values[-1]) != width:
+                raise damaged("value", f"{len(values[-1])} numbers for {width} outputs")
+            continue
+        tests.append(read_split(node["split"]))
+        values.append(np.zeros(width))
+        rest += [(take(node, "right", dict), number), (take(node, "left", dict), -1)]
+    numbers = np.arange(len(tests))
+    rights = np.array([right.get(number, LEAF) for number in range(len(tests))])
+    columns, borders, missing_left = zip(*tests, strict=True)
+    return {
+        "left": np.where(rights == LEAF, LEAF, numbers + 1),
+        "right": rights,
+        "feature": np.array(columns),
+        "threshold": np.array(borders),
+        "default_left": np.array(missing_left),
+        "leaf_value": np.array(values),
+        "node_id": numbers,
+    }
+
+
+def _join(parts: list[Nodes], width: int) -> tuple[Array, Nodes]:
+    """Put the arrays of all trees one after the other."""
+    empty: dict[str, Any] = dict.fromkeys(("left", "right", "feature", "node_id"), np.int64)
+    empty |= {"threshold": np.float64, "default_left": bool, "leaf_value": np.float64}
+    none = {
+        name: np.zeros((0, width) if name == "leaf_value" else 0, empty[name]) for name in empty
+    }
+    nodes = {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
+    nodes["node_id"] = nodes["node_id"].astype(np.int32)
+    return np.array([len(part["left"]) for part in parts], np.int64), nodes

@@ -1,0 +1,31 @@
+"""What functions of a driver's library take, of those that take addresses or sizes.
+
+Without, ctypes would pass these as 32 bits. The launch of a kernel is not among them: its caller
+wraps the addresses, for checking 11 arguments would take longer than the rest of it.
+"""
+
+from __future__ import annotations
+
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
+from typing import Any
+
+_copy = (c_void_p, c_void_p, c_size_t, c_void_p)
+_out = POINTER(c_void_p)
+PARAMETERS: dict[str, tuple[Any, ...]] = {
+    "MemAlloc": (_out, c_size_t),
+    **dict.fromkeys(("MemFree", "MemFreeHost", "StreamSynchronize"), (c_void_p,)),
+    "MemHostAlloc": (_out, c_size_t, c_uint),
+    **dict.fromkeys(("MemcpyHtoDAsync", "MemcpyDtoHAsync", "MemcpyDtoDAsync"), _copy),
+    "ModuleGetFunction": (_out, c_void_p, c_char_p),
+    "FuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "FuncSetAttribute": (c_void_p, c_int, c_int),
+    "CtxPushCurrent": (c_void_p,),
+    "StreamCreate": (_out, c_uint),
+    "StreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "StreamWaitEvent": (c_void_p, c_void_p, c_uint),
+    "EventCreate": (_out, c_uint),
+    "EventRecord": (c_void_p, c_void_p),
+    **dict.fromkeys(("EventQuery", "EventDestroy", "EventSynchronize"), (c_void_p,)),
+    "EventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+}
+"""By the names that `driver` has for them: those of CUDA without "cu" and "_v2"."""

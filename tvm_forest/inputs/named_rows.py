@@ -1,0 +1,89 @@
+"""Rows whose values are named: a dict, a list of dicts, a Series of pandas.
+
+takes: rows by name; gives: NamedRows, a frame with the columns of the model in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..forest import Forest
+from .checks import refusal
+
+
+class NamedRows:
+    """Rows by name as a frame.
+
+    Attributes:
+        columns: names of the columns.
+        values: for each column, the value of every row; None is missing.
+        labelled: places of the columns that hold categories, which are matched by label.
+    """
+
+    def __init__(self, columns: Iterable[str], rows: list[dict[str, Any]], labelled: set[int]):
+        self.columns, self.labelled = list(columns), labelled
+        self.values = [[_none_if_missing(row[name]) for row in rows] for name in self.columns]
+        self._length = len(rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def gather_named(rows: Any, forest: Forest) -> Any:
+    """Return rows by name as a frame, and rows of another kind as they are.
+
+    Raises:
+        InputError: the model has no names, or a row lacks one of them or has another one.
+    """
+    if isinstance(rows, Mapping) and not hasattr(rows, "tocsr"):
+        named = [rows]
+    elif _is_series(rows):
+        if not rows.index.is_unique:
+            raise refusal("a Series whose index names a value twice; give each name once")
+        named = [dict(zip(rows.index.tolist(), rows.tolist(), strict=True))]
+    elif isinstance(rows, list | tuple) and rows and all(isinstance(x, Mapping) for x in rows):
+        named = list(rows)
+    else:
+        return rows
+    found = [{str(name): value for name, value in row.items()} for row in named]
+    names = forest.given_names
+    for number, row in enumerate(found):
+        _check_row(row, names, f"row {number}: " if len(found) > 1 else "")
+    assert names is not None, "checked with the first row"
+    return NamedRows(names, found, set(forest.category_names))
+
+
+def _check_row(row: dict[str, Any], names: tuple[str, ...] | None, where: str) -> None:
+    if any(
+        hasattr(value, "__len__") and not isinstance(value, str | bytes) for value in row.values()
+    ):
+        raise refusal("columns by name without a frame; use pandas.DataFrame(rows)")
+    if names is None:
+        raise refusal(
+            "values by name, and the model has no names; give a numpy array of shape (R, F)"
+        )
+    missing = [name for name in names if name not in row]
+    if missing:
+        raise refusal(
+            f"{where}no value of {_list_some(missing)}; give each, None where it is missing"
+        )
+    if len(row) > len(names):
+        other = [name for name in row if name not in set(names)]
+        raise refusal(f"{where}the model has no feature {_list_some(other)}; leave it out")
+
+
+def _is_series(rows: Any) -> bool:
+    is_pandas = type(rows).__module__.partition(".")[0] == "pandas"
+    return is_pandas and hasattr(rows, "iloc") and getattr(rows, "ndim", 2) == 1
+
+
+def _none_if_missing(value: Any) -> Any:
+    """Return None for the values by which frames say that one is missing."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return None if isinstance(value, float) and value != value else value
+
+
+def _list_some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")

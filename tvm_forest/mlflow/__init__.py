@@ -1,0 +1,197 @@
+"""The flavour of MLflow: saved predictors as models of MLflow, also as functions of Python.
+
+takes: models in any form, models of MLflow; gives: models of MLflow, Predictors.
+
+    import tvm_forest.mlflow
+
+    tvm_forest.mlflow.log_model(model, name="model", input_example=frame[:2])
+    predictor = tvm_forest.mlflow.load_model("models:/...")
+    function = mlflow.pyfunc.load_model("models:/...")
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import api
+from ..errors import InputError
+from ..forest import Forest
+from ..predictor.predictor import Predictor
+from ..streams.formats import KINDS
+
+try:
+    import mlflow.models
+    import mlflow.pyfunc
+    from mlflow.artifacts import download_artifacts
+    from mlflow.models import Model, ModelSignature, infer_signature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
+except ImportError as missing:
+    raise ImportError(
+        f"tvm_forest.mlflow: {missing.name} is missing; install it with: pip install "
+        "'tvm-forest[mlflow]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from mlflow.models.model import ModelInfo
+
+FLAVOR_NAME = "tvm_forest"
+_FILE = "model.tvmf"
+_VERSION = sys.modules[__name__.partition(".")[0]].__version__
+
+
+def get_default_pip_requirements() -> list[str]:
+    """Return what an environment needs that predicts; no training library is among it."""
+    return [f"tvm-forest[mlflow]=={_VERSION}"]
+
+
+def save_model(
+    model: Any,
+    path: str | os.PathLike[str],
+    mlflow_model: Model | None = None,
+    signature: Any = None,
+    input_example: Any = None,
+    pip_requirements: Any = None,
+    **options: Any,
+) -> None:
+    """Write a model of MLflow to a folder.
+
+    Args:
+        model: a Predictor, or what `tvm_forest.build` takes.
+        path: of the folder, which must not exist or be empty.
+        mlflow_model: to which the flavour is added.
+        signature: what the function takes and gives; None for what follows from the example, and
+            False for none.
+        input_example: some rows, such as a frame.
+        pip_requirements: of the environment; None for this package alone.
+        options: others of `mlflow.pyfunc.save_model`, such as conda_env, code_paths, metadata,
+            extra_pip_requirements.
+
+    Raises:
+        ForestError: the model cannot be compiled or saved, or refuses the example.
+    """
+    predictor = model if isinstance(model, Predictor) else api.build(model)
+    about = Model() if mlflow_model is None else mlflow_model
+    about.add_flavor(FLAVOR_NAME, version=_VERSION, data=f"data/{_FILE}")
+    if signature is None and input_example is not None:
+        found = Function(predictor).predict(input_example)
+        signature = _allow_categories(infer_signature(input_example, found), input_example)
+    if pip_requirements is None and options.get("conda_env") is None:
+        pip_requirements = get_default_pip_requirements()
+    with tempfile.TemporaryDirectory() as folder:
+        predictor.save(Path(folder) / _FILE)
+        mlflow.pyfunc.save_model(
+            os.fspath(path),
+            loader_module=__name__,
+            data_path=os.path.join(folder, _FILE),
+            mlflow_model=about,
+            signature=signature,
+            input_example=input_example,
+            pip_requirements=pip_requirements,
+            **options,
+        )
+
+
+def _allow_categories(signature: Any, example: Any) -> Any:
+    """Let columns of categories be texts or of the dtype `category`, which MLflow calls unsafe."""
+    if not hasattr(example, "dtypes") or not hasattr(example, "columns"):
+        return signature
+    labelled = {name for name, dtype in example.dtypes.items() if str(dtype) == "category"}
+    anything: Any = AnyType  # it has no types
+    columns = [
+        ColSpec(anything(), spec.name) if spec.name in labelled else spec
+        for spec in signature.inputs.inputs
+    ]
+    return ModelSignature(Schema(columns), signature.outputs, signature.params)
+
+
+def log_model(model: Any, name: str | None = None, **options: Any) -> ModelInfo:
+    """Log a model in the run at hand, or in a new one.
+
+    Args:
+        model: see `save_model`.
+        name: of the logged model.
+        options: of `save_model`, and of `mlflow.models.Model.log`, such as registered_model_name,
+            params, tags, step.
+
+    Returns:
+        ModelInfo: its `model_uri` is what `load_model` takes.
+    """
+    flavor = sys.modules[__name__]
+    return Model.log(artifact_path=None, name=name, flavor=flavor, model=model, **options)
+
+
+def load_model(
+    model_uri: str, dst_path: str | None = None, *, recompile: bool = False
+) -> Predictor:
+    """Load the predictor of a model of MLflow.
+
+    Args:
+        model_uri: such as "models:/m-...", "runs:/<run>/model" or the path of a folder.
+        dst_path: folder to which the model is copied; None for one of MLflow's.
+        recompile: run none of the stored code, see `tvm_forest.load_predictor`.
+
+    Raises:
+        InputError: the model has not this flavour.
+        ModelFormatError: its file is damaged.
+    """
+    folder = download_artifacts(artifact_uri=str(model_uri), dst_path=dst_path)
+    flavors = Model.load(folder).flavors
+    if FLAVOR_NAME not in flavors:
+        raise InputError(
+            f"load_model: argument 'model_uri': {model_uri!r} has the flavours "
+            f"{', '.join(flavors)}; save it by tvm_forest.mlflow"
+        )
+    file = os.path.join(folder, flavors[FLAVOR_NAME]["data"])
+    return api.load_predictor(file, recompile=recompile)
+
+
+class Function:
+    """What MLflow calls: the model as a function of Python."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def get_raw_model(self) -> Predictor:
+        """Return the predictor."""
+        return self.predictor
+
+    def predict(self, data: Any, params: dict[str, Any] | None = None) -> Any:
+        """Predict rows.
+
+        Args:
+            data: a frame of pandas, whose columns are taken by their names, and categories as
+                texts too, or what else `Predictor.predict` takes.
+            params: "kind" is the method, such as "predict_proba"; `predict` if there is none.
+
+        Raises:
+            InputError: a column is missing, or there is no such kind.
+        """
+        kind = (params or {}).get("kind", "predict")
+        if kind not in KINDS:
+            raise InputError(
+                f"predict: param 'kind': {kind!r} is unknown (have: {', '.join(KINDS)})"
+            )
+        names = self.predictor.forest.given_names
+        if names is not None and hasattr(data, "columns"):
+            missing = [name for name in names if name not in data.columns]
+            if missing:
+                raise InputError(f"predict: argument 'data': no column {', '.join(missing)}")
+            data = _label_texts(data[list(names)], self.predictor.forest)
+        return getattr(self.predictor, kind)(data)
+
+
+def _label_texts(frame: Any, forest: Forest) -> Any:
+    """Return a frame whose texts are of the dtype `category`, if the model numbers labels."""
+    texts = {frame.columns[i] for i in forest.category_names}
+    if forest.pandas_categories:  # LightGBM does not say which columns they belong to
+        texts |= {name for name, dtype in frame.dtypes.items() if dtype.kind in "OSU"}
+    return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
+
+
+def _load_pyfunc(path: str) -> Function:
+    """Return the function of a saved predictor; MLflow calls this."""
+    return Function(api.load_predictor(path))

@@ -1,0 +1,68 @@
+"""Classes of rows as numbers: the least that tells them apart.
+
+takes: margins and values of a Predictor; gives: places in its labels, int8 or int32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, UnsupportedModel
+from ..forest import Array, Forest, choose_classes
+
+DTYPES = ("int8", "int32")
+"""Of class numbers: with int8, a row of a model of up to 128 classes takes one byte."""
+
+
+class ClassMethods:
+    """The method of a Predictor that gives numbers of classes."""
+
+    forest: Forest
+
+    def _sums(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Any = None
+    ) -> tuple[Array, Array]:
+        """Return margins and values, both (R, C)."""
+        raise NotImplementedError
+
+    def predict_class(
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: tuple[int, int] | None = None,
+        dtype: str = "int32",
+    ) -> Array:
+        """Predict the number of the class of every row.
+
+        It is the place of the label that `predict` of a classifier returns, which is that in the
+        columns of `predict_proba`. Of classes that are equally likely it is the first.
+
+        Args:
+            rows, n_jobs, iteration_range: see `predict`.
+            dtype: "int32" or, for up to 128 classes, "int8".
+
+        Returns:
+            (R,), or (R, targets) where each target has a class.
+
+        Raises:
+            UnsupportedModel: the model tells no classes apart.
+            InputError: rows or another argument of the wrong kind, or a class does not fit dtype.
+        """
+        if dtype not in DTYPES:
+            raise InputError(
+                f"predict_class: argument 'dtype': {dtype!r} is unknown; use {' or '.join(DTYPES)}"
+            )
+        last = self.forest.last_class
+        if last is None:
+            raise UnsupportedModel(
+                f"predict_class: the model '{self.forest.source}' tells no classes apart; use "
+                "predict or predict_margin"
+            )
+        if last > np.iinfo(dtype).max:
+            raise InputError(
+                f"predict_class: argument 'dtype': class {last} does not fit '{dtype}'; use 'int32'"
+            )
+        margin, value = self._sums(rows, n_jobs, iteration_range)
+        return choose_classes(self.forest, margin, value).astype(dtype)

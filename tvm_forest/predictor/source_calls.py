@@ -1,0 +1,191 @@
+"""Arguments that `predict` has in the library of a model, with the meaning that they have there.
+
+takes: Predictor, rows, arguments by name; gives: what the library's own `predict` gives.
+
+    xgboost    Booster.predict, Booster.inplace_predict and `predict` of its estimators
+    lightgbm   Booster.predict and `predict` of its estimators
+    catboost   `predict` of CatBoost and of its estimators
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Array, Forest, choose_labels
+from ..inputs import to_rows
+from ..inputs.frames import kind_of
+
+if TYPE_CHECKING:
+    from .predictor import Predictor, Range
+
+KINDS = {
+    **dict.fromkeys(("output_margin", "raw_score"), "predict_margin"),
+    "pred_leaf": "apply",
+    **dict.fromkeys(("pred_contribs", "pred_contrib"), "predict_contributions"),
+    "pred_interactions": "predict_interactions",
+}
+"""Arguments that ask for something else than values, and the methods that give it."""
+
+ARGUMENTS = {
+    "xgboost": (
+        *("output_margin", "pred_leaf", "pred_contribs", "pred_interactions"),
+        *("validate_features", "base_margin"),
+    ),
+    "lightgbm": (
+        *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
+        *("start_iteration", "num_iteration"),
+    ),
+    "catboost": ("prediction_type", "ntree_start", "ntree_end", "thread_count"),
+}
+"""Arguments of each library, beside those that `Predictor.predict` has for all."""
+
+COUNTS = ("start_iteration", "num_iteration")
+"""Those of LightGBM that are numbers of rounds."""
+
+OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin")
+"""Those that are no yes or no."""
+
+PREDICTION_TYPES = {
+    "RawFormulaVal": "predict_margin",
+    "Class": "predict",
+    "Probability": "predict_proba",
+}
+"""What CatBoost is asked for, and the methods that give it."""
+
+
+def predict_as_source(
+    predictor: Predictor,
+    rows: Any,
+    n_jobs: int | None,
+    iteration_range: Range,
+    arguments: dict[str, Any],
+) -> Array:
+    """Predict as the library of the model does with these arguments.
+
+    Raises:
+        InputError: the library has no such argument, or does not take this value of it.
+    """
+    forest = predictor.forest
+    _check(forest, arguments)
+    if forest.source.startswith("catboost"):
+        return _predict_as_catboost(predictor, rows, n_jobs, iteration_range, arguments)
+    kinds = [name for name in KINDS if arguments.get(name)]
+    if len(kinds) > 1:
+        raise InputError(f"predict: arguments {kinds[0]!r} and {kinds[1]!r}: give one of them")
+    if arguments.get("validate_features") is False and kind_of(rows) is not None:
+        rows = to_rows(rows, replace(forest, feature_names=None))
+    if any(name in arguments for name in COUNTS):
+        iteration_range = _read_counts(forest, iteration_range, arguments)
+    method = KINDS[kinds[0]] if kinds else "predict"
+    start = arguments.get("base_margin")
+    if start is not None and method not in ("predict", "predict_margin"):
+        raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
+    if start is None and (forest.aggregate != "average" or method != "predict_margin"):
+        return getattr(predictor, method)(rows, n_jobs, iteration_range)
+    # LightGBM's raw scores are sums, also where its values are averages.
+    margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
+    if method == "predict_margin":
+        return margin[:, 0] if forest.n_outputs == 1 else margin
+    value = forest.values_of(margin)
+    if forest.gives_labels:
+        return choose_labels(forest, margin, value)
+    return value[:, 0] if forest.n_outputs == 1 else value
+
+
+def _check(forest: Forest, arguments: dict[str, Any]) -> None:
+    library = forest.source.partition(" ")[0]
+    known = ARGUMENTS.get(library, ())
+    for name, value in arguments.items():
+        where = f"predict: argument {name!r}"
+        if name not in known:
+            has = f"that of {library} has {', '.join(known)}" if known else "no library has it here"
+            raise InputError(
+                f"{where}: `predict` of a model of {library or 'no library'} has no such argument "
+                f"({has}); see predict_margin, predict_proba, apply"
+            )
+        if name not in OTHERS and not isinstance(value, bool | np.bool_):
+            raise InputError(f"{where}: {value!r} is neither True nor False")
+
+
+def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
+    """Return the range of rounds that LightGBM's two numbers name; none or less is all of them."""
+    if iteration_range is not None:
+        raise InputError(
+            "predict: argument 'iteration_range': give it, or 'start_iteration' and "
+            "'num_iteration', not both"
+        )
+    begin, count = (_read_count(name, arguments) for name in COUNTS)
+    first = max(0, begin)
+    return first, 0 if count <= 0 else first + count
+
+
+def _read_count(name: str, arguments: dict[str, Any]) -> int:
+    """Return a number among the arguments, 0 if it is not there."""
+    number = arguments.get(name)
+    if number is None:
+        return 0
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise InputError(f"predict: argument {name!r}: {number!r} is no whole number")
+    return int(number)
+
+
+def _predict_as_catboost(
+    predictor: Predictor,
+    rows: Any,
+    n_jobs: int | None,
+    iteration_range: Range,
+    arguments: dict[str, Any],
+) -> Array:
+    """Predict as CatBoost does with its arguments; its rounds are a first one and an end."""
+    asked = arguments.get("prediction_type")
+    has_classes = predictor.forest.labels is not None
+    known = [name for name in PREDICTION_TYPES if has_classes or name == "RawFormulaVal"]
+    if asked is not None and asked not in known:
+        raise InputError(
+            f"predict: argument 'prediction_type': {asked!r} is not given by this model here "
+            f"(have: {', '.join(known)})"
+        )
+    span = tuple(_read_count(name, arguments) for name in ("ntree_start", "ntree_end"))
+    if any(span) and iteration_range is not None:
+        raise InputError(
+            "predict: argument 'iteration_range': give it, or 'ntree_start' and 'ntree_end', not "
+            "both"
+        )
+    threads = _read_count("thread_count", arguments)
+    method = "predict" if asked is None else PREDICTION_TYPES[asked]
+    rounds = (span[0], span[1]) if any(span) else iteration_range
+    found: Array = getattr(predictor, method)(rows, threads or n_jobs, rounds)
+    return found
+
+
+def _add_leaves(
+    predictor: Predictor, rows: Any, n_jobs: int | None, iteration_range: Range, start: Any
+) -> Array:
+    """Return margins (R, C): a start, to which the trees add in the order of the model."""
+    forest = predictor.forest
+    leaves = predictor._leaves("per_tree", rows, n_jobs, iteration_range)
+    outputs = predictor._columns_of(iteration_range) % forest.n_outputs
+    margin = np.zeros((len(leaves), forest.n_outputs), forest.sum_dtype)
+    if start is not None:
+        margin += _read_start(start, margin.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for tree, at in enumerate(outputs):
+            margin[:, at] += leaves[:, tree]
+    return margin
+
+
+def _read_start(start: Any, shape: tuple[int, ...]) -> Array:
+    """Return the margins that a user starts from, as (R, C) or (R, 1) of float32."""
+    where = "predict: argument 'base_margin'"
+    try:
+        array = np.asarray(start, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: it cannot be read as numbers ({error})") from None
+    if array.size != shape[0] * shape[1] or array.ndim not in (1, 2) or len(array) != shape[0]:
+        wanted = f"{shape}" if shape[1] > 1 else f"({shape[0]},)"
+        raise InputError(f"{where}: got shape {array.shape}, the rows need {wanted}")
+    return array.reshape(shape)

@@ -1,0 +1,214 @@
+"""The application of ASGI: who may ask, what becomes of it, and what is counted.
+
+takes: Models, Settings; gives: an application for uvicorn or for tests.
+
+    request --> Application: token, /infer: limits, protocol, Batcher
+                     |
+                     +-----> FastAPI: all that is asked rarely
+
+Requests for predictions do not pass FastAPI, whose routes take longer than most predictions.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+
+from ..errors import ForestError
+from .batching import Batcher
+from .metrics import Metrics
+from .models import Model, Models
+from .protocol import Answer, read_request, write_answer
+from .refusals import Refused
+from .routes import make_routes
+from .settings import Settings
+
+LOG = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON_SIZE = b"inference-header-content-length"
+"""The header that says how long the JSON is if bytes follow it."""
+
+JSON, BINARY = b"application/json", b"application/octet-stream"
+GONE = 499
+"""Counted where a client does not wait for its answer."""
+
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+_OPEN = ("/v2/health/live", "/v2/health/ready")  # to who has no token: for probes
+_EXTRA: dict[int, Headers] = {
+    401: [(b"www-authenticate", b"Bearer")],
+    405: [(b"allow", b"POST")],
+    503: [(b"retry-after", b"1")],
+}
+"""Headers of answers that refuse, by status."""
+
+
+class Application:
+    """What uvicorn calls with each request."""
+
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self._models, self.settings = models, settings
+        self._executor = ThreadPoolExecutor(thread_name_prefix="tvm-forest")
+        self._metrics = Metrics(lambda: sum(map(len, self._batchers.values())))
+        delay_s = settings.max_delay_ms / 1000
+        self._batchers = {
+            model: Batcher(
+                model,
+                self._executor,
+                settings.max_batch,
+                delay_s,
+                self._metrics.observe_batch(model.name, model.version),
+            )
+            for model in models
+        }
+        self._routes = make_routes(models, self._metrics)
+        self._authorization = None if settings.token is None else settings.token.encode()
+        self._in_flight = self._held = 0  # requests, and bytes of their bodies
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request; an error of any kind becomes a status and a text."""
+        if scope["type"] != "http":
+            return
+        headers, path = dict(scope["headers"]), scope["path"]
+        asks = _INFER.fullmatch(path)
+        try:
+            if self._authorization is not None and path not in _OPEN:
+                _check_token(headers.get(b"authorization", b""), self._authorization)
+            if asks is not None and scope["method"] != "POST":
+                raise Refused(f"method {scope['method']:.20}: use POST to {path:.200}", 405)
+            model = None if asks is None else self._models.find(*asks.groups())
+        except Refused as error:
+            return await self._refuse(send, error)
+        if model is None:
+            return await self._routes(scope, receive, self._counting(send))
+        await self._answer(model, headers, receive, send)
+
+    def count_refused(self, status: int) -> None:
+        """Count an answer to what never became a request."""
+        self._metrics.count_answer("", "", status, None)
+
+    async def _answer(
+        self, model: Model, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        begin = time.perf_counter()
+        self._in_flight += 1
+        try:
+            answer = await self._predict(model, headers, receive)
+        except ForestError as error:
+            refused = error if isinstance(error, Refused) else Refused(str(error))
+            return await self._refuse(send, refused, model)
+        except Exception:
+            LOG.exception("a request to model %r failed", model.name)
+            return await self._refuse(
+                send, Refused("a fault of the server; see its log", 500), model
+            )
+        finally:
+            self._in_flight -= 1
+        self._metrics.count_answer(model.name, model.version, 200, time.perf_counter() - begin)
+        parts, json_size = answer
+        kind = JSON if json_size is None else BINARY
+        extra = [] if json_size is None else [(JSON_SIZE, b"%d" % json_size)]
+        await send_bytes(send, 200, kind, parts[0] if len(parts) == 1 else b"".join(parts), extra)
+
+    async def _predict(self, model: Model, headers: dict[bytes, bytes], receive: Receive) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            Refused: it gets none, see docs/serving.md.
+            InputError: the model refuses a row.
+        """
+        if self._in_flight > self.settings.max_queue:
+            raise Refused(f"{self.settings.max_queue} requests wait already; ask again later", 503)
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding.lower() != b"identity":
+            raise Refused(
+                f"header 'Content-Encoding': {encoding!r:.80}; send the body as it is", 415
+            )
+        json_size = headers.get(JSON_SIZE)
+        if json_size is not None and not re.fullmatch(rb"\d{1,18}", json_size):
+            raise Refused(
+                f"header 'Inference-Header-Content-Length': {json_size!r:.80} is no number"
+            )
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self.settings.max_body:
+            raise self._too_large()
+        held = 0
+        try:
+            parts, has_more = [], True
+            while has_more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused("the client has gone", GONE)
+                parts.append(message.get("body", b""))
+                self._held, held = self._held + len(parts[-1]), held + len(parts[-1])
+                self._check_size(held)
+                has_more = message.get("more_body", False)
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            request = read_request(body, None if json_size is None else int(json_size), model)
+            names = [output.name for output in request.outputs]
+            results = await self._batchers[model].predict(request.rows, names)
+            return write_answer(model, request, results)
+        finally:
+            self._held -= held
+
+    def _check_size(self, held: int) -> None:
+        """Refuse a body of which so many bytes have come, if it or all together are too large."""
+        if held > self.settings.max_body:
+            raise self._too_large()
+        if self._held > self.settings.max_held:
+            raise Refused(
+                f"{self.settings.max_queue_mb:g} megabytes of requests wait already; ask again "
+                "later",
+                503,
+            )
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            f"the body has more than {self.settings.max_body_mb:g} megabytes; send fewer rows, or "
+            "bytes in place of JSON",
+            413,
+        )
+
+    async def _refuse(self, send: Send, refused: Refused, model: Model | None = None) -> None:
+        name, version = ("", "") if model is None else (model.name, model.version)
+        self._metrics.count_answer(name, version, refused.status, None)
+        if refused.status != GONE:
+            body = orjson.dumps({"error": str(refused)})
+            await send_bytes(send, refused.status, JSON, body, _EXTRA.get(refused.status))
+
+    def _counting(self, send: Send) -> Send:
+        """Return `send` that counts the status."""
+
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.count_answer("", "", message["status"], None)
+            await send(message)
+
+        return count
+
+
+def _check_token(authorization: bytes, token: bytes) -> None:
+    """Refuse who does not give the token; how long it takes says nothing of it but its length."""
+    scheme, _, given = authorization.partition(b" ")
+    if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
+        raise Refused("header 'Authorization': expected 'Bearer' and the token of this server", 401)
+
+
+async def send_bytes(
+    send: Send, status: int, kind: bytes, body: bytes, extra: Headers | None = None
+) -> None:
+    """Send an answer."""
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *(extra or ())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

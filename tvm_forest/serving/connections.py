@@ -1,0 +1,139 @@
+"""Connections whose clients may be slow, or speak something else than HTTP.
+
+takes: bytes of a client; gives: requests for the application, or an answer that refuses.
+
+uvicorn waits for ever for a head that does not end, and for a client that takes no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .app import Application
+
+MAX_HEAD = 1 << 16
+"""Most bytes of the head of a request (431)."""
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that ends if its client keeps it waiting."""
+
+    timeout_s: float
+    """See Settings; set by `make_connection`."""
+
+    application: Application
+    """What counts answers; set by `make_connection`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reading: asyncio.TimerHandle | None = None  # while a request comes
+        self._writing: asyncio.TimerHandle | None = None  # while an answer is not taken
+        self._is_begun = self._has_head = False  # what has come of the next request
+        self._head_size = 0
+
+    # -- what asyncio and the parser say --------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a head must not be too long, and what is no request not last."""
+        super().data_received(data)
+        if self._is_begun and not self._has_head:
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD:
+                return self._refuse(431, f"the head has more than {MAX_HEAD} bytes")
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self._reading is None and self.timeout_keep_alive_task is None:
+            self._wait_for_request()
+
+    def on_message_begin(self) -> None:
+        """Wait for the end of a request."""
+        super().on_message_begin()
+        self._is_begun, self._has_head, self._head_size = True, False, 0
+        self._wait_for_request()
+
+    def on_headers_complete(self) -> None:
+        """See that the head is over."""
+        super().on_headers_complete()
+        self._has_head = True
+
+    def on_message_complete(self) -> None:
+        """Stop waiting."""
+        super().on_message_complete()
+        self._is_begun = self._has_head = False
+        self._stop_reading()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to take what is written."""
+        super().pause_writing()
+        self._writing = self.loop.call_later(self.timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting."""
+        super().resume_writing()
+        self._stop_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting for anything."""
+        self._stop_reading()
+        self._stop_writing()
+        super().connection_lost(exc)
+
+    # -- refusals -------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(400, msg)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def _wait_for_request(self) -> None:
+        self._stop_reading()
+        self._reading = self.loop.call_later(self.timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self._is_begun:
+            return self.transport.close()
+        self._refuse(408, f"the request has not come within {self.timeout_s:g} seconds")
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer, if no answer has begun, and close."""
+        cycle = self.cycle
+        is_in_request = cycle is not None and not cycle.response_complete
+        if self.transport.is_closing():
+            return
+        if not (is_in_request and cycle.response_started) and not (
+            self._has_head and not is_in_request
+        ):
+            body = orjson.dumps({"error": text})
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json"
+                f"\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self.application.count_refused(status)
+        if is_in_request:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+
+def make_connection(application: Application, timeout_s: float) -> type[Connection]:
+    """Return the class of the connections of an application."""
+    return type("Connection", (Connection,), {"application": application, "timeout_s": timeout_s})

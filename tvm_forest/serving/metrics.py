@@ -1,0 +1,75 @@
+"""What Prometheus may ask.
+
+takes: requests, batches; gives: text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS = tuple(base * 10**power for power in range(-4, 2) for base in (1, 2.5, 5))
+_SIZES = tuple(1 << k for k in range(0, 17, 2))
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self, queue_length: Callable[[], float]) -> None:
+        """Count from zero; `queue_length` is asked when Prometheus asks."""
+        self._registry = registry = CollectorRegistry()
+        prefix, of_model = "tvm_forest", ["model", "version"]
+        self._requests = Counter(
+            f"{prefix}_requests", "Answers, by status.", [*of_model, "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            f"{prefix}_request_seconds",
+            "Time from the head of a request for predictions to its answer.",
+            of_model,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._rows = Counter(f"{prefix}_rows", "Rows predicted.", of_model, registry=registry)
+        self._batch_rows = Histogram(
+            f"{prefix}_batch_rows",
+            "Rows of a call of the predictor.",
+            of_model,
+            buckets=_SIZES,
+            registry=registry,
+        )
+        self._batch_requests = Histogram(
+            f"{prefix}_batch_requests",
+            "Requests that are joined in a call of the predictor.",
+            of_model,
+            buckets=_SIZES,
+            registry=registry,
+        )
+        length = Gauge(f"{prefix}_queue_length", "Requests that wait.", registry=registry)
+        length.set_function(queue_length)
+
+    def observe_batch(self, name: str, version: str) -> Callable[[int, int], None]:
+        """Return what counts a batch of a model, given its requests and rows."""
+        rows = self._rows.labels(name, version)
+        sizes, requests = (
+            x.labels(name, version) for x in (self._batch_rows, self._batch_requests)
+        )
+
+        def observe(n_requests: int, n_rows: int) -> None:
+            rows.inc(n_rows)
+            sizes.observe(n_rows)
+            requests.observe(n_requests)
+
+        return observe
+
+    def count_answer(self, name: str, version: str, status: int, seconds: float | None) -> None:
+        """Count an answer; the model is empty where none was asked, or none that is known."""
+        self._requests.labels(name, version, status).inc()
+        if seconds is not None:
+            self._seconds.labels(name, version).observe(seconds)
+
+    def write(self) -> bytes:
+        """Return all counters as text."""
+        return generate_latest(self._registry)

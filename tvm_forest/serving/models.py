@@ -1,0 +1,196 @@
+"""The models of a server, by name and version.
+
+takes: predictors; gives: `Models`, each of which knows its inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Array, Forest
+from .refusals import Refused
+from .tensors import name_datatype
+
+if TYPE_CHECKING:
+    from ..predictor.predictor import Predictor
+
+ROWS = "rows"
+"""The input that holds all columns."""
+
+OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
+"""Methods of a Predictor, which are the names of outputs; the first is that of who names none."""
+
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
+_FEW, _MANY = 1, 64
+"""Rows of the batches that are timed."""
+
+
+class Model:
+    """A version of a model.
+
+    Attributes:
+        name, version: by which it is asked for.
+        predictor: it.
+        forest: that of the predictor.
+        outputs: names of the outputs that can be asked for.
+        datatype, width: of what `predict` gives; 0 for (R,).
+        seconds: what a call takes, by the number of its rows.
+    """
+
+    def __init__(self, name: str, version: str, predictor: Predictor) -> None:
+        """Predict zeros, so that all is compiled, and to see what comes of it and how fast.
+
+        Raises:
+            InputError: a name that cannot be part of an address, or labels that no datatype has.
+        """
+        for what, text in (("name", name), ("version", version)):
+            if not _NAME.fullmatch(text):
+                raise InputError(
+                    f"serve: argument 'models': the {what} {text!r} may hold letters, digits, "
+                    "'_', '.' and '-' only"
+                )
+        self.name, self.version, self.predictor = name, version, predictor
+        self.forest = predictor.forest
+        has_proba = predictor.gives_probabilities
+        self.outputs = tuple(x for x in OUTPUTS if x != "predict_proba" or has_proba)
+        first = self.predict(OUTPUTS[0], _make_rows(self.forest, _FEW))
+        labels = self.forest.labels
+        if first.dtype == object and not all(isinstance(x, str) for x in labels or ()):
+            raise InputError(
+                f"serve: argument 'models': {name!r} has labels that are neither all texts nor all "
+                "numbers, which the protocol lacks"
+            )
+        self.datatype, self.width = name_datatype(first), 0 if first.ndim == 1 else first.shape[1]
+        self.seconds = {size: self._time(size) for size in (_FEW, _MANY)}
+
+    def predict(self, output: str, rows: Array) -> Array:
+        """Return an output of rows, (R,) or (R, ...).
+
+        Args:
+            output: one of `outputs`.
+            rows: see `Request.rows`.
+
+        Raises:
+            InputError: rows that the model refuses.
+        """
+        result = getattr(self.predictor, output)(rows)
+        return np.concatenate(result, axis=1) if isinstance(result, list) else result
+
+    def expect_seconds(self, n_rows: int) -> float:
+        """Return what a call of so many rows may take, on a line through two that were timed."""
+        few, many = self.seconds[_FEW], self.seconds[_MANY]
+        return few + max(0.0, many - few) * (n_rows - _FEW) / (_MANY - _FEW)
+
+    def _time(self, n_rows: int) -> float:
+        rows = _make_rows(self.forest, n_rows)
+        seconds = []
+        for _ in range(4):  # the first may compile
+            begin = time.perf_counter()
+            self.predict(OUTPUTS[0], rows)
+            seconds.append(time.perf_counter() - begin)
+        return min(seconds)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the inputs that hold a column each; None if the model has no names."""
+        return self.forest.given_names
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """What the protocol says of the inputs: all rows in one, or a column in each.
+
+        Columns, where some of them hold categories by their texts.
+        """
+        forest, number = self.forest, name_datatype(np.empty(0, self.forest.row_dtype))
+        texts: set[int] = set(forest.category_names)
+        if forest.encoder is not None:
+            texts = set(forest.encoder.categories.tolist())
+        if not texts or self.columns is None:
+            return [{"name": ROWS, "datatype": number, "shape": [-1, forest.given_width]}]
+        return [
+            {"name": name, "datatype": "BYTES" if i in texts else number, "shape": [-1]}
+            for i, name in enumerate(self.columns)
+        ]
+
+    def describe(self, versions: Sequence[str]) -> dict[str, Any]:
+        """Return the metadata of the protocol."""
+        shape = [-1, self.width] if self.width else [-1]
+        output = {"name": OUTPUTS[0], "datatype": self.datatype, "shape": shape}
+        return {
+            "name": self.name,
+            "versions": list(versions),
+            "platform": "tvm_forest",
+            "inputs": self.inputs,
+            "outputs": [output],
+        }
+
+
+class Named(NamedTuple):
+    """A predictor, and the name and version that it gets."""
+
+    name: str
+    version: str
+    predictor: Predictor
+
+
+class Models:
+    """All models of a server."""
+
+    def __init__(self, named: Sequence[Named]) -> None:
+        """Prepare models; the last version of a name is that of who asks for none.
+
+        Raises:
+            InputError: there is none, or two have one name and version.
+        """
+        self._versions: dict[str, dict[str, Model]] = {}
+        for name, version, predictor in named:
+            versions = self._versions.setdefault(name, {})
+            if version in versions:
+                raise InputError(
+                    f"serve: argument 'models': two are called {name!r} in version {version!r}; "
+                    "give each a name or a version, as in name:version=path"
+                )
+            versions[version] = Model(name, version, predictor)
+        if not self._versions:
+            raise InputError("serve: argument 'models': there is none")
+
+    def __iter__(self) -> Any:
+        return (model for versions in self._versions.values() for model in versions.values())
+
+    def versions(self, name: str) -> list[str]:
+        """Return the versions of a name."""
+        return list(self._versions[name])
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """Return a model.
+
+        Raises:
+            Refused: there is none (404).
+        """
+        versions = self._versions.get(name)
+        if versions is None:
+            known = ", ".join(self._versions)
+            raise Refused(f"model {name!r:.80} is unknown (have: {known})", 404)
+        if version is None:
+            return list(versions.values())[-1]
+        if version not in versions:
+            known = ", ".join(versions)
+            raise Refused(
+                f"model {name!r}: version {version!r:.80} is unknown (have: {known})", 404
+            )
+        return versions[version]
+
+
+def _make_rows(forest: Forest, n_rows: int) -> Array:
+    """Return rows that every model takes: zeros, and empty texts as categories."""
+    if forest.encoder is None:
+        return np.zeros((n_rows, forest.row_width), forest.row_dtype)
+    rows = np.zeros((n_rows, forest.given_width), object)
+    rows[:, forest.encoder.categories] = ""
+    return rows

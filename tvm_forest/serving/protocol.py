@@ -1,0 +1,275 @@
+"""Requests and answers of the Open Inference Protocol, version 2.
+
+takes: the body of a request; gives: rows, the names of outputs, the body of an answer.
+
+    body = JSON                            Content-Length
+    body = JSON, bytes of tensors          Inference-Header-Content-Length: that of the JSON
+
+https://github.com/kserve/open-inference-protocol, with the extension `binary_tensor_data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from ..errors import InputError
+from ..forest import Array
+from ..inputs import to_rows
+from ..inputs.encoding import to_objects
+from ..streams.batches import label_rows
+from .models import OUTPUTS, ROWS, Model
+from .refusals import Refused
+from .tensors import (
+    DTYPES,
+    name_datatype,
+    read_binary,
+    read_json,
+    read_shape,
+    write_binary,
+    write_json,
+)
+
+SIZE_PARAMETER = "binary_data_size"
+"""The parameter of a tensor that says how many of the bytes after the JSON are its own."""
+
+_IGNORED = "content_type"  # of an input, which other servers read
+
+
+class Output(NamedTuple):
+    """An output that is asked for, and whether as bytes."""
+
+    name: str
+    is_binary: bool
+
+
+class Request(NamedTuple):
+    """What is asked of a model.
+
+    Attributes:
+        id: that of the request, None for none.
+        rows: (R, F) in the row dtype of the model; objects for a model with an encoder.
+        outputs: those that are asked for.
+    """
+
+    id: str | None
+    rows: Array
+    outputs: list[Output]
+
+
+class Answer(NamedTuple):
+    """The body of an answer.
+
+    Attributes:
+        parts: bytes, one after the other.
+        json_size: bytes of the JSON if others follow, else None.
+    """
+
+    parts: list[bytes]
+    json_size: int | None
+
+
+def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
+    """Read the body of a request.
+
+    Args:
+        body: all of it.
+        json_size: bytes of the JSON, as a header says; None if it is all.
+        model: that is asked.
+
+    Raises:
+        Refused: the request breaks the protocol, or is not for this model.
+    """
+    if json_size is not None and json_size > len(body):
+        raise Refused(
+            f"header 'Inference-Header-Content-Length': {json_size}, and the body has {len(body)} "
+            "bytes"
+        )
+    size = len(body) if json_size is None else json_size
+    asked = _parse(memoryview(body)[:size])
+    name = asked.get("id")
+    if name is not None and type(name) is not str:
+        raise Refused("field 'id': expected a text")
+    inputs = _read_inputs(asked, memoryview(body)[size:])
+    outputs = _read_outputs(asked, model)
+    try:
+        return Request(name, _make_rows(inputs, model), outputs)
+    except InputError as error:
+        raise Refused(str(error)) from None
+
+
+def _parse(text: memoryview) -> dict[str, Any]:
+    try:
+        asked = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the body is no JSON: {error}; a missing value is null") from None
+    if not isinstance(asked, dict):
+        raise Refused("the body is no JSON object")
+    return asked
+
+
+def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
+    """Return the parameters of a tensor; those that would be without effect are refused."""
+    parameters = holder.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise Refused(f"{where}: field 'parameters': expected an object")
+    for name in parameters:
+        if name not in known and name != _IGNORED:
+            raise Refused(f"{where}: parameter {name!r:.80} is unknown (have: {', '.join(known)})")
+    return parameters
+
+
+def _list_objects(asked: dict[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects of a list, each after how messages call it; names occur once."""
+    items = asked[field]
+    if not isinstance(items, list) or not items:
+        raise Refused(f"field '{field}': expected a list of one or more tensors")
+    names = set()
+    for place, item in enumerate(items):
+        if not isinstance(item, dict) or type(item.get("name")) is not str:
+            raise Refused(f"{field}[{place}]: expected an object with a text 'name'")
+        names.add(item["name"])
+    if len(names) < len(items):
+        raise Refused(f"field '{field}': a name occurs twice")
+    return [(f"{field}[{place}] '{x['name']:.80}'", x) for place, x in enumerate(items)]
+
+
+def _read_inputs(asked: dict[str, Any], data: memoryview) -> dict[str, Array]:
+    """Return the tensors of a request by name; the bytes are of those that have no data."""
+    if "inputs" not in asked:
+        raise Refused("field 'inputs' is missing")
+    inputs = {}
+    for where, item in _list_objects(asked, "inputs"):
+        datatype = item.get("datatype")
+        if type(datatype) is not str or datatype not in DTYPES and datatype != "BYTES":
+            have = ", ".join([*DTYPES, "BYTES"])
+            raise Refused(f"{where}: datatype {datatype!r:.80} is unknown (have: {have})")
+        shape = read_shape(item.get("shape"), where)
+        size = _read_parameters(item, where, (SIZE_PARAMETER,)).get(SIZE_PARAMETER)
+        if (size is None) == ("data" not in item):
+            raise Refused(f"{where}: give either field 'data' or parameter '{SIZE_PARAMETER}'")
+        if size is None:
+            inputs[item["name"]] = read_json(item["data"], datatype, shape, where)
+            continue
+        if type(size) is not int or not 0 <= size <= len(data):
+            raise Refused(
+                f"{where}: parameter '{SIZE_PARAMETER}': {size!r:.80}, and {len(data)} bytes are "
+                "left after the JSON and the tensors before"
+            )
+        inputs[item["name"]] = read_binary(data[:size], datatype, shape, where)
+        data = data[size:]
+    if len(data):
+        raise Refused(f"{len(data)} bytes after the JSON belong to no tensor")
+    return inputs
+
+
+def _read_outputs(asked: dict[str, Any], model: Model) -> list[Output]:
+    all_binary = (asked.get("parameters") or {}) if type(asked.get("parameters")) is dict else {}
+    if asked.get("parameters") is not None and type(asked["parameters"]) is not dict:
+        raise Refused("field 'parameters': expected an object")
+    default = _read_bool(all_binary, "binary_data_output", False, "the request")
+    if asked.get("outputs") is None:
+        return [Output(OUTPUTS[0], default)]
+    outputs = []
+    for where, item in _list_objects(asked, "outputs"):
+        if item["name"] not in model.outputs:
+            raise Refused(
+                f"{where}: the model has no such output (have: {', '.join(model.outputs)})"
+            )
+        parameters = _read_parameters(item, where, ("binary_data",))
+        outputs.append(Output(item["name"], _read_bool(parameters, "binary_data", default, where)))
+    return outputs
+
+
+def _read_bool(parameters: dict[str, Any], name: str, default: bool, where: str) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise Refused(f"{where}: parameter '{name}': expected true or false")
+    return value
+
+
+def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
+    """Return the rows that one tensor holds, or a tensor for each column.
+
+    Raises:
+        InputError: rows of another model.
+    """
+    forest, columns = model.forest, model.columns
+    if columns is not None and inputs.keys() == set(columns):
+        rows = _join_columns(inputs, columns, model)
+    elif list(inputs) == [ROWS]:
+        rows = inputs[ROWS]
+    else:
+        raise _explain_names(inputs, columns)
+    return to_rows(rows, forest) if forest.encoder is None else to_objects(rows, forest)
+
+
+def _join_columns(inputs: dict[str, Array], columns: tuple[str, ...], model: Model) -> Any:
+    """Return columns side by side: an array, or a table if there are texts."""
+    arrays = {name: inputs[name] for name in columns}
+    for name, array in arrays.items():
+        if array.ndim == 2 and array.shape[1] == 1:
+            arrays[name] = array = array[:, 0]
+        if array.ndim != 1 or len(array) != len(next(iter(arrays.values()))):
+            raise Refused(
+                f"input {name!r:.80}: shape {list(inputs[name].shape)}; all columns have the shape "
+                "[R] or [R, 1], with the same R"
+            )
+    forest = model.forest
+    if forest.encoder is None and all(array.dtype.kind in "fiub" for array in arrays.values()):
+        if not forest.category_names and not forest.pandas_categories:
+            rows = np.empty((len(array), len(columns)), forest.row_dtype)
+            with np.errstate(over="ignore"):
+                for place, array in enumerate(arrays.values()):
+                    rows[:, place] = array
+            return rows
+    labels = {i for i in forest.category_names} if forest.encoder is None else set()
+    values = (
+        array.tolist() if array.dtype == object or i in labels else array
+        for i, array in enumerate(arrays.values())
+    )
+    return label_rows(dict(zip(columns, values, strict=True)), "predict")
+
+
+def _explain_names(inputs: dict[str, Array], columns: tuple[str, ...] | None) -> Refused:
+    if columns is None:
+        return Refused(f"field 'inputs': the model has no names; give one input, {ROWS!r}")
+    missing = [name for name in columns if name not in inputs]
+    unknown = [name for name in inputs if name not in columns]
+    return Refused(
+        f"field 'inputs': give one input, {ROWS!r}, or one for each column; missing are "
+        f"{', '.join(missing) or 'none'!s:.300}; unknown are {', '.join(unknown) or 'none'!s:.300}"
+    )
+
+
+def write_answer(model: Model, request: Request, results: dict[str, Array]) -> Answer:
+    """Return the answer to a request.
+
+    Args:
+        model: that was asked.
+        request: the outputs and the id are its own.
+        results: by the names of outputs.
+    """
+    data: list[bytes] = []
+    outputs = []
+    for name, is_binary in request.outputs:
+        array = results[name]
+        shape = ",".join(map(str, array.shape))
+        if is_binary:
+            data.append(write_binary(array))
+            content = f'"parameters":{{"{SIZE_PARAMETER}":{len(data[-1])}}}'
+        else:
+            content = f'"data":{write_json(array)}'
+        datatype = name_datatype(array)
+        outputs.append(f'{{"name":"{name}","datatype":"{datatype}","shape":[{shape}],{content}}}')
+    name = "" if request.id is None else f'"id":{orjson.dumps(request.id).decode()},'
+    text = (
+        f'{{"model_name":"{model.name}","model_version":"{model.version}",{name}'
+        f'"outputs":[{",".join(outputs)}]}}'
+    ).encode()
+    return Answer([text, *data], len(text) if data else None)

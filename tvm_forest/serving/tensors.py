@@ -1,0 +1,194 @@
+"""Tensors of the Open Inference Protocol, as JSON and as bytes.
+
+takes: what JSON has become in Python, bytes; gives: numpy arrays, and back.
+
+Numbers of JSON are read as float64 and then rounded to the datatype of the tensor. JSON lacks NaN
+and infinities: they are null and the texts "Infinity" and "-Infinity", both ways.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ..forest import Array
+from .refusals import Refused
+
+DTYPES = {
+    "BOOL": np.dtype("?"),
+    **{
+        f"{kind}{8 * size}": np.dtype(f"<{code}{size}")
+        for kind, code in (("UINT", "u"), ("INT", "i"))
+        for size in (1, 2, 4, 8)
+    },
+    **{f"FP{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
+}
+"""The datatypes of numbers; BYTES are texts."""
+
+_NAMES = {dtype.newbyteorder("="): name for name, dtype in DTYPES.items()}
+_NUMBERS: set[type] = {int, float, bool}
+_SPECIAL: dict[Any, float] = {None: math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LENGTH = struct.Struct("<I")
+_MAX_DIMENSIONS = 8
+
+
+def read_shape(shape: Any, where: str) -> tuple[int, ...]:
+    """Return the shape that JSON gives.
+
+    Raises:
+        Refused: it is none.
+    """
+    is_shape = isinstance(shape, list) and 0 < len(shape) <= _MAX_DIMENSIONS
+    if not is_shape or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
+        raise Refused(f"{where}: field 'shape': expected numbers from 0 on, got {_shorten(shape)}")
+    return tuple(shape)
+
+
+def read_json(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> Array:
+    """Return the tensor that JSON holds, nested or flat, of numbers or of texts and None.
+
+    Raises:
+        Refused: it holds something else, or has another shape.
+    """
+    if not isinstance(data, list):
+        raise Refused(f"{where}: field 'data': expected a list, got {_shorten(data)}")
+    values = _flatten(data, shape)
+    if values is None or len(values) != math.prod(shape):
+        raise Refused(f"{where}: field 'data': it has not the shape {list(shape)}")
+    try:
+        array = _to_texts(values) if datatype == "BYTES" else _to_numbers(values, datatype)
+    except ValueError as error:
+        raise Refused(f"{where}: field 'data': not {datatype}: {error}") from None
+    return array.reshape(shape)
+
+
+def _flatten(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
+    """Return the elements of nested or flat lists, None for lists of other lengths.
+
+    Numpy could do this, but makes texts of all numbers as long as the longest text among them.
+    """
+    if len(shape) == 1 or not data or type(data[0]) is not list:
+        return data
+    for length in shape[1:]:
+        if not all(type(part) is list and len(part) == length for part in data):
+            return None
+        data = list(chain.from_iterable(data))
+    return data
+
+
+def _to_texts(values: list[Any]) -> Array:
+    _check_types(values, {str, type(None)}, "text or null")
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _to_numbers(values: list[Any], datatype: str) -> Array:
+    dtype = DTYPES[datatype]
+    if dtype.kind == "f":
+        types = set(map(type, values))
+        if not types <= _NUMBERS:
+            values = [_SPECIAL.get(x, x) if x is None or type(x) is str else x for x in values]
+            _check_types(values, _NUMBERS, "number")
+        with np.errstate(over="ignore"):
+            return np.array(values, np.float64).astype(dtype)
+    if dtype.kind == "b":
+        _check_types(values, {bool}, "bool")
+        return np.array(values, dtype)
+    _check_types(values, {int, bool}, "integer of 64 bits")
+    limits = np.iinfo(dtype)
+    if values and (min(values) < limits.min or max(values) > limits.max):
+        raise ValueError(f"a number is not from {limits.min} to {limits.max}")
+    return np.array(values, dtype)
+
+
+def _check_types(values: list[Any], types: set[type], what: str) -> None:
+    if not set(map(type, values)) <= types:
+        wrong = next(x for x in values if type(x) not in types)
+        raise ValueError(f"{_shorten(wrong)} is no {what}")
+
+
+def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: str) -> Array:
+    """Return the tensor that bytes hold, without a copy of numbers.
+
+    Raises:
+        Refused: there are more or fewer bytes, or no texts of UTF-8.
+    """
+    if datatype == "BYTES":
+        texts = _split_texts(data, math.prod(shape), where)
+        array = np.empty(len(texts), object)
+        array[:] = texts
+        return array.reshape(shape)
+    dtype = DTYPES[datatype]
+    needed = math.prod(shape) * dtype.itemsize
+    if len(data) != needed:
+        raise Refused(
+            f"{where}: parameter 'binary_data_size': {len(data)}, and {needed} bytes make a "
+            f"{datatype} tensor of shape {list(shape)}"
+        )
+    if datatype == "BOOL" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
+        raise Refused(f"{where}: a byte of a BOOL tensor is neither 0 nor 1")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _split_texts(data: memoryview, count: int, where: str) -> list[str]:
+    """Return texts, each of which follows its length."""
+    texts: list[str] = []
+    at = 0
+    try:
+        while at < len(data):
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size + length
+            if at > len(data) or len(texts) == count:
+                raise ValueError
+            texts.append(str(data[at - length : at], "utf-8"))
+        if len(texts) != count:
+            raise ValueError
+    except (struct.error, ValueError):
+        raise Refused(
+            f"{where}: {len(data)} bytes are no {count} texts of UTF-8, each after its length as "
+            "4 bytes"
+        ) from None
+    return texts
+
+
+def name_datatype(array: Array) -> str:
+    """Return the datatype of an array of numbers, bools or texts."""
+    return _NAMES.get(array.dtype.newbyteorder("="), "BYTES")
+
+
+def write_json(array: Array) -> str:
+    """Return a tensor as a flat list of JSON that reads back to the same bits, but for NaN."""
+    kind = array.dtype.kind
+    values = array.ravel().tolist()
+    if kind not in "fiu":
+        return orjson.dumps(values).decode()
+    write: Callable[[Any], str] = repr
+    if kind == "f" and not np.isfinite(array).all():
+        write = _write_float
+    return f"[{','.join(map(write, values))}]"
+
+
+def _write_float(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "null" if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def write_binary(array: Array) -> bytes:
+    """Return a tensor as bytes, little-endian; each text after its length."""
+    if array.dtype.kind in "fiub":
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    texts = [text.encode() for text in array.ravel().tolist()]
+    return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,131 @@
+"""Forests on Spark.
+
+takes: DataFrames of Spark, a model; gives: DataFrames with columns of predictions.
+
+    predict -- a file for each executor, by addArtifacts --> Score, on each Python worker
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..clusters import (
+    Parcel,
+    Scoring,
+    add_columns,
+    check_free,
+    load_once,
+    open_model,
+    plan_scoring,
+    ship,
+)
+from ..forest import Array
+from ..threads import check_n_jobs
+
+WHERE = "spark.predict"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What `mapInArrow` calls for each partition.
+
+    Attributes:
+        model: the name of the file that holds the model.
+        scoring: what is done with each batch.
+        n_jobs: threads; None for the cores of a task, `spark.task.cpus`.
+    """
+
+    model: str
+    scoring: Scoring
+    n_jobs: int | None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield record batches with columns of predictions."""
+        from pyspark import SparkFiles, TaskContext
+
+        task = TaskContext.get()
+        n_jobs = self.n_jobs or (1 if task is None else task.cpus())
+        predictor = load_once(self.model, lambda: SparkFiles.get(self.model))
+        for batch in batches:
+            found = self.scoring.predict(predictor, batch, n_jobs)
+            yield add_columns(WHERE, batch, _to_signed(found))
+
+
+def predict(
+    df: Any,
+    model: Any,
+    columns: Sequence[str] | None = None,
+    kind: str = "predict",
+    output: str | None = None,
+    *,
+    n_jobs: int | None = None,
+) -> Any:
+    """Return a DataFrame of Spark with columns of predictions after its own.
+
+    Nothing runs before the result is asked for, but columns and their types are checked at once.
+    The model is compiled here. Each executor gets it as a file, and each of its Python workers
+    loads it once. The package has to be installed on the workers.
+
+    Args:
+        df: pyspark.sql.DataFrame; null is a missing value, texts are categories.
+        model: a Predictor, the path of a saved one, or what `build` takes.
+        columns: names of the columns that the model takes, in its order; None for its own names,
+            or for all columns if it has none.
+        kind: "predict", "predict_proba", "predict_margin", "apply" or "predict_per_tree".
+        output: the name of the column of predictions, or what the names of several begin with; None
+            for what `predict_file` calls them.
+        n_jobs: threads of a task; None for its cores, `spark.task.cpus`.
+
+    Returns:
+        pyspark.sql.DataFrame: lazy, with the same rows; numbers without a sign become int64.
+
+    Raises:
+        InputError: a column is missing, of the wrong type, or there already, or no such kind.
+        ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    check_n_jobs(WHERE, n_jobs)
+    predictor = open_model(model)
+    scoring = plan_scoring(WHERE, predictor.forest, df.columns, columns, kind, output)
+    taken = StructType([df.schema[name] for name in scoring.features])
+    none = to_arrow_schema(taken, timezone="UTC").empty_table()
+    found = _to_signed(scoring.predict(predictor, none, 1))
+    added = from_arrow_schema(add_columns(WHERE, none.select([]), found).schema).fields
+    names = [name.lower() for name in df.columns]  # Spark takes A for a
+    check_free(WHERE, map(str.lower, found), names)
+    parcel = ship(predictor)
+    df.sparkSession.addArtifacts(str(_write(parcel)), file=True)
+    return df.mapInArrow(
+        Score(parcel.name, scoring, n_jobs), StructType([*df.schema.fields, *added])
+    )
+
+
+def _to_signed(columns: dict[str, Array]) -> dict[str, Array]:
+    """Return columns that Spark has types for."""
+    return {k: x.astype(np.int64) if x.dtype.kind == "u" else x for k, x in columns.items()}
+
+
+@functools.cache
+def _make_folder() -> Path:
+    """Make the folder from which executors fetch files as long as this process lives."""
+    folder = tempfile.mkdtemp(prefix="tvm_forest-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _write(parcel: Parcel) -> Path:
+    path = _make_folder() / parcel.name
+    if not path.exists():
+        path.write_bytes(parcel.data)
+    return path

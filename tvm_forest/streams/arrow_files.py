@@ -1,0 +1,265 @@
+"""Parquet and Arrow IPC, by pyarrow.
+
+takes: open files; gives: batches of their rows, and files of predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Array, Forest
+from .batches import Batch, Columns, Texts, import_arrow, path_of, take_columns
+from .formats import Predicted
+
+MAX_GROUP_ROWS = 1 << 18
+"""Most rows of a row group that is written."""
+
+MAX_GROUP_BYTES = 1 << 25
+"""Most bytes of memory that wait until they are written as a row group."""
+
+BUFFER_BYTES = 1 << 16
+"""Bytes of each column of a Parquet file that are read at once; all of a row group would be."""
+
+_IPC_MAGIC = b"ARROW1"
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@contextmanager
+def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[None]:
+    """Turn what pyarrow says of a file into an error that says where it is."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+        raise InputError(f"{where}{locate()}: cannot be read: {error}") from None
+
+
+class ParquetRows:
+    """Rows of a Parquet file, read a few pages at a time."""
+
+    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+        """Read the footer."""
+        self._arrow, self._where, self._forest = import_arrow(where), where, forest
+        if not file.seekable():
+            raise InputError(
+                f"{where}: Parquet is read from its end, which a pipe does not give; name a file, "
+                "or pipe Arrow IPC"
+            )
+        from pyarrow import parquet
+
+        with _refuse_damaged(where):
+            place = path_of(file) or file
+            self._file = parquet.ParquetFile(place, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            schema = self._file.schema_arrow
+        self.names: list[str] | None = list(schema.names)
+        about = (schema.pandas_metadata or {}).get("columns", ())
+        # Parquet stores their labels, which only texts show.
+        self._categories = {x["name"] for x in about if x["pandas_type"] == "categorical"}
+        self._done = 0
+
+    def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
+        """See `RowFile`."""
+        with _refuse_damaged(self._where, self._locate):
+            if not self._file.metadata.num_rows:
+                empty = self._arrow.RecordBatch.from_pylist([], schema=self._file.schema_arrow)
+                yield self._take(empty, columns)
+            for batch in self._file.iter_batches(size, columns=columns.wanted):
+                yield self._take(batch, columns)
+                self._done += batch.num_rows
+        if self._done != self._file.metadata.num_rows:
+            raise InputError(
+                f"{self._where}: {self._done} rows instead of {self._file.metadata.num_rows}; the "
+                "file is damaged"
+            )
+
+    def fraction(self) -> float | None:
+        """See `RowFile`."""
+        return self._done / max(1, self._file.metadata.num_rows)
+
+    def _take(self, batch: Any, columns: Columns) -> Batch:
+        return take_columns(batch, columns, self._forest, self._arrow, self._categories)
+
+    def _locate(self) -> str:
+        """Say which row group is read."""
+        begin, about = 0, self._file.metadata
+        for group in range(about.num_row_groups):
+            begin += about.row_group(group).num_rows
+            if self._done < begin:
+                return f": row group {group}, after row {self._done}"
+        return ""
+
+
+class ArrowRows:
+    """Rows of Arrow IPC, a file or a stream."""
+
+    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+        """Read the schema."""
+        self._arrow, self._where, self._forest = import_arrow(where), where, forest
+        self._file, self._done = file, 0
+        self._part, self._total = 0, 0  # record batches
+        self._is_file = file.peek(len(_IPC_MAGIC)).startswith(_IPC_MAGIC)
+        if self._is_file and not file.seekable():
+            raise InputError(
+                f"{where}: an IPC file is read from its end, which a pipe does not give; name the "
+                "file, or pipe an IPC stream"
+            )
+        path = path_of(file)
+        if self._is_file and path is not None:  # what is mapped is read when it is used
+            self._file = self._arrow.memory_map(path)
+        with _refuse_damaged(where):
+            self.names: list[str] | None = list(self._open(None).schema.names)
+
+    def _open(self, wanted: list[int] | None) -> Any:
+        ipc = self._arrow.ipc
+        options = ipc.IpcReadOptions(included_fields=wanted or [])
+        if self._is_file:
+            return ipc.open_file(self._file, options=options)
+        if wanted is None:  # the schema is the first message, which is read only once
+            self._tail = _Tail(self._file)
+            self._stream = ipc.open_stream(self._tail)
+        return self._stream
+
+    def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
+        """See `RowFile`."""
+        assert self.names is not None
+        with _refuse_damaged(self._where, lambda: f": after row {self._done}"):
+            opened = self._open([self.names.index(name) for name in columns.wanted])
+            if self._is_file:
+                self._total = opened.num_record_batches
+            for number, batch in enumerate(self._list(opened), 1):
+                for begin in range(0, batch.num_rows, size):
+                    part = batch.slice(begin, size)
+                    yield take_columns(part, columns, self._forest, self._arrow)
+                    self._done += part.num_rows
+                self._part = number
+            if not self._is_file and self._tail.last != _END_OF_STREAM:
+                raise ValueError("the mark at the end of the stream is missing")
+            if not self._done:
+                empty = self._arrow.RecordBatch.from_pylist([], schema=opened.schema)
+                yield take_columns(empty, columns, self._forest, self._arrow)
+
+    def _list(self, opened: Any) -> Iterator[Any]:
+        if self._is_file:
+            return (opened.get_batch(i) for i in range(opened.num_record_batches))
+        return iter(opened)
+
+    def fraction(self) -> float | None:
+        """See `RowFile`."""
+        return self._part / self._total if self._total else None
+
+
+class _Tail:
+    """A stream of which the last bytes are known, for pyarrow takes any end for the end."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.last = file, b""
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.last = (self.last + data[-len(_END_OF_STREAM) :])[-len(_END_OF_STREAM) :]
+        return bytes(data)
+
+
+class ArrowTable:
+    """What Parquet and Arrow IPC have in common when they are written."""
+
+    _max_rows = MAX_GROUP_ROWS
+
+    def __init__(self, file: Any, where: str) -> None:
+        """Write to what is open in binary."""
+        self._arrow, self._where, self._file = import_arrow(where), where, file
+        self._schema: Any = None
+        self._writer: Any = None
+        self._waiting: list[Any] = []
+
+    def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
+        """See `Table`."""
+        columns = {**kept, **predicted.columns}
+        arrays = [self._to_array(name, values) for name, values in columns.items()]
+        if self._schema is None:
+            fields = zip(columns, (x.type for x in arrays), strict=True)
+            self._schema = self._arrow.schema(list(fields))
+            self._writer = self._open(self._schema)
+        batch = self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._waiting.append(batch)
+        waiting = sum(x.nbytes for x in self._waiting)
+        rows = sum(x.num_rows for x in self._waiting)
+        if rows >= self._max_rows or waiting >= MAX_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left, and the end of the file."""
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Free what is held; what was written is of no use."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, schema: Any) -> Any:
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = self._arrow.Table.from_batches(self._waiting)
+            self._waiting = []
+            self._writer.write_table(table, MAX_GROUP_ROWS)
+
+    def _to_array(self, name: str, values: Any) -> Any:
+        """Return a column with the type that it had before, if it is not the first."""
+        known = None if self._schema is None else self._schema.field(name).type
+        if isinstance(values, self._arrow.Array):
+            array = values
+        else:
+            wanted = known or (self._arrow.string() if _is_text(values) else None)
+            try:
+                array = self._arrow.array(values, wanted)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise InputError(f"{self._where}: column '{name}': {error}") from None
+        if known is not None and array.type != known:
+            raise InputError(
+                f"{self._where}: column '{name}' is {array.type}, but {known} in the rows before; "
+                "give files with equal types"
+            )
+        return array
+
+
+def _is_text(values: Sequence[Any] | Array) -> bool:
+    """Tell whether a column holds texts, which an empty one does not show by itself."""
+    is_array = isinstance(values, np.ndarray) and values.dtype.kind == "U"
+    return is_array or isinstance(values, Texts)
+
+
+class ParquetTable(ArrowTable):
+    """A Parquet file of predictions."""
+
+    def _open(self, schema: Any) -> Any:
+        from pyarrow import parquet
+
+        texts = [field.name for field in schema if self._arrow.types.is_string(field.type)]
+        return parquet.ParquetWriter(self._file, schema, use_dictionary=texts)  # others repeat less
+
+
+class ArrowFileTable(ArrowTable):
+    """An Arrow IPC file of predictions."""
+
+    def _open(self, schema: Any) -> Any:
+        return self._arrow.ipc.new_file(self._file, schema)
+
+
+class ArrowStreamTable(ArrowTable):
+    """An Arrow IPC stream of predictions; each batch is sent when it is there."""
+
+    _max_rows = 0
+
+    def _open(self, schema: Any) -> Any:
+        return self._arrow.ipc.new_stream(self._file, schema)

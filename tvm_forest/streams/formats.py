@@ -1,0 +1,129 @@
+"""The formats of files of rows and of predictions, and the kinds of predictions.
+
+takes: names; gives: which format a file has, and what its columns are called.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Array, Forest
+
+FORMATS = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "arrow": (".arrow", ".arrows", ".ipc", ".feather"),
+    "npy": (".npy",),
+}
+"""The suffixes of each format."""
+
+KINDS = {
+    "predict": "prediction",
+    "predict_proba": "probability",
+    "predict_margin": "margin",
+    "apply": "leaf",
+    "predict_per_tree": "tree",
+}
+"""What a column is called that a method of a Predictor gives."""
+
+ARROW_STREAM = ".arrows"
+"""The suffix of Arrow IPC without the index at its end; the others have one."""
+
+
+def name_format(path: Path | None, given: str | None, where: str, option: str) -> str:
+    """Return the name of the format of a file.
+
+    Args:
+        path: of the file; None for a stream without a name.
+        given: what the user says, None for by the suffix.
+        where: begins messages.
+        option: how the user says it.
+
+    Raises:
+        InputError: no such format or suffix, or a stream of which nothing is said.
+    """
+    known = ", ".join(FORMATS)
+    if given is not None:
+        if given not in FORMATS:
+            raise InputError(f"{where}: format {given!r} is unknown (have: {known})")
+        return given
+    if path is None:
+        raise InputError(f"{where}: a stream has no suffix; say its format with {option} ({known})")
+    for name, suffixes in FORMATS.items():
+        if path.suffix.lower() in suffixes:
+            return name
+    suffixes = tuple(suffix for own in FORMATS.values() for suffix in own)
+    raise InputError(
+        f"{where}: suffix {path.suffix!r} is unknown; use {', '.join(suffixes)}, or say the format "
+        f"with {option}"
+    )
+
+
+class Predicted(NamedTuple):
+    """What a method of a Predictor gives for some rows.
+
+    Attributes:
+        kind: the name of the method.
+        result: (R,), (R, C) or (R, T, C), or a list of (R, C) for each target.
+        forest: the model.
+    """
+
+    kind: str
+    result: Any
+    forest: Forest
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The columns that hold it, by name.
+
+        One column is called as in `KINDS`; of several, each name ends with the class label
+        (probabilities), the number of the tree (leaves), or the number of the output.
+        """
+        base, result = KINDS[self.kind], self.result
+        labels = np.array([]) if self.forest.labels is None else np.asarray(self.forest.labels)
+        if isinstance(result, list):
+            labels_of = np.split(labels, np.cumsum(self.forest.targets)[:-1])
+            return {
+                f"{base}_{target}_{label}": part[:, k]
+                for target, (part, own) in enumerate(zip(result, labels_of, strict=True))
+                for k, label in enumerate(own.tolist())
+            }
+        if result.dtype == object and all(isinstance(label, str) for label in labels):
+            result = result.astype(np.str_)  # so that the column has a type also without rows
+        if result.ndim == 1:
+            return {base: result}
+        ends = labels.tolist() if self._is_by_class else list(range(result.shape[1]))
+        if result.ndim == 2:
+            return {f"{base}_{end}": result[:, i] for i, end in enumerate(ends)}
+        return {f"{base}_{i}_{k}": result[:, i, k] for i in ends for k in range(result.shape[2])}
+
+    @property
+    def _is_by_class(self) -> bool:
+        """Tell whether each column is the probability of a label."""
+        forest = self.forest
+        several_labels = forest.label_rule == "half" and forest.n_outputs > 1  # each a yes or no
+        if self.kind != "predict_proba" or forest.targets or several_labels:
+            return False
+        return forest.labels is not None and len(forest.labels) == self.result.shape[1]
+
+
+class Table(Protocol):
+    """An open file of predictions."""
+
+    def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
+        """Append rows: kept columns by name, and predictions; the first call fixes the types."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left, and the end of the file."""
+        ...
+
+    def abandon(self) -> None:
+        """Free what is held; what was written is of no use."""
+        ...

@@ -1,0 +1,54 @@
+"""Object files with compiled functions under names of the caller's choice.
+
+takes: a library that LLVM has compiled, a prefix; gives: an object file.
+
+TVM gives the functions of every model the same names, for all to see. Here they are renamed in
+LLVM's language, which is translated after all optimisations, so that the code stays as it is:
+
+    __tvm_ffi_predict                   airline_predict_compiled, hidden
+    __TVMBackendAllocWorkspace          airline_AllocWorkspace_compiled, hidden, defined elsewhere
+    TVMFFIErrorSetRaisedFromCStrParts   airline_raise_compiled, hidden, defined elsewhere
+    __truncsfhf2, __extendhfsf2         of this object alone, for their code is of the target's CPU
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+import tvm
+
+SUFFIX = "_compiled"
+"""What these names end with, as no other name of an exported library does."""
+
+RENAMED = (
+    (r"^(define|@\S+ =)( \w+)? dllexport", r"\1\2"),
+    (r"^define (weak |linkonce )?(.*@__tvm_ffi_)", r"define \1hidden \2"),
+    (r"^(@__TVMBackend\w+) = .*global ptr null.*$", r"\1 = external hidden global ptr"),
+    (r"^\$__(TVMBackend|tvm_ffi_)\w+ = comdat any$", ""),
+    (r"^(define .*@__tvm_ffi_\w+\(.*) comdat \{$", r"\1 {"),
+    (r"^declare (void @TVMFFIErrorSetRaisedFromCStrParts)", r"declare hidden \1"),
+    (r"^define weak (dso_local )?(\w+ @__(?:trunc|extend)\w+f2\()", r"define internal \2"),
+    (r"@__tvm_ffi_(\w+)", rf"@{{prefix}}\1{SUFFIX}"),
+    (r"@__TVMBackend(\w+)", rf"@{{prefix}}\1{SUFFIX}"),
+    (r"@TVMFFIErrorSetRaisedFromCStrParts\b", f"@{{prefix}}raise{SUFFIX}"),
+)
+"""Patterns in LLVM's language, and what takes their place."""
+
+
+def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> None:
+    """Write the functions of a library, renamed, as an object file.
+
+    Args:
+        library: as it was compiled, not loaded.
+        file: which ends with ".o".
+        prefix: what the names of its functions begin with.
+    """
+    text = str(library.mod.inspect_source("ll"))
+    for pattern, renamed in RENAMED:
+        text = re.sub(pattern, renamed.replace("{prefix}", prefix), text, flags=re.MULTILINE)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "code.ll")
+        source.write_text(text, encoding="utf-8")
+        tvm.runtime.load_module(str(source)).write_to_file(str(file))

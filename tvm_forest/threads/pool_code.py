@@ -1,0 +1,64 @@
+"""The pool's own code, by LLVM: `pool.ll`, and what leads compiled code to it.
+
+takes: nothing; gives: a function for each library, the code of the pool as a module or object file.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import PrimType, StringImm
+
+from .pool import SET_LAUNCHER
+
+ZERO = tirx.const(0, "int32")
+
+SLOT = """
+@__TVMBackendParallelLaunch = external global ptr
+define i32 @tvm_forest_set_launcher(i64 %address) {
+  %launcher = inttoptr i64 %address to ptr
+  store ptr %launcher, ptr @__TVMBackendParallelLaunch
+  ret i32 0
+}
+"""
+"""LLVM code of that function: it sets the variable that holds the address which TVM's code calls,
+and which TVM itself sets when it loads a library."""
+
+
+def make_launcher_setter() -> tirx.PrimFunc:
+    """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
+    address = tirx.Var("address", "int64")
+    done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
+    body = tirx.AttrStmt(ZERO, "pragma_import_llvm", StringImm(SLOT), tirx.Evaluate(done))
+    return tirx.PrimFunc([address], body).with_attr("global_symbol", SET_LAUNCHER)
+
+
+def compile_pool() -> Any:
+    """Return a module of `pool.ll`."""
+    text = Path(__file__).with_name("pool.ll").read_text("ascii")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "pool.ll")
+        file.write_text(f"{_target_lines()}\n{text}", "ascii")
+        return tvm.runtime.load_module(str(file))
+
+
+@functools.cache
+def make_pool_object() -> bytes:
+    """Return `pool.ll` as an object file, to be linked into a library."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "pool.o")
+        compile_pool().write_to_file(str(file))
+        return file.read_bytes()
+
+
+def _target_lines() -> str:
+    """Return how LLVM's text names the machine at hand."""
+    nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
+    mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
+    text = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"})).mod.inspect_source("ll")
+    return "\n".join(line for line in text.splitlines() if line.startswith("target "))

@@ -1,0 +1,88 @@
+"""The code of SHAP values and of their interactions.
+
+takes: ContributionTables; gives: a TIR function (rows, tables ..., result).
+
+A block of rows goes through all trees, see `contribution_walk`; on a GPU a row is a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ..contributions import INTERACTIONS, ContributionTables, contribution_arrays
+from .contribution_walk import REAL, VECTORS, ContributionWalk
+from .ir import guard, i64
+
+SINGLE = "_of_one"
+"""What follows these names in that of a function that takes its rows one by one."""
+
+THREADS = 64
+"""Of a block on a GPU, each with one row."""
+
+
+def emit_contributions(
+    tables: ContributionTables, name: str, width: int, fused: bool, on_gpu: bool
+) -> tirx.PrimFunc:
+    """Return the function of contributions, or of interactions.
+
+    Args:
+        tables: the model.
+        name: CONTRIBUTIONS, or INTERACTIONS, whose groups are outputs and features.
+        width: rows side by side.
+        fused: whether the machine multiplies and adds at once.
+        on_gpu: whether rows belong to the threads of a GPU, one each, or to parallel blocks.
+
+    Emits:
+        a function (rows, arrays of `contribution_arrays` ..., result), where result is float64
+        (R, groups, row_width + 1), the last of which stays zero.
+    """
+    forest = tables.forest
+    n = tirx.Var("n", "int64")
+    interactions = name == INTERACTIONS
+    arrays = contribution_arrays(tables, name)
+    rows = _declare("rows", (n, i64(forest.n_features)), forest.row_dtype)
+    model = {k: _declare(k, (i64(x.size),), str(x.dtype)) for k, x in arrays.items()}
+    groups = forest.n_outputs * (forest.row_width if interactions else 1)
+    result = _declare("result", (n, i64(groups), i64(forest.row_width + 1)), REAL)
+    walk = ContributionWalk(tables, model, interactions, width, fused)
+    block = tirx.Var("block", "int64")
+    if on_gpu:
+        thread = tirx.Var("thread", "int64")
+        row = block * THREADS + thread
+        body = guard(walk.emit(rows, result, row), [row < n])
+        body = _bind(thread, i64(THREADS), body, "threadIdx.x")
+        body = _bind(block, tirx.floordiv(n + (THREADS - 1), i64(THREADS)), body, "blockIdx.x")
+    else:
+        size = count_block_rows(width)
+        body = walk.emit(rows, result, block * size)
+        count = tirx.floordiv(n + (size - 1), i64(size))
+        body = tirx.For(block, i64(0), count, tirx.ForKind.PARALLEL, body)
+    return tirx.PrimFunc([rows, *model.values(), result], body)
+
+
+def count_block_rows(width: int) -> int:
+    """Return how many rows a block has."""
+    return width * VECTORS if width > 1 else 1
+
+
+def choose_width(abilities: frozenset[str]) -> int:
+    """Return how many rows lie side by side on a CPU: two vectors of them.
+
+    Branches depend on the trees alone, so more rows share what a wrong guess of the CPU costs.
+    """
+    if "avx512f" in abilities:
+        return 16
+    return 8 if "avx" in abilities else 4
+
+
+def _declare(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
+    itemsize = tvm.DataType(dtype).itemsize
+    return tirx.decl_buffer(shape, dtype, name, data_alignment=itemsize)
+
+
+def _bind(var: tirx.Var, extent: Any, body: tirx.Stmt, tag: str) -> tirx.For:
+    axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, i64(0), extent, tirx.ForKind.THREAD_BINDING, body, axis)
