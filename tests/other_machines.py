@@ -89,7 +89,8 @@ PLAIN_RISC = "rv64,v=false,zba=false,zbb=false,zbs=false"
 # Emulated are CPUs that have no more than the code may use.
 MACHINES = {
     "aarch64": on("aarch64-linux-gnu", *ARM, "-cpu", "cortex-a53"),
-    "neoverse": on("aarch64-linux-gnu", *ARM, mcpu="neoverse-v1"),
+    # qemu 7 emulates all of this CPU but LSE2, which only atomics use.
+    "neoverse": on("aarch64-linux-gnu", *ARM, mcpu="neoverse-v1", mattr=["-lse2"]),
     "riscv64": on("riscv64-linux-gnu", *RISC, PLAIN_RISC),
     "riscv64 with vectors": on(
         "riscv64-linux-gnu", *RISC, "rv64,v=true,vlen=128,vext_spec=v1.0", mattr=["+v"]

@@ -45,8 +45,8 @@ MACHINES = {
         "aarch64-linux-gnu",
         f"({LINUX}|{MACOS})",
         (
-            *("aes", "bf16", "crc", "dotprod", "fp16fml", "fullfp16", "i8mm", "lse", "rcpc"),
-            *("rdm", "sha2", "sha3", "sve", "sve2"),
+            *("aes", "bf16", "crc", "dotprod", "fp16fml", "fullfp16", "i8mm", "lse"),
+            *("lse2", "rcpc", "rdm", "sha2", "sha3", "sve", "sve2"),
         ),
     ),
     "riscv64": Machines(
