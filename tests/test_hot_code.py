@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import platform
 import re
 
 import pytest
+import tvm
 
 import tvm_forest
 from forests import full_forest
 from schedules import in_blocks
+from tvm_forest.errors import BuildError
+from tvm_forest.target import Target, parse_target
 from tvm_forest.targets import cpu
 
 TRIPLES = {"neoverse-v1": "aarch64-linux-gnu"}
@@ -124,3 +128,18 @@ def test_gathers_would_be_found() -> None:
     lines = ("\tvgatherdps\t(%rax,%ymm1,4), %ymm0", "\tld1w\t{ z0.s }, p0/z, [x8, z1.s, uxtw #2]")
     assert all(map(GATHER.search, lines))
     assert not GATHER.search("\tvpermt2ps\t%zmm1\n\tld1r\t{ v0.4s }, [x8]\n\tldr\ts0, [x8]")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a CPU of x86-64")
+def test_what_a_virtual_machine_hides_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = {"avx512f": False, "avx512dq": False, "avx512bw": False, "fma": False, "avxvnni": True}
+    codegen = tvm.target.codegen
+    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "skylake-avx512")
+    monkeypatch.setattr(cpu, "_find_features", lambda: hidden)
+    here = cpu.tvm_target(Target())
+    assert {x for x in cpu.abilities(here) if x.startswith(("avx512", "fma"))} == set()
+    assert "avx2" in cpu.abilities(here)
+    with pytest.raises(BuildError, match=r"\(skylake-avx512\) lacks avx512\w+.*leave 'mcpu' out"):
+        cpu.tvm_target(parse_target({"kind": "llvm", "mcpu": "skylake-avx512"}))
+    named = parse_target({"kind": "llvm", "mcpu": "x86-64-v2"})
+    assert "avx2" not in cpu.abilities(cpu.tvm_target(named))

@@ -19,7 +19,7 @@ from tvm_forest.predictor import compiling, saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.search import machines
 from tvm_forest.target import cpu_name
-from tvm_forest.targets import loading, machine_code
+from tvm_forest.targets import cpu, loading
 
 SLOW = ("scipy", "sklearn", "pandas", "pyarrow", "xgboost", "lightgbm", "treelite", "torch")
 ALONE = f"""
@@ -198,5 +198,5 @@ def test_instructions_that_linux_tells_are_those_that_llvm_knows() -> None:
     known = loading._known_instructions()
     assert {"avx2", "avx512f", "lzcnt", "sse4.1", "sse3"} & has <= known
     assert known & {str(name) for name in told} <= has
-    assert loading.find_missing(machine_code.instructions_here() | {"avx9000"}) == {"avx9000"}
+    assert loading.find_missing(cpu.instructions_here() | {"avx9000"}) == {"avx9000"}
     assert loading.find_missing(()) == set()

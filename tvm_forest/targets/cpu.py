@@ -5,6 +5,7 @@ takes: lowered IRModule and Target; gives: a TVM executable.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tvm
@@ -81,7 +82,8 @@ def tvm_target(target: Target) -> tvm.target.Target:
     _check_options(spec, OPTIONS + (ELSEWHERE if target.is_elsewhere else ()))
     if target.is_elsewhere:
         spec = complete_options(spec)
-    spec.setdefault("mcpu", tvm.target.codegen.llvm_get_system_cpu())
+    if "mcpu" not in spec:
+        spec |= _name_cpu_here()
     spec.setdefault("opt-level", OPT_LEVEL)
     try:
         known = abilities(tvm.target.Target(spec))
@@ -118,16 +120,14 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
             f"{WHERE}: LLVM knows no CPU {cpu!r}; leave 'mcpu' out for the CPU at hand, or use "
             f"one of: {', '.join(sorted(known))}"
         )
-    system = codegen.llvm_get_system_cpu()
-    here = instructions(tvm.target.Target({"kind": "llvm", "mcpu": system}))
-    wanted = instructions(target)
+    here, wanted = instructions_here(), instructions(target)
     if "64bit" in here - wanted:  # LLVM would end the process
         raise InputError(f"{WHERE}: the CPU {cpu!r} has no 64-bit mode; name a newer one")
     missing = sorted(wanted - here)
     if missing:
         raise BuildError(
-            f"{WHERE}: the CPU at hand ({system}) lacks {', '.join(missing[:6])}, which "
-            f"{cpu!r} has; leave 'mcpu' out for the CPU at hand"
+            f"{WHERE}: the CPU at hand ({codegen.llvm_get_system_cpu()}) lacks "
+            f"{', '.join(missing[:6])}, which {cpu!r} has; leave 'mcpu' out for the CPU at hand"
         )
 
 
@@ -139,6 +139,31 @@ def abilities(target: tvm.target.Target) -> frozenset[str]:
 def instructions(target: tvm.target.Target) -> set[str]:
     """Name the instructions and modes of a target that our code may use."""
     return {x for x in abilities(target) if not x.startswith((*TUNING, *ASKED_FOR))}
+
+
+def instructions_here() -> set[str]:
+    """Name the instructions and modes of the CPU at hand that our code may use."""
+    named = instructions(tvm.target.Target({"kind": "llvm", **_name_cpu_here()}))
+    return named | {name for name, is_there in _find_features().items() if is_there}
+
+
+def _name_cpu_here() -> dict[str, Any]:
+    """Return options for the CPU at hand: its name, less what others of that name have.
+
+    A virtual machine may tell the number of a model, by which LLVM names it, and hide some of its
+    instructions.
+    """
+    options: dict[str, Any] = {"mcpu": tvm.target.codegen.llvm_get_system_cpu()}
+    named = instructions(tvm.target.Target({"kind": "llvm", **options}))
+    hidden = sorted(name for name in named if _find_features().get(name) is False)
+    return {**options, "mattr": [f"-{name}" for name in hidden]} if hidden else options
+
+
+@functools.cache
+def _find_features() -> dict[str, bool]:
+    """Return features that LLVM looks for in the CPU at hand, and whether they are there."""
+    find = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")
+    return {str(name): bool(is_there) for name, is_there in find().items()}
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:

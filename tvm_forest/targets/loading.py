@@ -26,8 +26,9 @@ from ..target import Target, cpu_abilities, describe_cpu
 from . import Library
 
 if TYPE_CHECKING:
-    from . import machine_code
+    from . import cpu, machine_code
 else:
+    cpu = import_late("tvm_forest.targets.cpu")
     machine_code = import_late("tvm_forest.targets.machine_code")
 
 INTERFACE = 3
@@ -139,7 +140,7 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
     What Linux tells is believed; LLVM is asked only where that does not answer.
     """
     missing = set(instructions) - _known_instructions()
-    return missing and missing - machine_code.instructions_here()
+    return missing and missing - cpu.instructions_here()
 
 
 @functools.cache

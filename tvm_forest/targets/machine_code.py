@@ -82,11 +82,6 @@ def load_bitcode(file: Path, code: MachineCode) -> tvm.runtime.Executable:
 
 
 @functools.cache
-def instructions_here() -> set[str]:
-    """Name the instructions of the CPU at hand, as LLVM knows it."""
-    return cpu.instructions(cpu.tvm_target(Target()))
-
-
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
     """Return form and bytes of a shared library, or None where no compiler can link one."""
     file = folder / "code.so"
