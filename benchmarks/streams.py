@@ -24,8 +24,15 @@ import numpy as np
 
 FEATURES = 28
 STEP = 500_000
-READ = """
-import json, resource, sys, time
+PEAK = """
+from pathlib import Path
+lines = Path("/proc/self/status").read_text().splitlines()  # ru_maxrss counts the parent's as well
+peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+print(json.dumps({"rows": rows, "seconds": seconds, "peak_mb": peak / 1024}))
+"""
+READ = (
+    """
+import json, sys, time
 from pyarrow import parquet
 begin = time.perf_counter()
 rows = 0
@@ -33,19 +40,20 @@ with parquet.ParquetFile(sys.argv[1], pre_buffer=False, buffer_size=1 << 16) as 
     for batch in file.iter_batches(65536):
         rows += batch.num_rows
 seconds = time.perf_counter() - begin
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"rows": rows, "seconds": seconds, "peak_mb": peak / 1024}))
 """
-PREDICT = """
-import json, resource, sys, time
+    + PEAK
+)
+PREDICT = (
+    """
+import json, sys, time
 import tvm_forest
 predictor = tvm_forest.load_predictor(sys.argv[2])
 begin = time.perf_counter()
 rows = tvm_forest.predict_file(predictor, sys.argv[1], sys.argv[3], ["id"], kind="predict")
 seconds = time.perf_counter() - begin
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"rows": rows, "seconds": seconds, "peak_mb": peak / 1024}))
 """
+    + PEAK
+)
 MEMORY = """
 import sys, time
 import numpy as np, tvm_forest
