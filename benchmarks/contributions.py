@@ -59,9 +59,9 @@ def find_peers(model: Any, trained: Any, threads: int) -> dict[str, Explain]:
             return trained.predict(matrix, pred_contribs=True)
 
         peers["xgboost"] = explain
-    if model.library == "lightgbm":
+    if model.library == "lightgbm":  # whose missing values and categories `shap` itself misreads
         peers["lightgbm"] = partial(trained.predict, pred_contrib=True, num_threads=threads)
-    if model.library == "scikit-learn" or importlib.util.find_spec("shap"):
+    elif model.library == "scikit-learn" or importlib.util.find_spec("shap"):
         peers["shap"] = _explain_by_shap(trained)
     return peers
 
@@ -148,7 +148,8 @@ def main() -> None:
         trained = model.load()
         if options.rounds and model.library == "xgboost":
             trained, name = trained[: options.rounds], f"{name}, {options.rounds} rounds"
-        predictor = tvm_forest.build(trained, schedule=tvm_forest.new_schedule(trained))
+        sch = tvm_forest.new_schedule(trained).represent_as("sparse")  # which takes any depth
+        predictor = tvm_forest.build(trained, schedule=sch)
         peers = find_peers(model, trained, options.threads)
         if options.compared:
             rows = choose_rows(model, predictor, options.compared)
