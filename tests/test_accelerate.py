@@ -54,7 +54,6 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import check_is_fitted
 
 import models
-import tvm_forest
 from tvm_forest import ForestClassifier, ForestRegressor, InputError, UnsupportedModel, accelerate
 
 ROWS, TARGET = models.data()
@@ -150,7 +149,7 @@ def composed(name: str) -> Any:
 
 def compiled(estimator: Any, **options: Any) -> Any:
     """Compile with plain schedules, which take a tenth of the time of the default ones."""
-    return accelerate(estimator, schedule=tvm_forest.new_schedule, **options)
+    return accelerate(estimator, schedule=lambda start: start, **options)
 
 
 def check_equal(found: Any, original: Any, rows: Any) -> None:

@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import api, frontends
 from ..errors import ForestError, InputError
-from ..forest import Forest
-from ..schedule_prims.batches import Schedules
+from ..schedule_prims.batches import Edited
 from .forests import ForestClassifier, ForestRegressor, compile_estimator
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
@@ -31,7 +30,7 @@ _SEVERAL = (list, tuple, dict, np.ndarray)
 def accelerate(
     estimator: Any,
     target: api.TargetLike = "llvm",
-    schedule: Callable[[Forest], Schedules] | None = None,
+    schedule: Edited | None = None,
     *,
     n_jobs: int | None = None,
     strict: bool = True,
@@ -49,8 +48,8 @@ def accelerate(
     Args:
         estimator: fitted estimator with the interface of scikit-learn.
         target: see `build`.
-        schedule: makes the schedules of a forest, such as `new_schedule`; None for
-            `default_schedules`.
+        schedule: see `build`; a function, such as a recipe, fits several forests: it is called with
+            `new_schedule` of each.
         n_jobs: threads of a call, see `build`.
         strict: refuse an estimator with a forest that cannot be compiled. With False, such a
             forest stays as it is, and one that is compiled is enough.

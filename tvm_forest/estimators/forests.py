@@ -24,7 +24,7 @@ from .. import api
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
 from ..predictor.predictor import PROBABILITY_LINKS, Predictor
-from ..schedule_prims.batches import Schedules
+from ..schedule_prims.batches import Edited, edit
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
 """Methods that a classifier has if the estimator that it was compiled from has them: a calibration
@@ -83,7 +83,7 @@ class _ForestEstimator(BaseEstimator):
     def __init__(
         self,
         model: Any = None,
-        schedule: Schedules | None = None,
+        schedule: Edited | None = None,
         target: api.TargetLike = "llvm",
         n_jobs: int | None = None,
     ) -> None:
@@ -370,7 +370,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
 def compile_estimator(
     model: Any,
     target: api.TargetLike,
-    schedule: Callable[[Forest], Schedules] | None,
+    schedule: Edited | None,
     n_jobs: int | None,
 ) -> ForestClassifier | ForestRegressor:
     """Return the compiled estimator of a model, of the kind that its labels ask for.
@@ -380,7 +380,8 @@ def compile_estimator(
     """
     forest = api.load(model)
     kind = ForestRegressor if forest.labels is None else ForestClassifier
-    found = kind(model, schedule and schedule(forest), target, n_jobs)
+    made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
+    found = kind(model, made, target, n_jobs)
     found._keep(forest)
     _ = found.predictor_
     return found
