@@ -109,8 +109,11 @@ def _load_any(model: Any) -> Forest:
     if callable(getattr(model, "read", None)):
         return _load_bytes(_read_all(model), str(getattr(model, "name", "file")))
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
+    libraries = set(map(library_of, type(model).__mro__))
+    # Those of the object's own libraries first: a reader that is not asked is not imported.
+    readers = sorted(_FRONTENDS, key=lambda x: x.__name__.rpartition(".")[2] not in libraries)
     try:
-        forests = (frontend.from_object(model) for frontend in _FRONTENDS)
+        forests = (reader.from_object(model) for reader in readers)
         forest = next((forest for forest in forests if forest is not None), None)
     except ForestError:
         raise
@@ -120,7 +123,6 @@ def _load_any(model: Any) -> Forest:
             raise damaged("model", what, "train it again") from e
     if forest is not None:
         return forest
-    libraries = set(map(library_of, type(model).__mro__))
     if libraries & _OF_FORESTS:
         raise UnsupportedModel(
             f"load: argument 'model': an object of type {name} cannot be loaded; {_REMEDY}"
