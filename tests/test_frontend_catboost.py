@@ -130,6 +130,35 @@ def test_sums_of_models_and_models_without_trees():
         load(none)
 
 
+SOME_CLASSES = {
+    "all of a count": ([0, 1, 2], {"classes_count": 3}),
+    "some of a count": ([0, 2], {"classes_count": 4}),
+    "some of a count, weighted": ([0, 2], {"classes_count": 3, "class_weights": [1, 2, 3]}),
+    "some of the names": (["pear", "fig"], {"class_names": ["kiwi", "fig", "plum", "pear"]}),
+    "one against all": ([0, 3], {"classes_count": 4, "loss_function": "MultiClassOneVsAll"}),
+}
+
+
+@pytest.mark.parametrize("case", SOME_CLASSES)
+def test_classes_may_be_told_and_have_no_rows(case, tmp_path):
+    seen, options = SOME_CLASSES[case]
+    rows = data()[0]
+    target = np.array(seen)[np.arange(len(rows)) % len(seen)]
+    model = cb.CatBoostClassifier(
+        **{"loss_function": "MultiClass", **OPTIONS, "iterations": 4, **options}
+    ).fit(rows, target)
+    model.save_model(str(tmp_path / "model.json"), format="json")
+    hard = hard_rows(load(model), 200)
+    for given in (model, tmp_path / "model.json"):
+        forest = load(given)
+        margin = forest.predict_reference(hard)
+        assert margin.tobytes() == model.predict(hard, "RawFormulaVal").tobytes()
+        assert (np.isneginf(margin).all(axis=0) == ~np.isin(forest.labels, seen)).all()
+        assert np.array_equal(forest.labels, model.classes_)
+    report = tvm_forest.verify(model, n_rows=100, schedule=lambda start: start)
+    assert report.ok and not isinstance(report.library, str), report
+
+
 def test_a_threshold_of_probability_moves_the_labels():
     model = MODELS["classifier"]().copy()
     model.set_probability_threshold(0.7)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
-from .rules import LEAST_POWER, Array, Link, Output
+from .rules import LANES, LEAST_POWER, Array, Link, Output
 
 if TYPE_CHECKING:
     from .model import Forest
@@ -181,7 +181,9 @@ def _softmax(link: Link, margin: Array) -> Array:
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
     if link == "coarse_softmax":
-        distance = np.maximum(distance, LEAST_POWER)
+        alone = np.arange(distance.shape[1]) >= distance.shape[1] // LANES * LANES
+        is_zero = alone & (distance <= LEAST_POWER)
+        distance = np.where(is_zero, -np.inf, np.maximum(distance, LEAST_POWER))
     powers = np.exp(distance).astype(dtype)
     total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

@@ -65,6 +65,10 @@ LINK_ULPS: dict[Link, int] = {
 LEAST_POWER = -708.39641853226408
 """CatBoost's `exp` gives for smaller numbers what it gives for this one."""
 
+LANES = 4
+"""How many powers CatBoost takes at once for a softmax. Those that are left over, up to three, are
+taken one by one, and then are 0 from `LEAST_POWER` on."""
+
 ZERO = np.float32(1e-35)
 """LightGBM reads a number that is not farther from zero than this as zero."""
 

@@ -16,7 +16,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
-from ..forest.rules import LEAST_POWER
+from ..forest.rules import LANES, LEAST_POWER
 from . import ops
 
 SIGMOID_CLIP = 88.7
@@ -142,6 +142,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
     total = tb.sblock_alloc_buffer((1,), "float64", scope="global")
     IRBuilder.name("top", top)
     IRBuilder.name("total", total)
+    zero, least = tirx.FloatImm(dtype, 0.0), tirx.FloatImm(dtype, LEAST_POWER)
     end = 0
     for size in forest.targets or (forest.n_outputs,):
         begin, end = end, end + size
@@ -151,8 +152,10 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
         tb.buffer_store(total, tirx.FloatImm("float64", 0.0), [0])
         with tb.serial(begin, end) as c:
             distance = margin[r, c].astype(dtype) - top[0].astype(dtype)
-            coarse = forest.link == "coarse_softmax"
-            power = _exp_from_least(distance) if coarse else tirx.exp(distance)
+            power = tirx.exp(distance)
+            if forest.link == "coarse_softmax":
+                is_zero = (c >= begin + size // LANES * LANES) & (distance <= least)
+                power = tirx.Select(is_zero, zero, _exp_from_least(distance))
             tb.buffer_store(value, power.astype(kept).astype(dtype), [r, c])
             tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
         with tb.serial(begin, end) as c:

@@ -24,7 +24,7 @@ from ..refusals import TRUNCATED, damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
 from .categories import KINDS, Columns, Features, missing_above, refuse_ambiguous
 from .document import Document, as_numbers, parse, take, take_index, take_number
-from .losses import CLASSES, NUMBERS, RANKS, Kind, read_loss, read_outputs
+from .losses import CLASSES, NUMBERS, RANKS, Kind, read_loss, read_outputs, widen
 from .trees import Test, read_oblivious, read_others
 
 _KINDS: dict[str, Kind] = {
@@ -141,6 +141,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
     columns = Columns(features, document)
     encoder = columns.make_encoder() if features.categories else None
     sizes, nodes = _read_trees(document, len(base_score), columns, model)
+    nodes["leaf_value"], base_score = widen(info, nodes["leaf_value"], base_score)
     return build_forest(
         sizes,
         nodes,

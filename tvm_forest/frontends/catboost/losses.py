@@ -50,6 +50,7 @@ RANKS = (
 _OWN = ("PythonUserDefinedPerObject", "PythonUserDefinedMultiTarget", "")
 """Losses of the user's own; a sum of models may have none."""
 _KNOWN = (*CLASSES, *NUMBERS, *RANKS)
+_MAX_CLASSES = 2**16
 _LABEL_TYPES = {"Integer": int, "Float": float, "String": str, "Boolean": bool}
 
 
@@ -115,6 +116,24 @@ def _read_cut(info: Document) -> float:
         raise damaged("binclass_probability_threshold", what) from None
 
 
+def widen(info: Document, values: Array, base_score: Array) -> tuple[Array, Array]:
+    """Add the classes without training rows, whose margins are -inf, to leaf values and biases.
+
+    A model has them if it was told by `classes_count` or `class_names`.
+    """
+    params = take(info, "class_params", dict, {})
+    count = take(params, "classes_count", int, 0) or len(take(params, "class_names", list, []))
+    seen = take(params, "class_to_label", list, [])
+    if len(seen) != len(base_score) or not 1 < len(seen) < count <= _MAX_CLASSES:
+        return values, base_score
+    if len({x for x in seen if type(x) is int and 0 <= x < count}) < len(seen):
+        what = f"expected {len(seen)} classes of {count}, got {seen!r:.80}"
+        raise damaged("class_to_label", what)
+    wide, base = np.zeros((len(values), count), values.dtype), np.full(count, -np.inf)
+    wide[:, seen], base[seen] = values, base_score
+    return wide, base
+
+
 def _read_labels(info: Document, loss: str, n_outputs: int) -> Array:
     """Return the labels in the dtype that CatBoost gives."""
     params = take(info, "class_params", dict, {})
@@ -123,6 +142,8 @@ def _read_labels(info: Document, loss: str, n_outputs: int) -> Array:
     count = max(2, n_outputs)
     if loss == "CrossEntropy" and not names:
         names, kind = [0, 1], "Integer"
+    if not names and take(params, "classes_count", int, 0) == count:  # labels are their numbers
+        names, kind = list(range(count)), "Integer"
     if kind not in _LABEL_TYPES or not names:
         raise unsupported("class_params", "the labels of the classes are not told", "save it again")
     if len(names) != count:
