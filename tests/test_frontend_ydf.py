@@ -188,8 +188,11 @@ def test_frames_hold_categories_as_texts() -> None:
         frame[name] = frame[name].replace("", None).astype("category")
     predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
     np.testing.assert_array_equal(predictor.predict(frame), predictor.predict(rows))
-    frame["few"] = pd.Categorical(["new"] * 50)
-    with pytest.raises(InputError, match="'new', a category that the model does not know"):
+    columns["few"] = np.array(["new", "", *columns["few"][2:]])
+    frame["few"] = pd.Categorical(columns["few"])
+    np.testing.assert_array_equal(predictor.predict(frame), source.predict(columns))
+    frame["few"] = pd.Categorical([1] * 50)
+    with pytest.raises(InputError, match="column 'few' has the category 1, and those of the mod"):
         predictor.predict(frame)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .forest import Forest
 from .forest.hits import find_peel_depths
-from .forest.profile import Profile
+from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
 from .schedule_prims import Schedule
@@ -155,15 +156,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
 
 def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
     """Load a model, and give it the hits of a profile if there is one."""
-    forest = load(model)
-    if profile is None:
-        return forest
-    if not isinstance(profile, Profile):
-        raise InputError(
-            f"build: argument 'profile': expected a Profile, got {type(profile).__name__}; make "
-            "one with tvm_forest.profile(model, rows)"
-        )
-    return profile.onto(forest)
+    return with_hits(load(model), profile)
 
 
 def lower(
@@ -200,6 +193,7 @@ def build(
     exact: bool = True,
     n_jobs: int | None = None,
     records: str | os.PathLike[str] | None = None,
+    refuse_unseen: bool | Sequence[str | int] = False,
 ) -> Predictor:
     """Compile a model.
 
@@ -221,9 +215,11 @@ def build(
             enough and one otherwise, -1 for all cores.
         records: file that `tune` has written, in place of a schedule: its fastest schedules are
             used. Those of another model, target, CPU or version are refused.
+        refuse_unseen: True, or columns by name or number: refuse rows with categories that the
+            model does not know, see `Forest.refuse_unseen`. Others are treated as the source does.
 
     Raises:
-        ModelFormatError, UnsupportedModel: see `load`.
+        ModelFormatError, UnsupportedModel: see `load` and `Forest.refuse_unseen`.
         ScheduleError: the schedule does not fit the model, or is not exact.
         InputError: the target is unknown, the profile is of another model, n_jobs is no number
             of threads, or records hold nothing for this model here.
@@ -239,6 +235,7 @@ def build(
         gpu_name = gpu.identify_gpu(machine)
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
     given = None if schedule is None else edit(schedule, lambda: new_schedule(forest))
+    forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
     predictor = building.build(forest, given, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
@@ -396,5 +393,5 @@ def verify(
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
     """
     _check_count("verify", "n_rows", n_rows, 0)
-    forest = load(model)
+    forest = replace(load(model), refuses_unseen=())  # they are compared as well
     return verification.verify(model, forest, build(forest, target, schedule), rows, n_rows)

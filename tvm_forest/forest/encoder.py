@@ -157,6 +157,24 @@ class Encoder:
         above = column > np.float32(value)
         return above | np.isnan(column) if kind == ABOVE_OR_MISSING else above
 
+    @property
+    def is_used(self) -> Array:
+        """Bool (K,), whether something is made of each column of categories."""
+        asked = self.part_place[np.isin(self.part_kind, (CATEGORY, IS_CATEGORY))]
+        return np.isin(np.arange(len(self.categories)), [*asked, *self.single[:, 0]])
+
+    @property
+    def lists_all(self) -> Array:
+        """Bool (K,), whether `list_known` has all categories of the training rows.
+
+        So it is where there is a key for each of them. Categories with a column are those that a
+        test asks for.
+        """
+        begin = self.part_begin[self.table_parts]
+        single = begin[np.diff(self.part_begin)[self.table_parts] == 1]
+        listed = self.part_place[single][self.part_kind[single] == CATEGORY]
+        return np.isin(np.arange(len(self.categories)), listed)
+
     def list_known(self) -> list[Array]:
         """Return the hashes, uint32, that the model knows of each column of categories.
 

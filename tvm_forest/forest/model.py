@@ -8,7 +8,7 @@ Shapes use R rows, F features, T trees, N nodes of all trees together, C outputs
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError
-from . import reference
+from . import reference, unseen
 from .memberships import add_columns, mark_missing
 from .rules import Array, Output
 from .structure import invariants
@@ -118,6 +118,30 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return int(compared) + len(self.set_counts)
 
     # -- rows -------------------------------------------------------------------------------------
+
+    def refuse_unseen(self, columns: bool | Sequence[str | int] = True) -> Forest:
+        """Return the model that refuses rows with categories that it does not know.
+
+        Otherwise they are treated as the source library treats them. What a model knows are the
+        categories that it lists as those of its training rows: all of XGBoost's with names and of
+        scikit-learn's, of YDF's without the rare ones that it has joined, of LightGBM's those of
+        three rows or more. A missing value is none of them, and always passes.
+
+        Args:
+            columns: names or numbers of the columns to look at; True for all that are tested for
+                categories, False for none.
+
+        Raises:
+            InputError: no such column.
+            UnsupportedModel: a column of which the model does not list the categories, such as
+                codes in a model of XGBoost, or what CatBoost asks for one by one (one-hot).
+        """
+        return replace(self, refuses_unseen=unseen.choose_columns(self, columns))
+
+    @cached_property
+    def known_by_column(self) -> dict[int, Array]:
+        """The categories that are known, see `refuse_unseen`, of the columns that users pass."""
+        return unseen.list_by_column(self)
 
     @cached_property
     def compared_categories(self) -> dict[int, tuple[int, ...]]:

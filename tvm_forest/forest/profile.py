@@ -185,6 +185,22 @@ class Profile:
         )
 
 
+def with_hits(forest: Forest, profile: Profile | None) -> Forest:
+    """Return a forest with the hits of a profile if there is one.
+
+    Raises:
+        InputError: it is none, or one of another model.
+    """
+    if profile is None:
+        return forest
+    if not isinstance(profile, Profile):
+        raise InputError(
+            f"build: argument 'profile': expected a Profile, got {type(profile).__name__}; make "
+            "one with tvm_forest.profile(model, rows)"
+        )
+    return profile.onto(forest)
+
+
 def _list_leaves(forest: Forest) -> tuple[Array, Array]:
     """Return the leaves tree by tree in level order, int64 (L,), and where each tree's begin."""
     order, _ = order_by_level(forest)

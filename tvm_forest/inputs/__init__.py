@@ -15,9 +15,10 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import frames, sparse
-from .checks import check_in_place, check_numbers, check_shape, check_values, refusal
+from .checks import check_in_place, check_numbers, check_shape, refusal
 from .encoding import encode_rows
 from .named_rows import gather_named
+from .values import check_values
 
 
 def to_rows(rows: Any, forest: Forest) -> Array:
@@ -36,7 +37,7 @@ def to_rows(rows: Any, forest: Forest) -> Array:
 
     Raises:
         InputError: wrong rank, width, dtype, column names or categories, not on the CPU, or a
-            value that the source object refuses.
+            value that the source object refuses, or the user (`Forest.refuse_unseen`).
     """
     if forest.encoder is not None:
         return encode_rows(rows, forest)
@@ -46,7 +47,7 @@ def to_rows(rows: Any, forest: Forest) -> Array:
         array = np.ascontiguousarray(rows)
     else:
         array = _convert(rows, forest, dtype)
-    if forest.refuses:
+    if forest.looks_at_values:
         check_values(array, forest)
     return array
 

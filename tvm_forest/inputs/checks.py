@@ -1,28 +1,19 @@
 """What all kinds of rows must satisfy.
 
-takes: shapes, dtypes, values; gives: nothing, or InputError.
+takes: shapes, dtypes; gives: nothing, or InputError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from ..forest import Array, Forest
+from ..forest import Forest
 
 NUMBERS = "fiub"
 """Kinds of dtypes that hold numbers or bools."""
-
-UNWANTED: dict[str, Callable[[Array], Array]] = {"nan": np.isnan, "inf": np.isinf}
-"""Numbers that a model may refuse, by their name in `Forest.refuses`."""
-
-_REMEDIES = {
-    "nan": "fill in or drop rows with missing values first",
-    "inf": "clip the values to the range of {dtype} first",
-}
 
 
 def refusal(text: str) -> InputError:
@@ -62,26 +53,3 @@ def check_numbers(given_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> None:
             f"rows must hold numbers, got dtype {given_dtype}; convert them, e.g. with "
             f"rows.astype('{dtype}')"
         )
-
-
-def check_values(array: Array, forest: Forest) -> None:
-    """Raise InputError if rows hold what the source object refuses.
-
-    Args:
-        array: (R, row_width) in the row dtype, for a number may be infinite only there.
-        forest: its field `refuses` decides.
-    """
-    if np.isfinite(array).all():
-        return
-    for word, find in UNWANTED.items():
-        unwanted = find(array)
-        if word in forest.refuses and unwanted.any():
-            row, column = np.unravel_index(np.argmax(unwanted), unwanted.shape)
-            names = forest.feature_names
-            name = "" if names is None else f" ('{names[column]}')"
-            remedy = _REMEDIES[word].format(dtype=array.dtype)
-            value = "NaN" if word == "nan" else array[row, column]
-            raise refusal(
-                f"row {row}, column {column}{name} is {value} as {array.dtype}, which the model "
-                f"refuses; {remedy}"
-            )

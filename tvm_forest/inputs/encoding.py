@@ -18,6 +18,7 @@ from ..forest import Array, Forest
 from . import frames
 from .checks import NUMBERS, refusal
 from .named_rows import gather_named
+from .values import unknown_category
 
 _TEXTS = "US"
 """Kinds of dtypes that hold texts."""
@@ -34,7 +35,8 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
         forest: one with an encoder.
 
     Raises:
-        InputError: wrong rank, width, names or types, or the package that hashes is missing.
+        InputError: wrong rank, width, names or types, a category that the user refuses, or the
+            package that hashes is missing.
     """
     encoder, hash_text = forest.encoder, find_hash()
     assert encoder is not None, "asked for by the caller"
@@ -48,6 +50,12 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
         where = _name_column(column, encoder.names)
         values, places = columns.read_categories(column)
         hashes[:, place] = _hash_column(values, places, where, hash_text)
+        if column in forest.refuses_unseen:
+            unseen = ~np.isin(hashes[:, place], forest.known_by_column[column])
+            if unseen.any():
+                row = int(np.argmax(unseen))
+                category = repr(values[row if places is None else places[row]])
+                raise unknown_category(row, forest, column, category)
     return encoder.encode(numbers, hashes)
 
 

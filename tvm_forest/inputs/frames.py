@@ -16,6 +16,7 @@ import numpy as np
 from ..forest import Array, Forest
 from .checks import NUMBERS, refusal
 from .named_rows import NamedRows
+from .values import check_labels, list_some
 
 Kind = Literal["pandas", "polars", "pyarrow", "named"]
 _NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
@@ -79,8 +80,9 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
 
     A column of categories (category, Categorical, Enum, dictionary) is recoded by label with
     `forest.category_names`, or, column after column, with `forest.pandas_categories`. A label that
-    is not there becomes NaN, or is refused if the source object refuses it. Without stored names
-    such a column is refused: the codes of a frame depend on the labels that happen to be in it.
+    is not there becomes NaN or `forest.other_label`, or is refused if the source object or the user
+    refuses it. Without stored names labels are numbers if `forest.labels_are_numbers`, and else
+    refused: the codes of a frame depend on the labels that happen to be in it.
 
     Args:
         frame: of pandas or polars, or a table or record batch of pyarrow.
@@ -103,7 +105,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
             column = _READ_COLUMN[kind](frame, i, dtype)
         except (TypeError, ValueError) as error:
             raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
-        known = forest.category_names.get(i)
+        known, given = forest.category_names.get(i), column
         if column.labels is not None and seen < len(forest.pandas_categories):
             known = forest.pandas_categories[seen]
             column = _recode_pandas(frame.iloc[:, i], known) if kind == "pandas" else column
@@ -112,6 +114,13 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
             array[:, i] = _to_numbers(column, known, name, forest)
         if column.missing is not None:
             array[column.missing, i] = np.nan
+        if given.labels is not None and (
+            "category" in forest.refuses or i in forest.refuses_unseen
+        ):
+            places = (
+                given.values if given.missing is None else np.where(given.missing, -1, given.values)
+            )
+            check_labels(given.labels, places, array[:, i], i, forest, known)
     if seen < len(forest.pandas_categories):
         raise refusal(
             f"the frame has {seen} columns of categories, the model was trained with "
@@ -145,6 +154,8 @@ def _to_numbers(
     """Return the values of a column, for categories their places among the known ones."""
     if column.labels is None and known is None:
         return column.values
+    if known is None and forest.labels_are_numbers:
+        return _read_numeric_labels(column, name)
     if known is None:
         raise refusal(
             f"column '{name}' holds categories, but the model stores no labels to number them by; "
@@ -153,37 +164,44 @@ def _to_numbers(
     if column.labels is None:
         raise refusal(
             f"column '{name}' holds numbers, but the model was trained on categories "
-            f"({_list_some(known)}); make it a column of categories, or give codes as a numpy array"
+            f"({list_some(known)}); make it a column of categories, or give codes as a numpy array"
         )
     code = {_label_key(label): float(code) for code, label in enumerate(known)}
+    other = np.nan
+    if forest.other_label is not None:
+        other, code = forest.other_label, code | dict.fromkeys([(False, ""), (False, None)], np.nan)
+        _check_texts(column.labels, name)
     # One more code, NaN, is for the place -1.
-    codes = np.array([code.get(_label_key(label), np.nan) for label in column.labels] + [np.nan])
-    if "category" in forest.refuses:
-        _check_labels(column, codes, name, known)
+    codes = np.array([code.get(_label_key(label), other) for label in column.labels] + [np.nan])
     return codes[column.values]
 
 
-def _check_labels(column: FrameColumn, codes: Array, name: str, known: Sequence[Any]) -> None:
-    assert column.labels is not None
-    named = np.array([label is not None for label in column.labels] + [False])
-    wrong = (named & np.isnan(codes))[column.values]
-    if column.missing is not None:
-        wrong &= ~column.missing
-    if wrong.any():
-        row = int(np.argmax(wrong))
+def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
+    """Return the numbers that the labels of a column are."""
+    labels = column.labels or ()
+    for label in labels:
+        is_number = isinstance(label, bool | int | float | np.number | np.bool_ | None)
+        if not is_number or (label is not None and label == label and float(label) != label):
+            raise refusal(
+                f"column '{name}' has the category {label!r:.80}, and the model has numbers there; "
+                "convert it"
+            )
+    numbers = [np.nan if label is None else float(label) for label in labels] + [np.nan]
+    return np.array(numbers)[column.values]
+
+
+def _check_texts(labels: Sequence[Any], name: str) -> None:
+    wrong = [label for label in labels if not isinstance(label, str | None)]
+    if wrong:
         raise refusal(
-            f"row {row}, column '{name}' is {column.labels[column.values[row]]!r}, a category "
-            f"that the model does not know (have: {_list_some(known)}); make it a missing value"
+            f"column '{name}' has the category {wrong[0]!r:.80}, and those of the model are texts; "
+            "convert it, e.g. with str"
         )
 
 
 def _label_key(label: Any) -> tuple[bool, Any]:
     """Return a key that tells True from 1, which are equal in Python."""
     return isinstance(label, bool | np.bool_), label
-
-
-def _list_some(labels: Sequence[Any]) -> str:
-    return ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
 
 
 # -- columns of each library ----------------------------------------------------------------------

@@ -218,7 +218,7 @@ class DevicePredictor(Predictor):
             )
         function, forest = function or self._functions.for_batch(tensor.shape[0]), self.forest
         changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
-        if tensor.dtype == self._row_dtype and not changes and not forest.refuses:
+        if tensor.dtype == self._row_dtype and not changes and not forest.looks_at_values:
             return tensor, stream
         host_rows = np.empty(tensor.shape, tensor.dtype)
         if host_rows.size:

@@ -127,8 +127,8 @@ class Predictor(ContributionMethods, ClassMethods):
 
         Raises:
             InputError: no such prefix, suffix or command, or the files cannot be written.
-            UnsupportedModel: categories have to be hashed in Python, or the target is neither
-                "llvm" nor "cuda".
+            UnsupportedModel: categories have to be hashed in Python or are refused where they are
+                unseen, or the target is neither "llvm" nor "cuda".
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """

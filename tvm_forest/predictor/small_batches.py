@@ -15,7 +15,8 @@ import numpy as np
 import tvm_ffi
 
 from ..forest import Array
-from ..inputs.checks import NUMBERS, check_values
+from ..inputs.checks import NUMBERS
+from ..inputs.values import check_values
 from .functions import Functions
 
 MAX_ROWS = 64
@@ -62,7 +63,7 @@ class SmallBatches:
     def __init__(self, functions: Functions, max_rows: int) -> None:
         self._functions, forest = functions, functions.forest
         self._row_dtype = np.dtype(forest.row_dtype)
-        self._refuses = bool(forest.refuses)
+        self._refuses = forest.looks_at_values
         row_bytes = max(1, forest.row_width * self._row_dtype.itemsize)
         sizes = range(1, min(max_rows, MAX_BYTES // row_bytes) + 1)
         self.frames: dict[tuple[int, ...], list[_Frame]] = {

@@ -15,8 +15,8 @@ from ..forest import Array, Forest, choose_labels
 from ..forest.rules import LINK_ULPS
 from ..frontends.oracle import LibraryPredictions, predict_by_library
 from ..inputs import to_rows
-from ..inputs.checks import UNWANTED
 from ..inputs.encoding import to_objects
+from ..inputs.values import UNWANTED
 from ..probe_rows import given_rows, hard_rows, typical_rows
 from .distances import row_ulps, ulps
 from .report import Agreement, Report

@@ -27,8 +27,14 @@ class InputMeaning:
             that walks read: 0 where the rule sends a row to the left, 1 where to the right.
         known_categories: by feature, the categories that count; all other values are missing.
         missing: a number that means missing, beside NaN.
+        listed_categories: by feature, the categories that the model says it was trained on; left
+            out where `category_names` or `known_categories` say it.
         category_names: by feature, the labels of its categories in the order of their codes, by
             which columns of categories of a frame are numbered; other features hold numbers.
+        other_label: the code of all labels that are not among `category_names`; these are texts
+            then, and an empty one is missing. None if there is no such code.
+        labels_are_numbers: whether the labels of a column of categories of a frame are the numbers
+            that the model takes, where it has no `category_names`.
         zero_missing: features whose values within 1e-35 of zero are missing.
         absent: value of an entry that a sparse matrix does not hold: NaN for XGBoost, else 0.
         sparse_above: entries of a sparse matrix that are not zero must be larger than this, because
@@ -38,7 +44,9 @@ class InputMeaning:
             such rows are refused.
         refuses: what rows may not hold, because the source object refuses it: "nan", "inf", or
             "category", a label in a frame that is not among `category_names`. Without "category"
-            such a label is a missing value.
+            such a label is a missing value, or has the code `other_label`.
+        refuses_unseen: columns of the rows that users pass, of which categories that the model does
+            not know are refused because the user wants it, see `Forest.refuse_unseen`.
         row_dtype: dtype that rows are cast to before they are compared.
         other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
             to before that (LightGBM reads integers as float32, but not those of frames); or None.
@@ -56,12 +64,18 @@ class InputMeaning:
         default_factory=dict, metadata=per_model(15)
     )
     missing: float | None = field(default=None, metadata=per_model(16))
+    listed_categories: tuple[tuple[int, tuple[int, ...]], ...] = field(
+        default=(), metadata=per_model(None)
+    )
     category_names: dict[int, tuple[Any, ...]] = field(default_factory=dict, metadata=per_model(17))
+    other_label: int | None = field(default=None, metadata=per_model(50, signed_if_set=True))
+    labels_are_numbers: bool = field(default=False, metadata=per_model(None))
     zero_missing: tuple[int, ...] = field(default=(), metadata=per_model(18))
     absent: float = field(default=0.0, metadata=per_model(19))
     sparse_above: float = field(default=0.0, metadata=per_model(20))
     in_place: bool = field(default=False, metadata=per_model(21, signed_if_set=True))
     refuses: tuple[str, ...] = field(default=(), metadata=per_model(22))
+    refuses_unseen: tuple[int, ...] = field(default=(), metadata=per_model(None))
     row_dtype: str = field(default="float32", metadata=per_model(24))
     other_dtype: str | None = field(default=None, metadata=per_model(25))
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
@@ -78,6 +92,11 @@ class InputMeaning:
     def given_names(self) -> tuple[str, ...] | None:
         """Names of these columns, or None."""
         return self.feature_names if self.encoder is None else self.encoder.names
+
+    @property
+    def looks_at_values(self) -> bool:
+        """Whether rows may hold values that are refused."""
+        return bool(self.refuses or self.refuses_unseen)
 
     @property
     def row_width(self) -> int:

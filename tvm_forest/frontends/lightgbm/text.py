@@ -52,6 +52,7 @@ _BOUNDS: dict[str, tuple[int, int] | None] = {  # of integers; None for float64
 _ABSENT = {"is_linear": "0"}  # older files do not say it
 _INFINITE, _ANY = ("threshold",), ("leaf_value",)
 _TREE_KEYS = _BOUNDS.keys() | {*_UNUSED.split(), *_COUNTS}
+_CATEGORIES = re.compile(r"(-1|\d{1,10})(:(-1|\d{1,10}))*")
 _MAX_CLASSES = 2**16  # of a model without trees
 _BEHIND_TREES = ("end of trees\n", "feature importances:\n")  # the first since LightGBM 2.2
 _SAVE_AGAIN = "save it with LightGBM 4"
@@ -66,6 +67,7 @@ class ModelText:
         n_outputs: trees per boosting round, C.
         averages: whether the sum is divided by the number of rounds.
         names: of the columns, which LightGBM may have made up.
+        listed_categories: features of categories, each with those of its training rows.
         pandas_categories: categories of each categorical column of the training frame.
         columns: the arrays of all trees, one after the other, by their names in the file.
     """
@@ -74,6 +76,7 @@ class ModelText:
     n_outputs: int
     averages: bool
     names: tuple[str, ...]
+    listed_categories: tuple[tuple[int, tuple[int, ...]], ...]
     pandas_categories: tuple[tuple[Any, ...], ...]
     columns: dict[str, Array]
 
@@ -116,6 +119,7 @@ def read_text(data: bytes) -> ModelText:
         n_outputs=n_outputs,
         averages="average_output" in header,
         names=names,
+        listed_categories=_read_listed_categories(header.get("feature_infos", ""), len(names)),
         pandas_categories=_read_pandas_categories(body[sum(sizes) :]),
         columns=_read_columns(body, sizes),
     )
@@ -144,6 +148,18 @@ def _read_header(head: str) -> dict[str, str]:
         what = f"expected one of {', '.join(VERSIONS)}, got '{header['version']}'"
         raise unsupported("version", what, "save the model with LightGBM 4")
     return header
+
+
+def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Read which categories each feature had, such as "-1:3:0:7"; -1 is a missing value.
+
+    Nothing is known of a model whose header says it in another way: no prediction needs it.
+    """
+    words = infos.split(" ")
+    if len(words) != n_features:
+        return ()
+    lists = {at: word.split(":") for at, word in enumerate(words) if _CATEGORIES.fullmatch(word)}
+    return tuple((at, tuple(int(x) for x in codes if x != "-1")) for at, codes in lists.items())
 
 
 def _read_pandas_categories(tail: str) -> tuple[tuple[Any, ...], ...]:

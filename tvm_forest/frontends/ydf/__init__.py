@@ -152,7 +152,7 @@ def _load(model: Any, kind: str) -> Forest:
         n_features=len(columns),
         comparison="<",
         category_names=names,
-        refuses=("category",) if names else (),
+        other_label=0 if names else None,
         feature_names=tuple(model.input_feature_names()),
         **rules,
     )

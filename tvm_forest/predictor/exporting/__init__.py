@@ -89,3 +89,8 @@ def _check_exportable(predictor: Predictor) -> None:
             f"{WHERE}: field 'encoder': the model takes categories by their texts, which are "
             "hashed in Python and not in a library; use Predictor.save"
         )
+    if predictor.forest.refuses_unseen:
+        raise UnsupportedModel(
+            f"{WHERE}: field 'refuses_unseen': a library does not look for categories that the "
+            "model does not know; build the model without 'refuse_unseen', or use Predictor.save"
+        )

@@ -201,7 +201,8 @@ def make_setup(
     """
     if forest.encoder is not None and rows is not None:
         rows = to_rows(rows, forest)
-    forest = replace(forest, encoder=None)  # what is timed are walks of rows that are encoded
+    # What is timed are walks of rows that are encoded, of any categories.
+    forest = replace(forest, encoder=None, refuses_unseen=())
     width = max(1, forest.row_width * np.dtype(forest.row_dtype).itemsize)
     size = min(max(LEAST_POOL_ROWS, POOL_BATCHES * largest), MAX_POOL_BYTES // width)
     size = max(2 * largest, size)
