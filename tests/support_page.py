@@ -35,10 +35,10 @@ LightGBM 29 in 500 (and 5 crashes of its own), scikit-learn 3 in 500. Of the fir
 | CatBoost 1.2.10 | 480 | 19 | 0 | 1 |
 | YDF 0.16.1 | 384 | 110 | 0 | 6 |
 
-The two of scikit-learn (248 and 389) are frames with columns of categories given to a histogram
-boosting that stores no labels for them: such rows are refused with `InputError`; convert them to
-numbers. One of YDF (399) was answered wrongly and is refused since then (`boundaries`). 77
-configurations of CatBoost (`make catboost`), 10,000 hard rows each: no margin differs.
+The two of scikit-learn (248 and 389) were frames with columns of categories for a histogram
+boosting without names of them; such rows were refused, are read since then, and equal. One of YDF
+(399) was answered wrongly and is refused since then (`boundaries`). 77 configurations of CatBoost
+(`make catboost`), 10,000 hard rows each: no margin differs.
 
 `tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` show it for one model.
 """

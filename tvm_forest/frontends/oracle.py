@@ -135,7 +135,7 @@ def _predict_by_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredi
     if getattr(model, "is_categorical_", None) is not None:
         row_mask &= ~np.isinf(rows[:, model.is_categorical_]).any(axis=1)
         note = "the encoder of categories refuses infinities"
-    rows = rows[row_mask]
+    rows = _with_texts(rows[row_mask], model, forest)
     labels = None if forest.labels is None else model.predict(rows)
     if forest.link == "isolation":
         margin, value = None, model.score_samples(rows)
@@ -153,6 +153,20 @@ def _predict_by_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredi
         lambda row: model.apply(row[None, :]).ravel() if hasattr(model, "apply") else None,
         note,
     )
+
+
+def _with_texts(rows: Array, model: Any, forest: Forest) -> Any:
+    """Return rows as a frame with the labels of categories, if the model was trained on texts."""
+    if not forest.category_names:
+        return rows
+    import pandas
+
+    frame = pandas.DataFrame(rows, columns=getattr(model, "feature_names_in_", None))
+    for feature, names in forest.category_names.items():
+        label = {float(code): name for code, name in enumerate(names)}
+        texts = [None if x != x else label.get(x, "other") for x in rows[:, feature].tolist()]
+        frame.isetitem(feature, pandas.Series(texts, dtype="category"))
+    return frame
 
 
 def _predict_by_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:

@@ -75,7 +75,7 @@ SUPPORT = [
         __version__="scikit-learn before 1.5",
         init="gradient boosting that starts from another model",
         loss="a link that is not known",
-        categorical_features="categories that are no whole numbers from 0 to 2^24 - 1",
+        categorical_features="categories other than texts and whole numbers from 0 to 2^24 - 1",
     ),
 ]
 

@@ -3,7 +3,7 @@
 takes: fitted estimator; gives: Forest.
 
 Refused are other links than those of the table, an `init` that is no constant, and categories that
-are no whole numbers.
+are neither texts nor whole numbers. Texts are numbered in the order of the encoder.
 """
 
 from __future__ import annotations
@@ -83,12 +83,10 @@ def load_hist_boosting(model: Any) -> Forest:
     """Load histogram gradient boosting."""
     predictors = [predictor for stage in model._predictors for predictor in stage]
     records = np.concatenate([predictor.nodes for predictor in predictors])
-    columns = np.arange(model.n_features_in_)
+    columns, meaning = np.arange(model.n_features_in_), dict[str, Any]()
     if model._preprocessor is not None:
         columns = np.argsort(~model.is_categorical_, kind="stable")
-        for column, names in zip(columns, _list_categories(model), strict=False):
-            if names.dtype.kind not in "iuf":  # even if no tree asks for them, rows hold them
-                _read_categories(names, column)
+        meaning = _describe_categories(model, columns)
     place = records["feature_idx"]
     nodes = {
         "left": np.where(records["is_leaf"] != 0, LEAF, records["left"].astype(np.int64)),
@@ -116,7 +114,24 @@ def load_hist_boosting(model: Any) -> Forest:
         row_dtype="float64",
         n_rounds=len(model._predictors),
         **rules,
+        **meaning,
     )
+
+
+def _describe_categories(model: Any, columns: Array) -> dict[str, Any]:
+    """Return the labels of columns of texts, and the numbers that stand in columns of numbers.
+
+    Categories that cannot be read are refused where rows hold something else than numbers, also if
+    no tree asks for them.
+    """
+    names, listed = dict[int, tuple[str, ...]](), list[tuple[int, tuple[int, ...]]]()
+    for column, categories in zip(columns.tolist(), _list_categories(model), strict=False):
+        texts = _read_texts(categories)
+        if texts is not None:
+            names[column] = texts
+        elif categories.dtype.kind not in "iuf" or not _find_odd(categories).size:
+            listed.append((column, tuple(_read_categories(categories, column).tolist())))
+    return {"category_names": names, "listed_categories": tuple(listed)}
 
 
 def _list_categories(model: Any) -> list[Array]:
@@ -149,16 +164,33 @@ def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array
 
 
 def _read_categories(categories: Array, column: int) -> Array:
-    """Return categories of one column, whole numbers in the order of the encoder, without NaN."""
-    kind = categories.dtype.kind
-    if kind in "iuf":
-        categories = categories[~np.isnan(categories)]
-        odd = (categories < 0) | (categories >= _CATEGORY_RULE.highest) | (categories % 1 != 0)
-        if not odd.any():
-            return categories.astype(np.int64)
-        what = f"column {column} has the category {categories[odd][0]}"
+    """Return categories of one column in the order of the encoder: numbers, or those of texts."""
+    texts = _read_texts(categories)
+    if texts is not None:
+        return np.arange(len(texts))
+    if categories.dtype.kind in "iuf":
+        odd = _find_odd(categories)
+        if not odd.size:
+            return categories[~np.isnan(categories)].astype(np.int64)
+        what = f"column {column} has the category {odd[0]}"
     else:
         what = f"column {column} has categories of dtype {categories.dtype}"
     highest = _CATEGORY_RULE.highest - 1
-    remedy = f"encode categories as whole numbers from 0 to {highest} before training"
+    remedy = f"train with categories that are texts, or whole numbers from 0 to {highest}"
     raise unsupported("categorical_features", what, remedy)
+
+
+def _find_odd(categories: Array) -> Array:
+    """Return the numbers among some that cannot be categories."""
+    numbers = categories[~np.isnan(categories)]
+    odd = (numbers < 0) | (numbers >= _CATEGORY_RULE.highest) | (numbers % 1 != 0)
+    found: Array = numbers[odd]
+    return found
+
+
+def _read_texts(categories: Array) -> tuple[str, ...] | None:
+    """Return categories that are texts, without the missing ones, which are the last; or None."""
+    if categories.dtype.kind in "iufb":
+        return None
+    labels = [x for x in categories.tolist() if x is not None and x == x]
+    return tuple(map(str, labels)) if all(isinstance(x, str) for x in labels) else None

@@ -124,6 +124,7 @@ def build_estimator(
         n_features=int(model.n_features_in_),
         comparison="<=",
         feature_names=None if names is None else tuple(str(name) for name in names),
+        labels_are_numbers=True,
         source=f"scikit-learn {type(model).__name__}",
         **{"leaf_id_dtype": "int64", **rules},
     )
