@@ -105,7 +105,7 @@ def _read_binary(data: bytes) -> Any:
         raise unsupported("catboost", what, remedy) from None
     try:
         return catboost.CatBoost().load_model(blob=data)
-    except catboost.CatBoostError as error:
+    except Exception as error:  # of its own, of JSON and of texts in the file
         raise damaged("model", f"cannot be read ({str(error)[:200]})", TRUNCATED) from None
 
 
@@ -215,6 +215,7 @@ def _read_trees(
             raise damaged("float_feature_index", f"no feature {number}")
         with np.errstate(over="ignore"):
             border = float(np.float32(take_number(split, "border")))
+        columns.check_border(split, number, border)
         feature = floats[number]
         column = columns.of_float[number] if encodes else feature["flat_feature_index"]
         return Test(column, border, not missing_above(feature))

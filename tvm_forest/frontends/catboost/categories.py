@@ -123,9 +123,22 @@ class Columns:
         borders = [as_numbers(take(x, "borders", list), "borders") for x in features.statistics]
         self._bounds = np.append(0, np.cumsum([len(own) for own in borders])).astype(np.int64)
         self._borders = np.concatenate([np.zeros(0), *borders]).astype(np.float32)
-        tests = sum(len(take(x, "borders", list, [])) for x in floats.values())
-        self._first_split = tests + len(self.single)
+        tested = [as_numbers(take(x, "borders", list, []), "borders") for x in floats.values()]
+        with np.errstate(over="ignore"):
+            pairs = zip(floats, (x.astype(np.float32).tolist() for x in tested), strict=True)
+        self._tests: list[tuple[int, Any]] = [(n, border) for n, own in pairs for border in own]
+        self._first_split = len(self._tests) + len(self.single)
         """Number of the first split that tests a statistic."""
+
+    def check_border(self, split: Document, feature: int, border: float) -> None:
+        """Raise ModelFormatError unless the number of a split stands for the same test.
+
+        CatBoost goes by the number.
+        """
+        number = take_index(split, "split_index")
+        if number >= len(self._tests) or self._tests[number] != (feature, border):
+            what = f"{number} is not the border {border:.9g} of feature {feature}"
+            raise damaged("split_index", what)
 
     def find_single(self, split: Document) -> int:
         """Return the column of a split that asks for one category."""
@@ -133,7 +146,11 @@ class Columns:
         code = _as_hash(take(split, "value", int))
         if (place, code) not in self._of_single:
             raise damaged("value", f"no category {code} of feature {split['cat_feature_index']}")
-        return self._of_single[place, code]
+        column = self._of_single[place, code]
+        number = take_index(split, "split_index") - len(self._tests)
+        if number != column - len(self.features.floats):
+            raise damaged("split_index", f"{split['split_index']} is not that of category {code}")
+        return column
 
     def find_statistic(self, split: Document) -> tuple[int, float]:
         """Return column and border of a split that tests a statistic."""

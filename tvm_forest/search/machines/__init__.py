@@ -91,7 +91,14 @@ class Machine:
                 MappingProxyType(times),
                 str(data["origin"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise InputError(
                 f"{where}: no description of a machine ({error}); make it anew by "
                 "`tvm-forest calibrate`"

@@ -1,0 +1,227 @@
+"""The C that models are exported as, under sanitizers; as a program, says what they find.
+
+    python tests/sanitize.py [--calls 1000000] [--seed 0] [--models 20] [--json FILE]
+    make sanitize
+
+Models are exported as packages of sources, which are compiled as `FLAGS` says and linked into one
+program, `sanitized.c`: it calls them with rows of which every margin is known, rows of any bits, bad
+arguments, odd numbers of names, from many threads, and from libraries that are opened and closed
+again. A sanitizer that finds something ends the program. What TVM compiles is not instrumented: it
+reads and writes memory that the C code around it gives, whose ends the sanitizer of addresses knows
+only where C reads them too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightgbm_models
+import models
+import sklearn_models
+import tvm_forest
+import xgboost_models
+from forests import Split, drawn_forest, forest_of
+from tvm_forest.predictor.exporting.package import C_TYPES
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.tir_gen.results import result_dtype, result_names
+
+PROGRAM = Path(__file__).with_name("sanitized.c")
+POOL = 200
+COMMON = ("-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "-Wall", "-Wextra")
+FLAGS = {
+    "address,undefined": (
+        "-fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero",
+        "-fno-sanitize-recover=all",
+    ),
+    "thread": ("-fsanitize=thread",),
+}
+"""Flags of gcc and clang, by sanitizer."""
+ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1",
+}
+TRAINED: dict[str, Callable[[], Any]] = {
+    "categories and missing values of LightGBM": lightgbm_models.MODELS["categories"],
+    "zeros that are missing": lightgbm_models.MODELS["missing_zero_and_nan"],
+    "sets of categories of XGBoost": xgboost_models.KINDS["categories_in_sets"],
+    "names of categories": xgboost_models.KINDS["named_categories"],
+    "classes of XGBoost": models.MODELS["softprob"],
+    "a forest that refuses infinities": sklearn_models.MODELS["rf"],
+    "categories of scikit-learn": sklearn_models.MODELS["hist categories"],
+}
+
+
+def forests(count: int) -> Iterator[Any]:
+    """Yield models, drawn ones and trained ones in turn."""
+    trained = iter(TRAINED.values())
+    names = ("age", 'a "quoted" \\ name??', "naïve\n")
+    odd = [Split(0, 0.5, -1.0, 2.0), Split(1, -0.25, 0.5, Split(2, 1.5, 0.25, 4.0), True), 0.125]
+    yield forest_of(odd, base=[0.1], feature_names=names, category_names={1: ("low", "", "ü")})
+    for k in range(1, count):
+        made = next(trained, None) if k % 2 else None
+        if made is not None:
+            yield tvm_forest.load(made())
+            continue
+        dtype = "float64" if k % 3 == 0 else "float32"
+        base = (0.1, 0.2, 0.3) if k % 4 == 2 else (0.5,)
+        yield drawn_forest(
+            6 + k, 3, seed=k, n_features=3 + k % 4, dtype=dtype, row_dtype=dtype, base=base
+        )
+
+
+@functools.cache
+def compiler() -> str | None:
+    """Return a C compiler that has the sanitizers, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "main.c")
+        source.write_text("int main(void) { return 0; }\n")
+        for name in filter(shutil.which, ("gcc", "clang")):
+            flags = [[*FLAGS[kind], str(source), "-o", f"{folder}/main"] for kind in FLAGS]
+            runs = (subprocess.run([name, *each], capture_output=True) for each in flags)
+            if all(done.returncode == 0 for done in runs):
+                return name
+    return None
+
+
+def export(folder: Path, count: int) -> list[Any]:
+    """Write the packages m0, m1, ..., rows, margins and "models.h" into a folder."""
+    found, listed = [], []
+    for k, forest in enumerate(forests(count)):
+        made = tvm_forest.build(forest, "llvm", tvm_forest.new_schedule(forest))
+        package = folder / f"m{k}.zip"
+        made.export_library(package, prefix=f"m{k}_")
+        with zipfile.ZipFile(package) as packed:
+            packed.extractall(folder / f"m{k}")
+        rows = hard_rows(forest, 4 * POOL, seed=k)
+        rows = _taken(made, rows)[:POOL]
+        rows.tofile(folder / f"rows{k}")
+        made.predict_margin(rows).tofile(folder / f"margin{k}")
+        value = result_dtype(forest, result_names(forest)[-1])
+        types = (forest.row_dtype, result_dtype(forest, "margin"), value)
+        listed.append(f"M(m{k}_, {', '.join(C_TYPES[dtype] for dtype in types)})")
+        found.append(made)
+    headers = "".join(f'#include "m{k}/include/m{k}.h"\n' for k in range(len(found)))
+    text = f"{headers}#define POOL {POOL}\n#define MODELS(M) {' '.join(listed)}\n"
+    (folder / "models.h").write_text(text)
+    return found
+
+
+def _taken(made: Any, rows: Any) -> Any:
+    """Return the rows that a model does not refuse."""
+    if not made.forest.refuses:
+        return rows
+    import numpy as np
+
+    return rows[np.isfinite(rows).all(axis=1)]
+
+
+def build(folder: Path, cc: str, kind: str, count: int, libraries: int) -> list[str]:
+    """Compile packages and the program; return its command without its numbers."""
+    parts = []
+    flags = [cc, *COMMON, *FLAGS[kind], "-fPIC"]
+    short = kind.partition(",")[0]
+    for k in range(count):
+        parts.append(str(folder / f"{short}-m{k}.o"))
+        _compile([*flags, *_source(folder, k, 0), "-c", "-o", parts[-1]])
+        parts.append(str(folder / f"m{k}/source/code.o"))
+    program = folder / f"{short}-main"
+    _compile([*flags, f"-I{folder}", str(PROGRAM), *parts, "-lm", "-ldl", "-o", str(program)])
+    made = []
+    for k in range(libraries):
+        made.append(str(folder / f"{short}-m{k}.so"))
+        source = [*_source(folder, k, 1), str(folder / f"shared{k}/source/code.o")]
+        _compile(
+            [
+                *flags,
+                "-shared",
+                "-fvisibility=hidden",
+                "-Wl,-Bsymbolic",
+                *source,
+                "-lm",
+                "-ldl",
+                "-o",
+                made[-1],
+            ]
+        )
+    return [str(program), *made]
+
+
+def _source(folder: Path, k: int, entry: int) -> list[str]:
+    source = folder / f"{'shared' if entry else 'm'}{k}/source"
+    data = f'-DDATA="{source / "data.bin"}"'
+    return [f"-I{source}", data, f"-DENTRY={entry}", str(source / "library.c")]
+
+
+def _compile(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or "warning" in done.stderr:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr[-4000:]}")
+
+
+def run(command: list[str], folder: Path, calls: int, seed: int) -> dict[str, int]:
+    """Run the program; return its counts.
+
+    Raises:
+        AssertionError: a sanitizer has found something, or an answer is wrong.
+    """
+    program, *libraries = command
+    done = subprocess.run(
+        [program, str(calls), str(seed), *libraries],
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr[-6000:]}"
+    return dict(json.loads(done.stdout))
+
+
+def sanitize(folder: Path, count: int, calls: int, seed: int) -> dict[str, dict[str, int]]:
+    """Export, compile and run models under each sanitizer; return counts by sanitizer."""
+    cc, libraries = compiler(), min(3, count)
+    assert cc is not None, "asked for by the caller"
+    for k, made in enumerate(export(folder, count)[:libraries]):
+        made.export_library(folder / f"shared{k}.zip")
+        with zipfile.ZipFile(folder / f"shared{k}.zip") as packed:
+            packed.extractall(folder / f"shared{k}")
+    found = {}
+    for kind in FLAGS:
+        command = build(folder, cc, kind, count, libraries)
+        found[kind] = run(command, folder, calls if kind != "thread" else calls // 10, seed)
+    return found
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--models", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if compiler() is None:
+        raise SystemExit("no C compiler here has sanitizers")
+    with tempfile.TemporaryDirectory() as folder:
+        found = sanitize(Path(folder), options.models, options.calls, options.seed)
+    text = json.dumps({"compiler": compiler(), "runs": found}, indent=1)
+    print(text)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
