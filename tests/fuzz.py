@@ -3,7 +3,7 @@
 By hand, for any number of inputs, with a table at the end; what fails is kept in a folder:
 
     python tests/fuzz.py --inputs 200000 [--seed S] [--door "XGBoost files"] [--kind "json values"]
-    python tests/fuzz.py --inputs 1000000 --json build/fuzz.json --seconds 500   # goes on from there
+    python tests/fuzz.py --inputs 1000000 --json build/fuzz.json --seconds 500  # goes on
     python tests/fuzz.py --only "json values" 4711     # one input, in this process
 
 An input is told by its kind and its seed; those of a kind are numbered from the seed of the run on.

@@ -28,29 +28,12 @@ from tvm_forest.cli import main
 from tvm_forest.streams.formats import FORMATS, KINDS
 
 MODELS = (*["model.tvmf"] * 20, "bad.tvmf", "bad.json", "rows.csv", "missing.json", "folder")
-ROWS = (
-    "rows.csv",
-    "rows.csv",
-    "rows.csv",
-    "rows.tsv",
-    "rows.jsonl",
-    "rows.npy",
-    "rows.parquet",
-    "rows.arrow",
-)
+ROWS = (*["rows.csv"] * 3, *(f"rows.{form}" for form in fuzz_row_files.FORMATS[1:]))
+OUT = ("out.jsonl", "out.jsonl", "out.csv", "out.npy", "-", "folder", "no/out.csv", "rows.csv")
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "info": {"--support": (), "--why": (), "-v": ()},
     "predict": {
-        "-o": (
-            "out.jsonl",
-            "out.jsonl",
-            "out.csv",
-            "out.npy",
-            "-",
-            "folder",
-            "no/out.csv",
-            "rows.csv",
-        ),
+        "-o": OUT,
         "--format": tuple(FORMATS),
         "--output-format": tuple(FORMATS),
         "--keep": ("id", "age", "prediction", "x"),
@@ -78,16 +61,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "cache": {"--clear": ()},
     "tune": {"--rows": ("rows.npy", "rows.csv", "bad.npy", "missing.npy")},
 }
-TRIED = {
-    "info": 4,
-    "predict": 14,
-    "compile": 2,
-    "export": 2,
-    "verify": 2,
-    "serve": 4,
-    "cache": 1,
-    "tune": 3,
-}
+TRIED = {"info": 4, "predict": 14, "compile": 2, "export": 2, "verify": 2, "serve": 4}
+TRIED |= {"cache": 1, "tune": 3}
 
 
 @lru_cache

@@ -4,9 +4,9 @@
     make sanitize
 
 Models are exported as packages of sources, which are compiled as `FLAGS` says and linked into one
-program, `sanitized.c`: it calls them with rows of which every margin is known, rows of any bits, bad
-arguments, odd numbers of names, from many threads, and from libraries that are opened and closed
-again. A sanitizer that finds something ends the program. What TVM compiles is not instrumented: it
+program, `sanitized.c`: it calls them with rows of which every margin is known, rows of any bits,
+bad arguments, odd numbers of names, from many threads, and from libraries that are opened and
+closed again. A sanitizer that finds something ends the program. What TVM compiles is not instrumented: it
 reads and writes memory that the C code around it gives, whose ends the sanitizer of addresses knows
 only where C reads them too.
 """

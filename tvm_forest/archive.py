@@ -121,14 +121,7 @@ def unpack(data: bytes, where: str) -> Archive:
         manifest = json.loads(parts.pop(MANIFEST))
         if not isinstance(manifest, dict):
             raise TypeError("the manifest is no object")
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        struct.error,
-        zipfile.error,
-        *HEADER_ERRORS,
-    ) as error:
+    except (LookupError, ValueError, struct.error, zipfile.error, *HEADER_ERRORS) as error:
         raise ModelFormatError(
             f"{where}: the file has the right checksum, but not the parts of a saved predictor "
             f"({type(error).__name__}: {error!s:.300}); save it again"
