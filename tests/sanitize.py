@@ -6,9 +6,8 @@
 Models are exported as packages of sources, which are compiled as `FLAGS` says and linked into one
 program, `sanitized.c`: it calls them with rows of which every margin is known, rows of any bits,
 bad arguments, odd numbers of names, from many threads, and from libraries that are opened and
-closed again. A sanitizer that finds something ends the program. What TVM compiles is not instrumented: it
-reads and writes memory that the C code around it gives, whose ends the sanitizer of addresses knows
-only where C reads them too.
+closed again. A sanitizer that finds something ends the program. What TVM compiles is not
+instrumented, so of its reads and writes the sanitizers see nothing.
 """
 
 from __future__ import annotations

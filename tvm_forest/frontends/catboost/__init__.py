@@ -174,6 +174,10 @@ def _read_features(document: Document) -> Features:
     if len(set(flat)) < len(flat):
         raise damaged("flat_feature_index", "two features in one column")
     floats, categories = ({take_index(x, "feature_index"): x for x in kind} for kind in listed)
+    for numbered in (floats, categories):
+        places = [numbered[number]["flat_feature_index"] for number in sorted(numbered)]
+        if places != sorted(places):
+            raise damaged("flat_feature_index", "columns in another order than their features")
     width = max(flat, default=-1) + 1
     is_named = len(flat) == width and all(names) and width > 0
     return Features(

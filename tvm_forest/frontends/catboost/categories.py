@@ -124,6 +124,8 @@ class Columns:
         self._bounds = np.append(0, np.cumsum([len(own) for own in borders])).astype(np.int64)
         self._borders = np.concatenate([np.zeros(0), *borders]).astype(np.float32)
         tested = [as_numbers(take(x, "borders", list, []), "borders") for x in floats.values()]
+        if any(np.any(own[1:] < own[:-1]) for own in (*tested, *borders)):
+            raise damaged("borders", "they do not ascend, and CatBoost counts those below a value")
         with np.errstate(over="ignore"):
             pairs = zip(floats, (x.astype(np.float32).tolist() for x in tested), strict=True)
         self._tests: list[tuple[int, Any]] = [(n, border) for n, own in pairs for border in own]
@@ -285,7 +287,7 @@ def _compute(about: Document, table: Table) -> Array:
         count, total = counts[:, 0], np.full(len(counts), table.total)
     elif kind in _MEANS:
         count, total = counts.T
-    elif border >= counts.shape[1]:
+    elif border >= counts.shape[1] - (kind != "Buckets"):  # of two classes there is one border
         raise damaged("target_border_idx", f"{border} of {counts.shape[1]} counts")
     else:
         count = counts[:, border] if kind == "Buckets" else counts[:, border + 1 :].sum(axis=1)
