@@ -108,13 +108,13 @@ functions that TVM compiles are not instrumented.
 
 ## What was found, and mended
 
-Each has a test in `tests/test_fuzz_found.py`.
+Each has a test in `tests/test_fuzz_found.py`; that of the C is in `tests/test_sanitize.py`.
 
 $found
 """)
 
 FOUND = (
-    "CatBoost files that contradict themselves were accepted, and gave other margins than CatBoost, "
+    "CatBoost files that contradict themselves were accepted, and gave other margins than CatBoost "
     "**without a word**: where the number of a split stands for another border than the split has, "
     "borders do not ascend, columns lie in another order than their features, a statistic of two "
     "classes asks for a second border, or `class_to_label` puts classes into another order. All "

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import lightgbm_models
 import models
 import sklearn_models
@@ -36,7 +38,8 @@ from tvm_forest.probe_rows import hard_rows
 from tvm_forest.tir_gen.results import result_dtype, result_names
 
 PROGRAM = Path(__file__).with_name("sanitized.c")
-POOL = 200
+POOL, LIBRARIES = 200, 3
+"""Rows of which the margins are known; models that are also opened and closed again."""
 COMMON = ("-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "-Wall", "-Wextra")
 FLAGS = {
     "address,undefined": (
@@ -94,15 +97,14 @@ def compiler() -> str | None:
     return None
 
 
-def export(folder: Path, count: int) -> list[Any]:
+def export(folder: Path, count: int) -> None:
     """Write the packages m0, m1, ..., rows, margins and "models.h" into a folder."""
-    found, listed = [], []
+    listed = []
     for k, forest in enumerate(forests(count)):
         made = tvm_forest.build(forest, "llvm", tvm_forest.new_schedule(forest))
-        package = folder / f"m{k}.zip"
-        made.export_library(package, prefix=f"m{k}_")
-        with zipfile.ZipFile(package) as packed:
-            packed.extractall(folder / f"m{k}")
+        _unpack(made, folder / f"m{k}", f"m{k}_")
+        if k < LIBRARIES:
+            _unpack(made, folder / f"shared{k}", "tvm_forest_")
         rows = hard_rows(forest, 4 * POOL, seed=k)
         rows = _taken(made, rows)[:POOL]
         rows.tofile(folder / f"rows{k}")
@@ -110,19 +112,22 @@ def export(folder: Path, count: int) -> list[Any]:
         value = result_dtype(forest, result_names(forest)[-1])
         types = (forest.row_dtype, result_dtype(forest, "margin"), value)
         listed.append(f"M(m{k}_, {', '.join(C_TYPES[dtype] for dtype in types)})")
-        found.append(made)
-    headers = "".join(f'#include "m{k}/include/m{k}.h"\n' for k in range(len(found)))
+    headers = "".join(f'#include "m{k}/include/m{k}.h"\n' for k in range(count))
     text = f"{headers}#define POOL {POOL}\n#define MODELS(M) {' '.join(listed)}\n"
     (folder / "models.h").write_text(text)
-    return found
+
+
+def _unpack(made: Any, folder: Path, prefix: str) -> None:
+    package = folder.with_suffix(".zip")
+    made.export_library(package, prefix=prefix)
+    with zipfile.ZipFile(package) as packed:
+        packed.extractall(folder)
 
 
 def _taken(made: Any, rows: Any) -> Any:
     """Return the rows that a model does not refuse."""
     if not made.forest.refuses:
         return rows
-    import numpy as np
-
     return rows[np.isfinite(rows).all(axis=1)]
 
 
@@ -187,19 +192,11 @@ def run(command: list[str], folder: Path, calls: int, seed: int) -> dict[str, in
     return dict(json.loads(done.stdout))
 
 
-def sanitize(folder: Path, count: int, calls: int, seed: int) -> dict[str, dict[str, int]]:
-    """Export, compile and run models under each sanitizer; return counts by sanitizer."""
-    cc, libraries = compiler(), min(3, count)
+def check(folder: Path, kind: str, count: int, calls: int, seed: int = 0) -> dict[str, int]:
+    """Compile and run what `export` wrote under a sanitizer; return counts."""
+    cc = compiler()
     assert cc is not None, "asked for by the caller"
-    for k, made in enumerate(export(folder, count)[:libraries]):
-        made.export_library(folder / f"shared{k}.zip")
-        with zipfile.ZipFile(folder / f"shared{k}.zip") as packed:
-            packed.extractall(folder / f"shared{k}")
-    found = {}
-    for kind in FLAGS:
-        command = build(folder, cc, kind, count, libraries)
-        found[kind] = run(command, folder, calls if kind != "thread" else calls // 10, seed)
-    return found
+    return run(build(folder, cc, kind, count, min(LIBRARIES, count)), folder, calls, seed)
 
 
 def main() -> int:
@@ -213,7 +210,11 @@ def main() -> int:
     if compiler() is None:
         raise SystemExit("no C compiler here has sanitizers")
     with tempfile.TemporaryDirectory() as folder:
-        found = sanitize(Path(folder), options.models, options.calls, options.seed)
+        export(Path(folder), options.models)
+        found = {}
+        for kind in FLAGS:  # threads are slow to watch
+            calls = options.calls // (10 if kind == "thread" else 1)
+            found[kind] = check(Path(folder), kind, options.models, calls, options.seed)
     text = json.dumps({"compiler": compiler(), "runs": found}, indent=1)
     print(text)
     if options.json:
