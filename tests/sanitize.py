@@ -6,8 +6,9 @@
 Models are exported as packages of sources, which are compiled as `FLAGS` says and linked into one
 program, `sanitized.c`: it calls them with rows of which every margin is known, rows of any bits,
 bad arguments, odd numbers of names, from many threads, and from libraries that are opened and
-closed again. A sanitizer that finds something ends the program. What TVM compiles is not
-instrumented, so of its reads and writes the sanitizers see nothing.
+closed again. Those for GPUs run on the emulated driver of other tests. A sanitizer that finds
+something ends the program. What TVM compiles is not instrumented, so of its reads and writes the
+sanitizers see nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,14 +34,16 @@ import models
 import sklearn_models
 import tvm_forest
 import xgboost_models
+from emulated_cuda import emulated, libcuda
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.predictor.exporting.package import C_TYPES
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.tir_gen.results import result_dtype, result_names
 
 PROGRAM = Path(__file__).with_name("sanitized.c")
-POOL, LIBRARIES = 200, 3
-"""Rows of which the margins are known; models that are also opened and closed again."""
+POOL, LIBRARIES, GPU_MODELS = 200, 3, 3
+"""Rows of which the margins are known; models that are also opened and closed again, and models
+that are exported for GPUs as well."""
 COMMON = ("-std=gnu11", "-g", "-O1", "-fno-omit-frame-pointer", "-pthread", "-Wall", "-Wextra")
 FLAGS = {
     "address,undefined": (
@@ -54,6 +58,8 @@ ENVIRONMENT = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1",
 }
+EMULATED = re.compile(r"WARNING: ASan doesn't fully support makecontext/swapcontext")
+"""What the sanitizer says of the threads of emulated kernels, which are contexts."""
 TRAINED: dict[str, Callable[[], Any]] = {
     "categories and missing values of LightGBM": lightgbm_models.MODELS["categories"],
     "zeros that are missing": lightgbm_models.MODELS["missing_zero_and_nan"],
@@ -97,13 +103,22 @@ def compiler() -> str | None:
     return None
 
 
-def export(folder: Path, count: int) -> None:
-    """Write the packages m0, m1, ..., rows, margins and "models.h" into a folder."""
+def export(folder: Path, count: int, target: str = "llvm") -> None:
+    """Write the packages m0, m1, ..., rows, margins and "models.h" into a folder.
+
+    Kernels for the target "cuda" are emulated, behind a driver in the folder "driver".
+    """
     listed = []
+    if target == "cuda":
+        (folder / "driver").mkdir()
+        (folder / "driver/leaks").write_text("leak:emulation::run\n")  # those of the emulation
+        (folder / "driver/libcuda.so.1").symlink_to(libcuda())
     for k, forest in enumerate(forests(count)):
-        made = tvm_forest.build(forest, "llvm", tvm_forest.new_schedule(forest))
+        schedule = tvm_forest.new_schedule(forest) if target == "llvm" else None
+        made = tvm_forest.build(forest, target, schedule)
+        made = made if target == "llvm" else emulated(made)
         _unpack(made, folder / f"m{k}", f"m{k}_")
-        if k < LIBRARIES:
+        if k < LIBRARIES and target == "llvm":  # a GPU's memory stays when a library goes
             _unpack(made, folder / f"shared{k}", "tvm_forest_")
         rows = hard_rows(forest, 4 * POOL, seed=k)
         rows = _taken(made, rows)[:POOL]
@@ -131,34 +146,23 @@ def _taken(made: Any, rows: Any) -> Any:
     return rows[np.isfinite(rows).all(axis=1)]
 
 
-def build(folder: Path, cc: str, kind: str, count: int, libraries: int) -> list[str]:
-    """Compile packages and the program; return its command without its numbers."""
+def build(folder: Path, cc: str, kind: str, count: int) -> list[str]:
+    """Compile packages and the program; return it, and the libraries that it is to open."""
     parts = []
     flags = [cc, *COMMON, *FLAGS[kind], "-fPIC"]
     short = kind.partition(",")[0]
     for k in range(count):
         parts.append(str(folder / f"{short}-m{k}.o"))
         _compile([*flags, *_source(folder, k, 0), "-c", "-o", parts[-1]])
-        parts.append(str(folder / f"m{k}/source/code.o"))
+        parts += map(str, (folder / f"m{k}/source").glob("code.o"))
     program = folder / f"{short}-main"
     _compile([*flags, f"-I{folder}", str(PROGRAM), *parts, "-lm", "-ldl", "-o", str(program)])
     made = []
-    for k in range(libraries):
+    shared = ["-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic"]
+    for k in range(len([*folder.glob("shared*/")])):
         made.append(str(folder / f"{short}-m{k}.so"))
         source = [*_source(folder, k, 1), str(folder / f"shared{k}/source/code.o")]
-        _compile(
-            [
-                *flags,
-                "-shared",
-                "-fvisibility=hidden",
-                "-Wl,-Bsymbolic",
-                *source,
-                "-lm",
-                "-ldl",
-                "-o",
-                made[-1],
-            ]
-        )
+        _compile([*flags, *shared, *source, "-lm", "-ldl", "-o", made[-1]])
     return [str(program), *made]
 
 
@@ -181,14 +185,19 @@ def run(command: list[str], folder: Path, calls: int, seed: int) -> dict[str, in
         AssertionError: a sanitizer has found something, or an answer is wrong.
     """
     program, *libraries = command
+    driver = folder / "driver"
+    environment = {**os.environ, **ENVIRONMENT, "LD_LIBRARY_PATH": str(driver)}
+    if driver.exists():
+        environment["LSAN_OPTIONS"] = f"suppressions={driver / 'leaks'}:print_suppressions=0"
     done = subprocess.run(
         [program, str(calls), str(seed), *libraries],
         cwd=folder,
-        env={**os.environ, **ENVIRONMENT},
+        env=environment,
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr[-6000:]}"
+    said = "\n".join(line for line in done.stderr.splitlines() if not EMULATED.search(line))
+    assert (done.returncode, said) == (0, ""), f"{done.returncode}: {said[-6000:]}"
     return dict(json.loads(done.stdout))
 
 
@@ -196,7 +205,7 @@ def check(folder: Path, kind: str, count: int, calls: int, seed: int = 0) -> dic
     """Compile and run what `export` wrote under a sanitizer; return counts."""
     cc = compiler()
     assert cc is not None, "asked for by the caller"
-    return run(build(folder, cc, kind, count, min(LIBRARIES, count)), folder, calls, seed)
+    return run(build(folder, cc, kind, count), folder, calls, seed)
 
 
 def main() -> int:
@@ -210,11 +219,15 @@ def main() -> int:
     if compiler() is None:
         raise SystemExit("no C compiler here has sanitizers")
     with tempfile.TemporaryDirectory() as folder:
-        export(Path(folder), options.models)
         found = {}
-        for kind in FLAGS:  # threads are slow to watch
-            calls = options.calls // (10 if kind == "thread" else 1)
-            found[kind] = check(Path(folder), kind, options.models, calls, options.seed)
+        for target, count, fewer in (("llvm", options.models, 1), ("cuda", GPU_MODELS, 50)):
+            place = Path(folder, target)
+            place.mkdir()
+            export(place, count, target)
+            for kind in FLAGS:  # threads are slow to watch
+                calls = options.calls // fewer // (10 if kind == "thread" else 1)
+                name = kind if target == "llvm" else f"{kind}, emulated GPU"
+                found[name] = check(place, kind, count, calls, options.seed)
     text = json.dumps({"compiler": compiler(), "runs": found}, indent=1)
     print(text)
     if options.json:

@@ -10,15 +10,14 @@ import sanitize
 
 MODELS, CALLS = 2, 2000
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler here has sanitizers"),
-]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the sources of models."""
+    if sanitize.compiler() is None:
+        pytest.skip("no C compiler here has sanitizers")
     found = tmp_path_factory.mktemp("models")
     sanitize.export(found, MODELS)
     return found
@@ -39,7 +38,7 @@ def test_exported_models_run_clean_under_sanitizers(folder: Path, kind: str) -> 
             "code = share_out(whole, n_jobs), margin[n * OUTPUTS] = 0;",
             "heap-buffer-overflow",
         ),
-        ("n > MOST_ROWS ?", "0 ?", ""),  # sizes that overflow
+        ("n > MOST_ROWS ?", "0 ?", "runtime error|ERROR|wrong"),  # sizes overflow
     ],
     ids=["a write beyond the margins", "any number of rows"],
 )
