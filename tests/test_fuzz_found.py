@@ -322,6 +322,12 @@ def set_in(document: Any, path: tuple[Any, ...], value: Any) -> None:
         ),
         ("categories", ("features_info", "ctrs", 0, "target_border_idx"), 1, "1 of 2 counts"),
         (
+            "categories",
+            ("features_info", "ctrs", 4, "elements", 0, "cat_feature_index"),
+            0,
+            "not that of the elements",
+        ),
+        (
             "classes",
             ("model_info", "class_params", "class_to_label"),
             [2, 1, 0],

@@ -71,7 +71,7 @@ class NpyRows:
             wanted = count * width * self._dtype.itemsize
             try:
                 data = self._file.read(wanted)
-            except OSError as error:
+            except (OSError, MemoryError, OverflowError) as error:
                 raise InputError(f"{self._where}: cannot be read: {error}") from None
             if len(data) < wanted:
                 raise InputError(

@@ -18,7 +18,7 @@ import numpy as np
 from ...forest import Array
 from ...forest.encoder import ABOVE, ABOVE_OR_MISSING, CATEGORY, IS_CATEGORY, Encoder
 from ..refusals import damaged, unsupported
-from .document import Document, as_numbers, take, take_index, take_number
+from .document import Document, as_numbers, parse, take, take_index, take_number
 
 KINDS = ("Borders", "Buckets", "Counter", "BinarizedTargetMeanValue")
 """The statistics that are known."""
@@ -200,6 +200,8 @@ class Columns:
             values = _compute(about, held[tables[name]])
             known.append(values[:-1])
             unknown.append(values[-1])
+            if parse(name.encode()) != {"identifier": about["elements"], "type": about["ctr_type"]}:
+                raise damaged("identifier", f"{name!r:.120} is not that of the elements beside it")
         parts = [part for combination in combinations for part in combination]
         kind, place, value = zip(*parts, strict=True) if parts else ((), (), ())
         flat = [x["flat_feature_index"] for _, x in sorted(features.categories.items())]
