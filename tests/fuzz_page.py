@@ -77,7 +77,8 @@ must be equal. One model in some is also compiled and compared with the referenc
 
 ## What was tried
 
-$count inputs of seed $seed, on $machine:
+$count inputs of seed $seed on $machine, in $hours hours of wall time beside other work. With the
+calls of exported C below these are **$all inputs in all**.
 
 $doors
 
@@ -181,6 +182,7 @@ def write(fuzzed: dict[str, Any], sanitized: dict[str, Any]) -> str:
     """Return the text of the page."""
     counts = {kind: Counter(found) for kind, found in fuzzed["counts"].items()}
     total = sum(counts.values(), Counter[str]())
+    calls = sum(run["calls"] for run in sanitized["runs"].values())
     return TEXT.substitute(
         {word: total[word] for word in FAILURES},
         memory=MOST_MEMORY >> 30,
@@ -188,8 +190,10 @@ def write(fuzzed: dict[str, Any], sanitized: dict[str, Any]) -> str:
         most=f"{MOST_SECONDS:g}",
         library=LIBRARY_SECONDS,
         count=f"{total.total():,}",
+        all=f"{total.total() + calls:,}",
+        hours=f"{fuzzed['seconds'] / 3600:.1f}",
         seed=fuzzed["seed"],
-        machine=f"one core of a {processor()}, Python {platform.python_version()}",
+        machine=f"one core of {processor()}, Python {platform.python_version()}",
         doors="\n".join([*_head(COLUMNS), *describe_doors(counts)]),
         compiler=sanitized["compiler"],
         sanitized="\n".join(describe_sanitized(sanitized["runs"])),

@@ -14,7 +14,7 @@ import pytest
 import fuzz
 from fuzz_files import FILES, drawn_file
 
-INPUTS, SEED = 400, 7
+INPUTS, SEED = 300, 7
 
 
 @pytest.mark.slow

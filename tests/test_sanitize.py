@@ -33,14 +33,20 @@ def test_exported_models_run_clean_under_sanitizers(folder: Path, kind: str) -> 
 @pytest.mark.parametrize(
     "sound, damaged, said",
     [
-        (
+        pytest.param(
             "code = share_out(whole, n_jobs);",
             "code = share_out(whole, n_jobs), margin[n * OUTPUTS] = 0;",
             "heap-buffer-overflow",
+            id="a write beyond the margins",
         ),
-        ("n > MOST_ROWS ?", "0 ?", "runtime error|ERROR|wrong"),  # sizes overflow
+        pytest.param(
+            "n > MOST_ROWS ?",
+            "0 ?",
+            "runtime error|ERROR|wrong",  # sizes overflow
+            id="any number of rows",
+            marks=pytest.mark.rare,
+        ),
     ],
-    ids=["a write beyond the margins", "any number of rows"],
 )
 def test_what_is_planted_is_found(folder: Path, sound: str, damaged: str, said: str) -> None:
     source = folder / "m0/source/library.c"
