@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from string import Template
@@ -77,8 +78,9 @@ must be equal. One model in some is also compiled and compared with the referenc
 
 ## What was tried
 
-$count inputs of seed $seed on $machine, in $hours hours of wall time beside other work. With the
-calls of exported C below these are **$all inputs in all**.
+$count inputs of seed $seed, on $machine, in $hours hours beside other work.
+With the calls of exported C below these are **$all inputs in all**. Faults were mended meanwhile,
+and each input that had failed was tried again.
 
 $doors
 
@@ -197,7 +199,10 @@ def write(fuzzed: dict[str, Any], sanitized: dict[str, Any]) -> str:
         doors="\n".join([*_head(COLUMNS), *describe_doors(counts)]),
         compiler=sanitized["compiler"],
         sanitized="\n".join(describe_sanitized(sanitized["runs"])),
-        found="\n".join(f"- {text}" for text in FOUND),
+        found="\n".join(
+            textwrap.fill(f"- {text}", 100, subsequent_indent="  ", break_on_hyphens=False)
+            for text in FOUND
+        ),
     )
 
 
