@@ -103,6 +103,7 @@ def drawn_words(rng: random.Random) -> list[str]:
 
 
 def _damage(words: list[str], rng: random.Random) -> None:
+    words[:] = words or ["info"]
     at = rng.randrange(1, len(words)) if len(words) > 1 else 0
     choice = rng.random()
     odd = [

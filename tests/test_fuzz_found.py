@@ -302,6 +302,12 @@ def test_a_machine_with_an_infinite_cache_is_refused() -> None:
 # -- CatBoost and YDF -----------------------------------------------------------------------------
 
 
+COUNTER = (
+    '{"identifier":[{"cat_feature_index":1,"combination_element":"cat_feature_value"}],'
+    '"type":"Counter"}'
+)
+
+
 def set_in(document: Any, path: tuple[Any, ...], value: Any) -> None:
     *holders, last = path
     for key in holders:
@@ -327,6 +333,7 @@ def set_in(document: Any, path: tuple[Any, ...], value: Any) -> None:
             0,
             "not that of the elements",
         ),
+        ("categories", ("ctr_data", COUNTER, "counter_denominator"), 2**64, "from 0 to 2147483647"),
         (
             "classes",
             ("model_info", "class_params", "class_to_label"),

@@ -274,7 +274,8 @@ def _read_table(data: Document, about: Document) -> Table:
     keys = keys[order]
     if np.any(keys[1:] == keys[:-1]):
         raise damaged("hash_map", "a key occurs twice")
-    total = take_number(data, "counter_denominator") if "counter_denominator" in data else 0.0
+    name = "counter_denominator"  # which CatBoost reads as 32 bits
+    total = float(take_index(data, name)) if name in data else 0.0
     return Table(keys, np.stack(counts, axis=1)[order], total)
 
 
