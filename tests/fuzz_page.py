@@ -120,8 +120,9 @@ FOUND = (
     "CatBoost files that contradict themselves were accepted, and gave other margins than CatBoost "
     "**without a word**: where the number of a split stands for another border than the split has, "
     "borders do not ascend, columns lie in another order than their features, a statistic of two "
-    "classes asks for a second border, a statistic names other features than its table, "
-    "a denominator has more than 32 bits, or `class_to_label` puts classes into another order. All are refused.",
+    "classes asks for a second border, a statistic names other features than its table, a "
+    "denominator is too large, or `class_to_label` puts classes into another order. All are "
+    "refused.",
     "A damaged Arrow file whose texts lie outside of their buffer ended the process in pyarrow. "
     "Batches are checked in full before they are used.",
     "An Arrow file that asks for more memory than there is gave a `MemoryError`.",
