@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -50,6 +50,12 @@ sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on i
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows of each
 	$(BIN)/python tests/catboost_configurations.py
+
+fuzz: $(INSTALLED)  ## a million damaged inputs at every door; goes on in build/fuzz.json
+	$(BIN)/python tests/fuzz.py --inputs 1000000 --seed 1 --json build/fuzz.json
+
+sanitize: $(INSTALLED)  ## exported C under sanitizers of gcc or clang; counts in build/sanitize.json
+	$(BIN)/python tests/sanitize.py --json build/sanitize.json
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

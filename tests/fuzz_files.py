@@ -45,7 +45,7 @@ from tvm_forest.schedule_prims import Schedule
 
 OLD = Path(__file__).parent / "data"
 N_ROWS, MOST_FEATURES, ROUNDS = 20, 500, 3
-COMPILED = 150
+COMPILED = 1500
 """One model is compiled in so many that we take."""
 NUMBERS = [0, 1, -1, 2, 3, 7, 31, 127, 128, 255, 256, 65535, 10**9, 2**31 - 1, 2**31, -(2**31)]
 NUMBERS += [2**32 - 1, 2**63 - 1, 2**63, -(2**63), 2**64, 10**40]
@@ -338,13 +338,13 @@ def damaged_manifest(data: bytes, rng: random.Random) -> bytes:
 
 def read_model(data: bytes, suffix: str, said: Phase, margins: Any) -> str:
     """Load a model; where we do and its library does, compare the margins of hard rows."""
-    with tempfile.NamedTemporaryFile(suffix=suffix, dir=_folder()) as file:
+    with tempfile.NamedTemporaryFile(suffix=suffix, dir=memory_folder()) as file:
         file.write(data)
         file.flush()
         try:
             forest = tvm_forest.load(file.name)
         except (ModelFormatError, UnsupportedModel) as error:
-            _check_message(str(error))
+            check_message(str(error))
             return "refused"
         if forest.row_width > MOST_FEATURES:
             return "taken"
@@ -376,7 +376,7 @@ def _check_compiled(forest: Forest, sums: Any, rows: Any) -> None:
     try:
         predictor = tvm_forest.build(forest, n_jobs=1)
     except UnsupportedModel as error:
-        return _check_message(str(error))
+        return check_message(str(error))
     np.testing.assert_array_equal(predictor.predict_margin(rows).reshape(sums.shape), sums)
     return None
 
@@ -397,11 +397,13 @@ def compared(forest: Forest, ours: Any, rows: Any, theirs: Callable[[], Any]) ->
     return "equal"
 
 
-def _folder() -> str | None:
+def memory_folder() -> str | None:
+    """A folder in memory, None where there is none."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def _check_message(text: str) -> None:
+def check_message(text: str) -> None:
+    """Check that an error is one line of sensible length that says what to do."""
     assert text.isprintable() and len(text) < 2000, f"a message of {len(text)} characters: {text}"
     assert "; " in text, f"a message without remedy: {text}"
 
@@ -429,13 +431,13 @@ def treelite_margins(data: bytes, path: str, rows: Any, forest: Forest) -> Any:
 
 
 def read_profile(data: bytes, suffix: str, said: Phase, _: Any) -> str:
-    with tempfile.NamedTemporaryFile(suffix=suffix, dir=_folder()) as file:
+    with tempfile.NamedTemporaryFile(suffix=suffix, dir=memory_folder()) as file:
         file.write(data)
         file.flush()
         try:
             found = Profile.load(file.name)
         except ModelFormatError as error:
-            _check_message(str(error))
+            check_message(str(error))
             return "refused"
     sums = np.add.reduceat(found.hits, found.leaf_offset[:-1]) if found.n_trees else np.zeros(0)
     assert np.all(sums == found.rows)
@@ -460,9 +462,10 @@ def check_schedule(sch: Schedule) -> None:
 
 
 def read_predictor(data: bytes, suffix: str, said: Phase, _: Any) -> str:
-    with tempfile.NamedTemporaryFile(suffix=suffix, dir=_folder()) as file:
+    with tempfile.NamedTemporaryFile(suffix=suffix, dir=memory_folder()) as file:
         file.write(data)
         file.flush()
+        said("compiling")  # where the stored code is of another version
         try:
             load_predictor(file.name)
         except (ModelFormatError, BuildError):
@@ -575,7 +578,6 @@ class Files(NamedTuple):
         suffix: of the name of the file.
         read: reads one, `(bytes, suffix, said, margins) -> outcome`.
         margins: the answer of the library, `(bytes, path, rows, forest) -> (R, C)`.
-        share: how often it is drawn.
     """
 
     sound: Callable[[], list[bytes]]
@@ -583,7 +585,6 @@ class Files(NamedTuple):
     suffix: str
     read: Callable[..., str]
     margins: Any = None
-    share: int = 4
 
 
 _MODELS: dict[str, tuple[Any, Any, str, Any]] = {
@@ -597,18 +598,16 @@ _MODELS: dict[str, tuple[Any, Any, str, Any]] = {
 FILES: dict[str, Files] = {}
 for _name, (_sound, _damage_of, _suffix, _margins) in _MODELS.items():
     _sound = lru_cache(_sound)
-    FILES[f"{_name} bytes"] = Files(_sound, damaged_bytes, _suffix, read_model, _margins, 6)
-    FILES[f"{_name} values"] = Files(_sound, _damage_of, _suffix, read_model, _margins, 12)
+    FILES[f"{_name} bytes"] = Files(_sound, damaged_bytes, _suffix, read_model, _margins)
+    FILES[f"{_name} values"] = Files(_sound, _damage_of, _suffix, read_model, _margins)
 for _suffix, _damage_of in ((".csv", damaged_bytes), (".json", damaged_json)):
     _sound = lru_cache(lambda suffix=_suffix: profiles(suffix))
     FILES[f"profile {_suffix[1:]}"] = Files(_sound, _damage_of, _suffix, read_profile)
-FILES["profile bytes"] = Files(
-    lambda: profiles(".json"), damaged_bytes, ".json", read_profile, None, 2
-)
-FILES["schedule bytes"] = Files(schedules, damaged_bytes, ".json", read_schedule, None, 2)
-FILES["schedule values"] = Files(schedules, damaged_json, ".json", read_schedule, None, 6)
-FILES["predictor bytes"] = Files(predictors, damaged_bytes, ".tvmf", read_predictor, None, 1)
-FILES["predictor values"] = Files(predictors, damaged_manifest, ".tvmf", read_predictor, None, 2)
+FILES["profile bytes"] = Files(lambda: profiles(".json"), damaged_bytes, ".json", read_profile)
+FILES["schedule bytes"] = Files(schedules, damaged_bytes, ".json", read_schedule)
+FILES["schedule values"] = Files(schedules, damaged_json, ".json", read_schedule)
+FILES["predictor bytes"] = Files(predictors, damaged_bytes, ".tvmf", read_predictor)
+FILES["predictor values"] = Files(predictors, damaged_manifest, ".tvmf", read_predictor)
 
 
 def drawn_file(kind: str, seed: int) -> bytes:

@@ -247,7 +247,8 @@ def _sparse(forest: Forest, rng: random.Random) -> tuple[Any, Any]:
         return coo.asformat(form), ANYTHING  # these may hold other zeros
     matrix = coo.asformat(form)
     if rng.random() < 0.3:
-        return matrix, meant
+        small = (coo.data != 0) & (np.abs(coo.data) <= forest.sparse_above)
+        return matrix, REFUSE if small.any() else meant
     _damage_sparse(matrix, rng)
     return matrix, ANYTHING
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
 import json
+import resource
+import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
+import catboost_models
 import lightgbm_models
 import models
 import sklearn_models
 import tvm_forest
 from forests import Split, forest_of
 from onnx_models import Tree, regressor
+from tvm_forest import archive
+from tvm_forest.cli.files import read_rows
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.frontends import load
 from tvm_forest.inputs import to_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.search.machines import Machine, shipped_machines
+from tvm_forest.search.records import TrialRecord, read_records
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
@@ -167,3 +179,197 @@ def test_a_node_of_scikit_learn_without_its_categories_is_refused() -> None:
     first.nodes["bitset_idx"][node] = len(first.raw_left_cat_bitsets)
     with pytest.raises(ModelFormatError, match="no set of categories in its tree"):
         load(model)
+
+
+# -- files of rows --------------------------------------------------------------------------------
+
+
+@functools.cache
+def named() -> tvm_forest.Predictor:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2, feature_names=("a", "b"))
+    return tvm_forest.build(replace(forest, category_names={1: ("low", "high")}))
+
+
+def predicted(data: bytes, form: str) -> None:
+    """Predict the rows of a file, for errors."""
+    target = io.BytesIO()
+    tvm_forest.predict_file(
+        named(), io.BytesIO(data), target, source_format=form, target_format="jsonl"
+    )
+
+
+def arrow_file(stream: bool = False) -> bytes:
+    table = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": ["low", "high", "low", "none"]})
+    file = io.BytesIO()
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with make(file, table.schema) as opened:
+        opened.write_table(table)
+    return file.getvalue()
+
+
+def test_texts_of_arrow_outside_of_their_buffer_are_refused() -> None:
+    data = arrow_file()
+    predicted(data, "arrow")
+    at = data.index(struct.pack("<5i", 0, 3, 7, 10, 14))
+    damaged = data[: at + 4] + struct.pack("<i", 10**9) + data[at + 8 :]
+    with pytest.raises(InputError, match="cannot be read"):
+        predicted(damaged, "arrow")
+
+
+def test_an_arrow_stream_that_asks_for_all_memory_is_refused() -> None:
+    data = arrow_file(stream=True)
+    predicted(data, "arrow")
+    assert data[:4] == b"\xff" * 4
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, limit[1]))
+    try:
+        with pytest.raises(InputError, match="cannot be read"):
+            predicted(data[:4] + b"\xff\xff\xff\x7f" + data[8:], "arrow")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
+def npy_file(header: str) -> bytes:
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': F`lse, 'shape': (2, 2), ",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, True)}",
+    ],
+)
+def test_a_damaged_header_of_numpy_is_refused(header: str, tmp_path: Path) -> None:
+    model = tvm_forest.build(forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2))
+    path = tmp_path / "rows.npy"
+    for text in ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", header):
+        path.write_bytes(npy_file(text))
+        if text is not header:
+            tvm_forest.predict_file(model, path, tmp_path / "out.npy")
+            continue
+        with pytest.raises(InputError, match="cannot be read|an array of shape"):
+            tvm_forest.predict_file(model, path, tmp_path / "out.npy")
+        with pytest.raises(InputError):
+            to_rows(read_rows(path, model.forest, "tune"), model.forest)
+
+
+def test_a_field_of_csv_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("1,2\n1," + "2" * 140_000 + "\n")
+    with pytest.raises(InputError, match="tune: rows file .* cannot be read: field larger"):
+        read_rows(path, forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2), "tune")
+
+
+# -- files of our own -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field, value", [("seconds", "1"), ("batch", 0), ("rounds", None)])
+def test_a_record_with_a_value_of_another_kind_is_refused(
+    field: str, value: Any, tmp_path: Path
+) -> None:
+    facts = dict.fromkeys(("model", "target", "cpu", "versions", "n_jobs", "rows"), "x")
+    line = json.loads(TrialRecord(facts, 1, Schedule(3), 1.0, 1.0, 3, 1.0).to_line())
+    path = tmp_path / "tune.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    assert len(read_records(path)) == 1
+    path.write_text(json.dumps(line | {field: value}) + "\n")
+    with pytest.raises(InputError, match="line 1 is no record"):
+        read_records(path)
+
+
+def test_an_archive_of_other_parts_with_the_right_checksum_is_refused() -> None:
+    sound = archive.pack(archive.Archive({"a": 1}, {"b": b"12"}))
+    assert archive.unpack(sound, "x").parts == {"b": b"12"}
+    digest = len(archive.digest_of(sound))
+    for body in (
+        sound[:-digest].replace(b"PK\5\6", b"PK\5\7"),
+        sound[:-digest].replace(b'{\n "a": 1\n}', b'[\n "a"  \n ]'),
+    ):
+        data = body + hashlib.sha256(body).hexdigest().encode()
+        with pytest.raises(ModelFormatError, match="right checksum, but not the parts"):
+            archive.unpack(data, "x")
+
+
+def test_a_machine_with_an_infinite_cache_is_refused() -> None:
+    text = shipped_machines()[0].to_json()
+    data = json.loads(text) | {"cache_bytes": [float("inf")]}
+    with pytest.raises(InputError, match="no description of a machine"):
+        Machine.from_json(json.dumps(data), "machine.json")
+
+
+# -- CatBoost and YDF -----------------------------------------------------------------------------
+
+
+COUNTER = (
+    '{"identifier":[{"cat_feature_index":1,"combination_element":"cat_feature_value"}],'
+    '"type":"Counter"}'
+)
+
+
+def set_in(document: Any, path: tuple[Any, ...], value: Any) -> None:
+    *holders, last = path
+    for key in holders:
+        document = document[key]
+    document[last] = value(document[last]) if callable(value) else value
+
+
+@pytest.mark.parametrize(
+    "name, path, value, said",
+    [
+        ("regressor", ("oblivious_trees", 0, "splits", 0, "split_index"), 0, "is not the border"),
+        ("one_hot", ("features_info", "float_features", 0, "borders"), lambda x: x[::-1], "ascend"),
+        (
+            "one_hot",
+            ("features_info", "categorical_features", 1, "flat_feature_index"),
+            10,
+            "another order than their features",
+        ),
+        ("categories", ("features_info", "ctrs", 0, "target_border_idx"), 1, "1 of 2 counts"),
+        (
+            "categories",
+            ("features_info", "ctrs", 4, "elements", 0, "cat_feature_index"),
+            0,
+            "not that of the elements",
+        ),
+        ("categories", ("ctr_data", COUNTER, "counter_denominator"), 2**64, "from 0 to 2147483647"),
+        (
+            "classes",
+            ("model_info", "class_params", "class_to_label"),
+            [2, 1, 0],
+            r"class_to_label \[2, 1, 0\] is not 0 to 2",
+        ),
+    ],
+)
+def test_a_file_of_catboost_that_contradicts_itself_is_refused(
+    name: str, path: tuple[Any, ...], value: Any, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.json"
+    catboost_models.MODELS[name]().save_model(str(file), format="json")
+    load(file)
+    document = json.loads(file.read_text())
+    set_in(document, path, value)
+    file.write_text(json.dumps(document))
+    with pytest.raises((ModelFormatError, UnsupportedModel), match=said):
+        load(file)
+
+
+def test_a_binary_file_of_catboost_with_damaged_parameters_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.cbm"
+    catboost_models.MODELS["regressor"]().save_model(str(file))
+    data = file.read_bytes()
+    load(data)
+    with pytest.raises(ModelFormatError, match="cannot be read"):
+        load(data.replace(b'"loss_function"', b'"loss\x00function"'))
+
+
+def test_what_goes_wrong_in_a_folder_of_ydf_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ydf = pytest.importorskip("ydf")
+    (tmp_path / "header.pb").touch()
+    damaged = type("RandomForestModel", (), {"__module__": "ydf.model"})  # which has no tasks
+    monkeypatch.setattr(ydf, "load_model", lambda path: damaged())
+    with pytest.raises(ModelFormatError, match="folder"):
+        load(tmp_path)

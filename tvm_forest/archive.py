@@ -19,6 +19,7 @@ import reprlib
 import shutil
 import stat
 import struct
+import tokenize
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ _EXTRA_HEAD, _PADDING = 4, 0xD935  # of an extra field: bytes before it, and the
 _ALIGNMENT = 64  # of arrays in the file, which are read where they lie
 _ARRAY_HEAD = 1 << 16  # bytes that hold the head of every array
 _DIGEST = 64
+HEADER_ERRORS = (SyntaxError, TypeError, RecursionError, OverflowError, tokenize.TokenError)
+"""What numpy raises, beside ValueError, of the header of an array that is damaged."""
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -111,9 +115,18 @@ def unpack(data: bytes, where: str) -> Archive:
             f"{where}: the file is damaged, or its end is missing ({len(data)} bytes, and their "
             "checksum is wrong); copy or save it again"
         )
-    with zipfile.ZipFile(io.BytesIO(data)) as members:
-        parts = {x.filename: _read_part(x.filename, _find(data, x)) for x in members.filelist}
-    return Archive(json.loads(parts.pop(MANIFEST)), parts)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as members:
+            parts = {x.filename: _read_part(x.filename, _find(data, x)) for x in members.filelist}
+        manifest = json.loads(parts.pop(MANIFEST))
+        if not isinstance(manifest, dict):
+            raise TypeError("the manifest is no object")
+    except (LookupError, ValueError, struct.error, zipfile.error, *HEADER_ERRORS) as error:
+        raise ModelFormatError(
+            f"{where}: the file has the right checksum, but not the parts of a saved predictor "
+            f"({type(error).__name__}: {error!s:.300}); save it again"
+        ) from None
+    return Archive(manifest, parts)
 
 
 def to_path(path: str | os.PathLike[str], where: str) -> Path:

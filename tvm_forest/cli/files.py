@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
 
@@ -30,7 +31,7 @@ def read_rows(path: Path, forest: Forest, command: str) -> Any:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
         return _read_csv(path, where, forest)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, csv.Error, *HEADER_ERRORS) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{where}: cannot be read: {error}") from None

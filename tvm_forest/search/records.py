@@ -38,6 +38,10 @@ CONDITIONS = ("n_jobs", "rows")
 RESULTS = ("seconds", "median", "rounds", "spent", "problem")
 """What a line says of a trial, beside the context, the size of batch and the schedule."""
 
+_KINDS: dict[str, Any] = dict.fromkeys(("batch", "rounds"), int)
+_KINDS |= {"seconds": float | int | None, "median": float | int | None, "spent": float | int}
+_KINDS |= {"problem": str | None}
+
 
 @dataclass(frozen=True)
 class TrialRecord:
@@ -85,6 +89,11 @@ class TrialRecord:
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this version reads {FORMAT}")
         context = {name: data[name] for name in (*FACTS, *CONDITIONS)}
+        for name, kind in _KINDS.items():
+            if not isinstance(data[name], kind) or data[name] is True or data[name] is False:
+                raise ValueError(f"field '{name}' cannot be {data[name]!r:.80}")
+        if data["batch"] < 1 or not 0 <= (data["seconds"] or 0) < math.inf:
+            raise ValueError("a size of batch or a time is out of range")
         schedule = Schedule.from_json(json.dumps(data["schedule"]))
         return cls(context, data["batch"], schedule, **{name: data[name] for name in RESULTS})
 
@@ -178,7 +187,7 @@ def read_records(path: str | os.PathLike[str]) -> list[TrialRecord]:
     for number, line in enumerate(lines, 1):
         try:
             records.append(TrialRecord.from_line(line))
-        except (ValueError, KeyError, TypeError, ScheduleError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, ScheduleError) as error:
             raise InputError(
                 f"{where}: line {number} is no record ({error}); take it out, or tune anew"
             ) from None

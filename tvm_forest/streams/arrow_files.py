@@ -36,7 +36,7 @@ def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[Non
         yield
     except InputError:
         raise
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, NotImplementedError, MemoryError) as error:
         raise InputError(f"{where}{locate()}: cannot be read: {error}") from None
 
 
@@ -133,6 +133,7 @@ class ArrowRows:
             if self._is_file:
                 self._total = opened.num_record_batches
             for number, batch in enumerate(self._list(opened), 1):
+                batch.validate(full=True)  # or places outside of a damaged buffer are read
                 for begin in range(0, batch.num_rows, size):
                     part = batch.slice(begin, size)
                     yield take_columns(part, columns, self._forest, self._arrow)

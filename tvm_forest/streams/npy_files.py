@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
 from .batches import Batch, Columns, path_of
 from .formats import Predicted
 
 _READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 class NpyRows:
@@ -33,9 +38,9 @@ class NpyRows:
             if version not in _READ_HEADER:
                 raise ValueError(f"version {version} of the format is unknown")
             shape, is_by_columns, dtype = _READ_HEADER[version](file)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, *HEADER_ERRORS) as error:
             raise InputError(f"{where}: cannot be read: {error}") from None
-        if len(shape) != 2 or dtype.kind not in "fiub":
+        if len(shape) != 2 or not all(_is_length(n) for n in shape) or dtype.kind not in "fiub":
             raise InputError(
                 f"{where}: an array of shape {shape} and dtype {dtype}; save numbers, (R, F)"
             )
@@ -66,7 +71,7 @@ class NpyRows:
             wanted = count * width * self._dtype.itemsize
             try:
                 data = self._file.read(wanted)
-            except OSError as error:
+            except (OSError, MemoryError, OverflowError) as error:
                 raise InputError(f"{self._where}: cannot be read: {error}") from None
             if len(data) < wanted:
                 raise InputError(

@@ -105,7 +105,7 @@ def _read_binary(data: bytes) -> Any:
         raise unsupported("catboost", what, remedy) from None
     try:
         return catboost.CatBoost().load_model(blob=data)
-    except catboost.CatBoostError as error:
+    except Exception as error:  # of its own, of JSON and of texts in the file
         raise damaged("model", f"cannot be read ({str(error)[:200]})", TRUNCATED) from None
 
 
@@ -175,6 +175,10 @@ def _read_features(document: Document) -> Features:
     if len(set(flat)) < len(flat):
         raise damaged("flat_feature_index", "two features in one column")
     floats, categories = ({take_index(x, "feature_index"): x for x in kind} for kind in listed)
+    for numbered in (floats, categories):
+        places = [numbered[number]["flat_feature_index"] for number in sorted(numbered)]
+        if places != sorted(places):
+            raise damaged("flat_feature_index", "columns in another order than their features")
     width = max(flat, default=-1) + 1
     is_named = len(flat) == width and all(names) and width > 0
     return Features(
@@ -216,6 +220,7 @@ def _read_trees(
             raise damaged("float_feature_index", f"no feature {number}")
         with np.errstate(over="ignore"):
             border = float(np.float32(take_number(split, "border")))
+        columns.check_border(split, number, border)
         feature = floats[number]
         column = columns.of_float[number] if encodes else feature["flat_feature_index"]
         return Test(column, border, not missing_above(feature))

@@ -18,7 +18,7 @@ import numpy as np
 from ...forest import Array
 from ...forest.encoder import ABOVE, ABOVE_OR_MISSING, CATEGORY, IS_CATEGORY, Encoder
 from ..refusals import damaged, unsupported
-from .document import Document, as_numbers, take, take_index, take_number
+from .document import Document, as_numbers, parse, take, take_index, take_number
 
 KINDS = ("Borders", "Buckets", "Counter", "BinarizedTargetMeanValue")
 """The statistics that are known."""
@@ -123,9 +123,24 @@ class Columns:
         borders = [as_numbers(take(x, "borders", list), "borders") for x in features.statistics]
         self._bounds = np.append(0, np.cumsum([len(own) for own in borders])).astype(np.int64)
         self._borders = np.concatenate([np.zeros(0), *borders]).astype(np.float32)
-        tests = sum(len(take(x, "borders", list, [])) for x in floats.values())
-        self._first_split = tests + len(self.single)
+        tested = [as_numbers(take(x, "borders", list, []), "borders") for x in floats.values()]
+        if any(np.any(own[1:] < own[:-1]) for own in (*tested, *borders)):
+            raise damaged("borders", "they do not ascend, and CatBoost counts those below a value")
+        with np.errstate(over="ignore"):
+            pairs = zip(floats, (x.astype(np.float32).tolist() for x in tested), strict=True)
+        self._tests: list[tuple[int, Any]] = [(n, border) for n, own in pairs for border in own]
+        self._first_split = len(self._tests) + len(self.single)
         """Number of the first split that tests a statistic."""
+
+    def check_border(self, split: Document, feature: int, border: float) -> None:
+        """Raise ModelFormatError unless the number of a split stands for the same test.
+
+        CatBoost goes by the number.
+        """
+        number = take_index(split, "split_index")
+        if number >= len(self._tests) or self._tests[number] != (feature, border):
+            what = f"{number} is not the border {border:.9g} of feature {feature}"
+            raise damaged("split_index", what)
 
     def find_single(self, split: Document) -> int:
         """Return the column of a split that asks for one category."""
@@ -133,7 +148,11 @@ class Columns:
         code = _as_hash(take(split, "value", int))
         if (place, code) not in self._of_single:
             raise damaged("value", f"no category {code} of feature {split['cat_feature_index']}")
-        return self._of_single[place, code]
+        column = self._of_single[place, code]
+        number = take_index(split, "split_index") - len(self._tests)
+        if number != column - len(self.features.floats):
+            raise damaged("split_index", f"{split['split_index']} is not that of category {code}")
+        return column
 
     def find_statistic(self, split: Document) -> tuple[int, float]:
         """Return column and border of a split that tests a statistic."""
@@ -181,6 +200,8 @@ class Columns:
             values = _compute(about, held[tables[name]])
             known.append(values[:-1])
             unknown.append(values[-1])
+            if parse(name.encode()) != {"identifier": about["elements"], "type": about["ctr_type"]}:
+                raise damaged("identifier", f"{name!r:.120} is not that of the elements beside it")
         parts = [part for combination in combinations for part in combination]
         kind, place, value = zip(*parts, strict=True) if parts else ((), (), ())
         flat = [x["flat_feature_index"] for _, x in sorted(features.categories.items())]
@@ -253,7 +274,8 @@ def _read_table(data: Document, about: Document) -> Table:
     keys = keys[order]
     if np.any(keys[1:] == keys[:-1]):
         raise damaged("hash_map", "a key occurs twice")
-    total = take_number(data, "counter_denominator") if "counter_denominator" in data else 0.0
+    name = "counter_denominator"  # which CatBoost reads as 32 bits
+    total = float(take_index(data, name)) if name in data else 0.0
     return Table(keys, np.stack(counts, axis=1)[order], total)
 
 
@@ -268,7 +290,7 @@ def _compute(about: Document, table: Table) -> Array:
         count, total = counts[:, 0], np.full(len(counts), table.total)
     elif kind in _MEANS:
         count, total = counts.T
-    elif border >= counts.shape[1]:
+    elif border >= counts.shape[1] - (kind != "Buckets"):  # of two classes there is one border
         raise damaged("target_border_idx", f"{border} of {counts.shape[1]} counts")
     else:
         count = counts[:, border] if kind == "Buckets" else counts[:, border + 1 :].sum(axis=1)

@@ -76,6 +76,8 @@ def read_loss(info: Document) -> str:
 
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
     """Return link, labels and targets."""
+    if loss in CLASSES and loss not in _SEVERAL:
+        _check_order(info, max(2, n_outputs))
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":
@@ -101,6 +103,14 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
         "label_rule": "cut",
         "label_cut": math.nextafter(_read_cut(info), math.inf),
     }
+
+
+def _check_order(info: Document, count: int) -> None:
+    """Refuse classes that CatBoost puts into another order, or beside others, of margin -inf."""
+    numbers = take(take(info, "class_params", dict, {}), "class_to_label", list, [])
+    if numbers and numbers != list(range(count)):
+        what = f"class_to_label {numbers!r:.80} is not 0 to {count - 1}, so there are other classes"
+        raise unsupported("class_params", what, "train with the classes that the labels have")
 
 
 def _read_cut(info: Document) -> float:

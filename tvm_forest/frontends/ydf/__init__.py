@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ForestError
 from ...forest import LEAF, Array, CategoryRule, Forest, Link
 from ..assemble import build_forest
 from ..objects import find_class
@@ -111,9 +112,11 @@ def from_folder(path: Path) -> Forest | None:
             raise unsupported("folder", what, "install ydf") from None
         try:
             model = ydf.load_model(str(path))
-        except Exception as error:  # libraries raise what they like
+            forest = from_object(model)
+        except ForestError:
+            raise
+        except Exception as error:  # libraries raise what they like, also of what they have read
             raise damaged("folder", str(error), "save the model again") from error
-        forest = from_object(model)
         if forest is None:
             what = f"{type(model).__name__} cannot be loaded"
             raise unsupported("__class__", what, f"give one of {', '.join(_OBJECTS)}")

@@ -27,6 +27,7 @@ VARIABLE = "TVM_FOREST_MACHINE"
 """Environment variable: the file of the user's own machine; "off" to use none."""
 
 FORMAT = 1
+_MISREAD = (RecursionError, TypeError, ValueError)
 
 TELLING = ("avx512vbmi", "avx512bw", "avx512f", "avx2", "avx", "ssse3", "neon")
 """Abilities by which machines differ most, the most telling one first."""
@@ -91,7 +92,7 @@ class Machine:
                 MappingProxyType(times),
                 str(data["origin"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, *_MISREAD) as error:
             raise InputError(
                 f"{where}: no description of a machine ({error}); make it anew by "
                 "`tvm-forest calibrate`"

@@ -178,7 +178,7 @@ static int call(int k, const ROW *rows, int64_t n, void *const *results) {
 }
 
 SEEN int PUBLIC(predict_there)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value) {
-  if (n < 0) return fail("n is negative");
+  if (check_count(n)) return WRONG;
   if (n == 0) return 0;
   if (!rows || !margin) return fail("rows or margin is a null pointer");
   if (!IS_VALUED && value) return fail("value must be NULL: the margins of this model are its values");

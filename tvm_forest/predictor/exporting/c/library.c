@@ -71,6 +71,15 @@ static int fail(const char *text) {
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* The most rows of which no size in bytes, with room to spare, is beyond what pointers can reach. */
+#define WIDEST (WIDE > OUTPUTS ? WIDE : OUTPUTS)
+#define MOST_ROWS ((int64_t)(PTRDIFF_MAX / 16 / (WIDEST > FEATURES ? WIDEST : FEATURES)))
+
+static int check_count(int64_t n) {
+  if (n < 0) return fail("n is negative");
+  return n > MOST_ROWS ? fail("n is larger than any memory") : 0;
+}
+
 /* The number of the function for n rows; rows of its blocks, or 0; whether it reads membership
  * columns too; a call of it, 0 if all is well. */
 static int which(int64_t n);
@@ -131,7 +140,7 @@ static int run(part p) {
 #include "threads.c"
 
 static int check_call(const void *rows, int64_t n, const void *result, int jobs) {
-  if (n < 0) return fail("n is negative");
+  if (check_count(n)) return WRONG;
   if (jobs < 1 && jobs != -1) return fail("n_jobs is neither positive nor -1");
   if (n && (!rows || !result)) return fail("rows or margin is a null pointer");
   return PUBLIC(check)();
