@@ -126,6 +126,30 @@ def _boost(rows: Any, answer: Any, rounds: int, **params: Any) -> Any:
     return xgboost.train(params, xgboost.DMatrix(rows, answer), rounds)
 
 
+def _abalone() -> Trained:
+    """Read the published ONNX file; XGBoost then predicts what was published to the last bit."""
+    import tvm_forest
+
+    forest = tvm_forest.load(MODELS / "abalone.onnx")
+    return Trained(_booster_of(forest), "xgboost", _drawn_again(rows_of("abalone")[0]), "published")
+
+
+def _booster_of(forest: Any) -> Any:
+    import xgboost
+
+    from xgboost_files import to_xgboost
+
+    return xgboost.Booster(model_file=bytearray(to_xgboost(forest)))
+
+
+def _random(name: str) -> Trained:
+    """Draw one of the random models of SilvanForge's study."""
+    from random_models import find
+
+    drawn = find(name)
+    return Trained(_booster_of(drawn.forest()), "xgboost", drawn.rows(), "drawn as in the study")
+
+
 def _on_published_rows(name: str, rounds: int, classes: int = 1, **params: Any) -> Trained:
     rows, answer = rows_of(name)
     task: dict[str, Any] = {"objective": "reg:squarederror"}
@@ -183,6 +207,33 @@ def _airline_ohe() -> Trained:
     params |= {"min_child_weight": 0.02, "reg_lambda": 0.01}
     model = _boost(rows, answer, 1000, objective="binary:logistic", max_depth=8, **params)
     return Trained(model, "xgboost", _flights(1, ROWS)[0])
+
+
+def _parts(seed: int, n: int) -> tuple[Any, Any]:
+    """Draw parts as a factory measures them, and which fail.
+
+    A part goes through one of several lines, and through some of the stations of that line; what
+    other stations would measure is missing, four numbers in five.
+    """
+    rng, plant = np.random.default_rng(seed), np.random.default_rng(1)
+    stations, numbers, lines = 44, 22, 4
+    station = np.arange(stations)
+    visits = np.where(station // lines % 2 == 0, 1.0, 0.7)
+    taken = rng.integers(0, lines, n)
+    there = (station % lines == taken[:, None]) & (rng.random((n, stations)) < visits)
+    there = np.repeat(there, numbers, axis=1)
+    rows = rng.normal(size=there.shape).astype(np.float32)
+    counts = plant.random(stations * numbers) < 0.2
+    score = (there & (rows > 0.5)) @ (counts * plant.normal(size=stations * numbers))
+    score += 2 * plant.normal(size=lines)[taken] + rng.logistic(size=n)
+    rows[~there] = np.nan
+    return rows, score > np.quantile(score, 0.9)
+
+
+def _bosch() -> Trained:
+    params = {"max_depth": 8, "max_bin": 32, "colsample_bytree": 0.2, "min_child_weight": 0.2}
+    model = _boost(*_parts(0, 8000), 100, objective="binary:logistic", **params)
+    return Trained(model, "xgboost", _parts(1, ROWS)[0])
 
 
 def _xgb_nan() -> Trained:
@@ -272,11 +323,12 @@ def _catboost(features: int, rounds: int, depth: int, classes: int = 1) -> Train
 
 TRAINED: dict[str, Callable[[], Trained]] = {
     "tiny": _tiny,
-    "abalone": lambda: _on_published_rows("abalone", 1000, max_depth=6, eta=0.1),
+    "abalone": _abalone,
     "airline_ohe": _airline_ohe,
     "covtype": lambda: _on_published_rows(
         "covtype", 100, 8, max_depth=8, eta=0.1, min_child_weight=0.02
     ),
+    "bosch": _bosch,
     "letters": lambda: _on_published_rows("letters", 1000, 26, max_depth=6, eta=0.1),
     "xgb_nan": _xgb_nan,
     "xgb_500": lambda: _depth_6(28, 500),
@@ -293,6 +345,8 @@ TRAINED: dict[str, Callable[[], Trained]] = {
 OBLIVIOUS = ("cat_1000", "cat_100", "cat_500", "cat_26")
 NAMES = (*PUBLISHED, *(name for name in TRAINED if name not in ("tiny", *OBLIVIOUS)))
 """All but `tiny`, which is there to try the harness, and those of `oblivious.py`."""
+RANDOM = "random-"
+"""How the names of the random models begin, such as "random-100-8-6-0"; see `random_models.py`."""
 SHORT = ("airline", "year", "xgb_nan")
 _NEEDS_ROWS = ("abalone", "covtype", "letters")
 
@@ -331,7 +385,8 @@ def _published(name: str, folder: Path) -> Model:
 
 
 def _trained(name: str, folder: Path) -> Model:
-    return write(name, TRAINED[name](), folder)
+    made = _random(name) if name.startswith(RANDOM) else TRAINED[name]()
+    return write(name, made, folder)
 
 
 def write(name: str, made: Trained, folder: Path) -> Model:

@@ -4,6 +4,7 @@
     python benchmarks/study.py all                               # or: make studies
     python benchmarks/study.py NAME --device gpu --results build/gpu/results.json
     python benchmarks/study.py NAME --draw                       # tables and plot of old results
+    python benchmarks/study.py NAME --more --models airline      # beside what other runs found
     python benchmarks/study.py --page
 
 A study is a file in `benchmarks/studies/`. It writes NAME.DEVICE.json and NAME.DEVICE.svg into
@@ -59,10 +60,23 @@ def measure(study: Study, chosen: argparse.Namespace, words: list[str]) -> dict[
     found = study.measure(chosen)
     results["about"] |= found.pop("about", {})
     results |= found
+    old = read(chosen.out, study.name, chosen.device) if chosen.more else None
+    results = results if old is None else joined(old, results)
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = path_of(chosen.out, study.name, chosen.device, "json")
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results
+
+
+def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return new results, and in their lists what old ones say of models that they lack."""
+    measured = {x["model"] for found in new.values() if isinstance(found, list) for x in found}
+    kept = {
+        key: [x for x in found if x["model"] not in measured]
+        for key, found in old.items()
+        if isinstance(found, list)
+    }
+    return new | {key: [*found, *new.get(key, [])] for key, found in kept.items()}
 
 
 def path_of(folder: Path, name: str, device: str, suffix: str) -> Path:
@@ -128,6 +142,7 @@ def read_options(words: list[str]) -> argparse.Namespace:
         add("--device", choices=DEVICES, default="cpu", help="where it is measured")
         add("--results", type=Path, help="of gpu.py, for --device gpu")
         add("--cache", type=Path, default=models.CACHE, help="folder for models")
+        add("--more", action="store_true", help="keep what results say of other models")
         add("--out", type=Path, default=FOLDER, help="folder for results and plot")
         if name != EVERY:
             studies.find(name).options(command)

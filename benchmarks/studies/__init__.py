@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NAMES = ()
+NAMES = ("shapes", "speedups", "surfaces", "choices", "utility")
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "studies"
