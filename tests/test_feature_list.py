@@ -189,8 +189,12 @@ ROWS = """
     search_records:stale_and_foreign_records_are_refused_by_name
 97 | real and random models | real_models:margins_are_those_of_xgboost
     random_models:a_random_model_is_drawn_as_the_study_says random_models:there_are_720_models
+    studies:the_published_models_have_the_shapes_of_the_paper
+    studies:a_trained_model_has_about_the_shape_of_the_paper
 98 | baselines, studies | bench:engines_are_timed_and_laid_beside_the_library
     gpu_benchmark:a_table_has_the_fastest_schedule_beside_the_fastest_peer
+    studies:engines_are_compared_and_speed_ups_of_a_gpu_are_read
+    studies:choices_are_counted_on_a_cpu_and_on_a_gpu studies:constructs_are_taken_away
 """
 
 LATER = {71: "threads that evaluate one tile together: the list itself says later"}

@@ -20,12 +20,12 @@ import models
 import report
 import tvm_forest
 from studies import Results, Study
+from studies.shapes import PAPER
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.heuristic import find_spaces
 from tvm_forest.search.space import Point
 from tvm_forest.target import Target
 
-MODELS = ("abalone", "airline", "airline_ohe", "covtype", "epsilon", "higgs", "letters", "year")
 RANDOM = (
     *("random-100-8-6-0", "random-100-512-8-0", "random-400-64-7-0"),
     *("random-1000-8-8-0", "random-1000-64-6-0", "random-1000-512-7-0"),
@@ -48,7 +48,7 @@ def measure(chosen: Namespace) -> Results:
     """Search guided by prices, then measure points at random; or read what a GPU found."""
     if chosen.device == "gpu":
         return _read(chosen)
-    names = chosen.models or (["tiny"] if chosen.tiny else [*MODELS, *RANDOM])
+    names = chosen.models or (["tiny"] if chosen.tiny else [*PAPER, *RANDOM])
     limits = {"budget_s": 60.0, "trials": 2} if chosen.tiny else {"budget_s": chosen.seconds}
     cells = []
     for name in filter(models.at_hand, names):

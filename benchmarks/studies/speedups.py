@@ -14,9 +14,8 @@ import gpu_goals
 import models
 import report
 from studies import Results, Study
+from studies.shapes import PAPER
 
-MODELS = ("abalone", "airline", "airline_ohe", "covtype", "epsilon", "higgs", "letters", "year")
-"""The paper's real-world set."""
 BATCHES = (32, 64, 512, 4096)
 BASELINES = ("xgboost", "treelite", "tl2cgen", "onnxruntime", "daal4py")
 SHOWN = (64, 512)
@@ -52,7 +51,7 @@ def measure(chosen: Namespace) -> Results:
 def _time(chosen: Namespace) -> Results:
     import cpu
 
-    names = chosen.models or (("tiny",) if chosen.tiny else MODELS)
+    names = chosen.models or (("tiny",) if chosen.tiny else PAPER)
     how = Namespace(
         cache=chosen.cache,
         engines=[report.OURS, *chosen.engines],

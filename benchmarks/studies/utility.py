@@ -20,6 +20,7 @@ import tvm_forest
 from checks import compare
 from studies import Results, Study
 from studies.choices import describe
+from studies.shapes import PAPER
 from timing import time_in_turns
 from tvm_forest.errors import ForestError
 from tvm_forest.probe_rows import hard_rows
@@ -29,7 +30,6 @@ from tvm_forest.search.space import VECTORS, Point, inner_loops
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import parse_target
 
-MODELS = ("abalone", "airline", "airline_ohe", "covtype", "epsilon", "higgs", "letters", "year")
 BATCH = 512
 TRIED, WITHOUT, TURNS = 3, 2, 4
 """Cheapest points among which the best is looked for, and among those that lack a construct; and
@@ -123,7 +123,7 @@ def measure(chosen: Namespace) -> Results:
     """Take each construct away from the space, and time what is then the best."""
     if chosen.device == "gpu":
         raise SystemExit("utility: the study of choices has the least time of each layout of a GPU")
-    names = chosen.models or (("tiny",) if chosen.tiny else MODELS)
+    names = chosen.models or (("tiny",) if chosen.tiny else PAPER)
     found: Results = {"cells": [], "reductions": []}
     for name in filter(models.at_hand, names):
         bench = Bench(name, chosen, chosen.batch)
