@@ -37,9 +37,11 @@ HEAD = """\
 
 SilvanForge (SOSP 2024) and Treebeard (MICRO 2022) are the papers whose language and rewrites this
 package has. Here their experiments are repeated, on the machine that each section names. The page
-is written by `python benchmarks/study.py --page` from the results in `docs/studies`; `make studies`
-measures them again. [How it is measured](measuring.md) holds here too: answers are
-compared before anything is timed, batches rotate, and what is compared runs in turns.
+is written by `python benchmarks/study.py --page` from the results in `docs/studies`, whose files
+have the last command and all versions; `make studies` measures them again. [How it is
+measured](measuring.md) holds here too: answers are compared before anything is timed, batches
+rotate, and what is compared runs in turns. Other work ran on the machine; studies ran one at a
+time, at the highest priority, and ratios are those of medians.
 """
 
 
@@ -61,7 +63,10 @@ def measure(study: Study, chosen: argparse.Namespace, words: list[str]) -> dict[
     results["about"] |= found.pop("about", {})
     results |= found
     old = read(chosen.out, study.name, chosen.device) if chosen.more else None
-    results = results if old is None else joined(old, results)
+    if old is not None:
+        if old["about"]["machine"] != results["about"]["machine"]:
+            raise SystemExit(f"study: {chosen.out} has results of {old['about']['machine']}")
+        results = joined(old, results)
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = path_of(chosen.out, study.name, chosen.device, "json")
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -113,7 +118,8 @@ def section(study: Study, folder: Path) -> str:
             continue
         run = results["about"]
         said = study.says[device]
-        parts += [f"**{title}**: {run['machine']}, {run['date']}; `{run['command']}`."]
+        by = f"`python benchmarks/study.py {study.name}`"
+        parts += [f"**{title}**: {run['machine']}, {run['date']}, by {by}."]
         parts += [study.tables(results)]
         parts += [f"![{study.title}](studies/{path_of(Path(), study.name, device, 'svg')})"]
         parts += [said if isinstance(said, str) else said(results)]
