@@ -218,15 +218,15 @@ def says(results: Results) -> str:
     return f"""\
 Figure 5 holds: {np.mean(near):.0%} of the points come within a tenth of the best, and half of
 them take more than {report.geometric_mean(half):.1f} times as long (a part of each sample was
-chosen for its price, so that the space as a whole is worse still). What wins is another matter.
-In the paper `array` is best for 60 % of the models; here bit planes are best for {len(planes)}
-of {len(cells)} at 512 rows, and {", ".join(f"`{x}`" for x in sorted(others))} where random
-trees have too many distinct tests for them. The right plot shows what each layout of nodes
-would cost: among these none serves all, as the paper says. Rows of a block are as many as there
-are, or 64 to 256, so that a tree is read once and rows stay in the second-level cache; hops are
-unrolled where walks go hop by hop. The reduction is no choice here: a point must add trees in
-the order of the model, so that its sums are those of the training library; [the
-constructs](#what-each-construct-is-worth) compare reductions."""
+chosen for its price, so the space as a whole is worse still). What wins is another matter. In the
+paper `array` is best for 60 % of the models; here bit planes are best for {len(planes)} of
+{len(cells)} at 512 rows, and {" or ".join(f"`{x}`" for x in sorted(others))} where random trees
+have too many distinct tests for them. The right plot shows what each layout of nodes would cost:
+among these none serves all, as the paper says. Rows of a block are as many as there are, or 64 to
+256, so that what is read of a tree serves many rows; hops are unrolled where walks go hop by hop.
+The reduction is no choice here: a point must add trees in the order of the model, so that its
+sums are those of the training library; [the constructs](#what-each-construct-is-worth) compare
+reductions."""
 
 
 SAYS_GPU = """\

@@ -129,11 +129,15 @@ def _count(results: Results, over: str) -> int:
     return len({cell["model"] for cell in results["cells"] if over in cell["ratios"]})
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
 def _span(ratios: list[float]) -> str:
     if not ratios:
         return "-"
     mean = report.geometric_mean(ratios)
-    return f"{mean:.3g} ({min(ratios):.3g} to {max(ratios):.3g})"
+    return f"{_times(mean)} ({_times(min(ratios))} to {_times(max(ratios))})"
 
 
 def tables(results: Results) -> str:
@@ -212,17 +216,17 @@ def says(results: Results) -> str:
     slowest = min(x for cell in results["cells"] for x in cell["ratios"].values())
     mean = {n: report.geometric_mean(_of(results, "xgboost", n)) for n in (32, 4096)}
     return f"""\
-The paper's finding holds: one compiler, with a schedule for each model and batch, is faster
-than every engine at every batch that was measured; the least of all ratios is {slowest:.2g}.
-XGBoost on a CPU takes {mean[32]:.0f} times as long at 32 rows and {mean[4096]:.0f} times at
-4,096, as the paper has 9 to 40 on a GPU; and `epsilon` gains least, as there, since its 2,000
-features make reading the rows the larger part. Not as in the paper, the ratio does not fall with
-the batch. What a call costs by itself, which is in our favour at few rows, is little beside
-4,096, but from some hundred rows on our schedules slice rows into bit planes, a way of walking
-that the papers do not have. Treebeard and SilvanForge cannot be run here, so no ratio to them is
-measured; their way of walking is, see the [constructs](#what-each-construct-is-worth). TL2cgen
-is there for three models only: it compiles the others for minutes. One thread, at 32 to 4,096
-rows; the paper's CPU had 16 virtual cores."""
+The paper's finding holds: one compiler, with a schedule for each model and batch, is faster than
+every engine at every batch that was measured; the least of all ratios is {slowest:.2g}. XGBoost
+on a CPU takes {mean[32]:.0f} times as long at 32 rows and {mean[4096]:.0f} times at 4,096, as the
+paper has 9 to 40 on a GPU; and `epsilon` gains least, as there, since its 2,000 features make
+reading the rows the larger part. Not as in the paper, the ratio does not fall with the batch.
+What a call costs by itself, which is in our favour at few rows, is little beside 4,096, but from
+some hundred rows on our schedules slice rows into bit planes, a way of walking that the papers do
+not have. Treebeard and SilvanForge cannot be run here, so no ratio to them is measured; their way
+of walking is, see the [constructs](#what-each-construct-is-worth). TL2cgen is there for three
+models only: it compiles the others for minutes. One thread, at 32 to 4,096 rows; the paper's CPU
+had 16 virtual cores."""
 
 
 STUDY = Study(

@@ -287,20 +287,19 @@ def says(results: Results) -> str:
     ordered = max(x["ratios"].get(ORDERED, 1.0) for x in results["reductions"])
     planes, hops = _mean(results, ALL, "bit slicing"), _line_of_papers(results, cells)[-1]
     return f"""\
-In the papers' language every construct earns its place, as SilvanForge says, though none much
-more than the others: without interleaving schedules take {mean(INTERLEAVE.name):.2f} times as
-long on average, without blocks of rows {mean("blocks of rows"):.2f}, without unrolled or peeled
-hops {mean("unrolled or peeled hops"):.2f}, without tiled nodes {mean("tiled nodes"):.2f}; and
-no layout serves all models. The cache of trees, which on a CPU is a fetch ahead, is in none of
-the best at this batch: trees in blocks of rows stay in the caches by themselves. The paper has
-gains of up to 1.5 from its cache of rows, which is shared memory, and a CPU has no such thing.
-What the papers do not have is worth more than all of that: without bit planes (which need
-blocks, and are a layout, so these three lines are nearly one) schedules take {planes:.1f} times as
-long, and with the papers' language alone {hops} times. Of the reductions,
-private sums win nearly everywhere, and vectors add little to them with two threads, since few
-sums are to be joined; atomic additions lose on a CPU, as the paper's choice of private copies
-suggests. To keep the order of trees, which makes sums equal to the bit, takes at most
-{ordered:.2f} times as long as the fastest way."""
+In the papers' language every construct earns its place, as SilvanForge says: without interleaving
+schedules take {mean(INTERLEAVE.name):.2f} times as long on average, without blocks of rows
+{mean("blocks of rows"):.2f}, without unrolled or peeled hops
+{mean("unrolled or peeled hops"):.2f}, without tiled nodes {mean("tiled nodes"):.2f}; and no
+layout serves all models. The cache of trees, which on a CPU is a fetch ahead, is in none of the
+best at this batch: trees in blocks of rows stay in the caches by themselves. The paper has gains
+of up to 1.5 from its cache of rows, which is shared memory, and a CPU has no such thing. What the
+papers do not have is worth more than all of that: without bit planes (which need blocks, and are
+a layout, so these three lines are nearly one) schedules take {planes:.1f} times as long, and with
+the papers' language alone {hops} times. Of the reductions, private sums win nearly everywhere,
+and vectors add little to them with two threads, since few sums are to be joined; atomic additions
+lose on a CPU, as the paper's choice of private copies suggests. To keep the order of trees, which
+makes sums equal to the bit, takes at most {ordered:.2f} times as long as the fastest way."""
 
 
 STUDY = Study(
