@@ -106,7 +106,7 @@ def draw(results: Results, figure: Any) -> None:
     panel.plot([], [], color="tab:green", linewidth=7, label="here")
     panel.set_xticks(range(len(results["models"])), [x["model"] for x in results["models"]])
     panel.set_ylabel("leaves of a tree: least, quartiles, most")
-    panel.legend()
+    panel.legend(loc="lower center", ncols=2)
 
 
 SAYS = """\

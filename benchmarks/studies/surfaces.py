@@ -138,7 +138,8 @@ def draw(results: Results, figure: Any) -> None:
         panel.set(title=f"depth {depth}", xlabel="features", ylabel="trees")
         for i, line in enumerate(found):
             for j, x in enumerate(line):
-                panel.text(j, i, "" if x is None else f"{x:.3g}", ha="center", color="white")
+                color = "black" if x is not None and x > highest / 2 else "white"
+                panel.text(j, i, "" if x is None else f"{x:.3g}", ha="center", color=color)
     figure.colorbar(image, ax=panels, label=f"XGBoost / ours, batch {batch}")
 
 

@@ -36,6 +36,8 @@ TRIED, WITHOUT, TURNS = 3, 2, 4
 times that this is done."""
 ALL, SCALAR = "all", "papers"
 """Spaces: ours, and what the papers' language can say: walks hop by hop, in layouts of nodes."""
+HIGHEST, DARK = 4.0, 2.2
+"""Of the colours of the plot, and from where on they are dark."""
 THREADS, SMALL, TOGETHER = 2, 64, 8
 """Threads and rows of the comparison of reductions, and rows that walk together."""
 
@@ -266,12 +268,13 @@ def draw(results: Results, figure: Any) -> None:
         cells = [x for x in results["cells"] if x["space"] == space]
         names = _names(results, space)
         found = np.array([[x["losses"].get(name, np.nan) for x in cells] for name in names], float)
-        image = panel.imshow(found, vmin=1, vmax=4, cmap="viridis_r", aspect="auto")
+        image = panel.imshow(found, vmin=1, vmax=HIGHEST, cmap="viridis_r", aspect="auto")
         panel.set_xticks(range(len(cells)), [x["model"] for x in cells], rotation=60, ha="right")
         panel.set_yticks(range(len(names)), names)
         panel.set_title({ALL: "the whole space", SCALAR: "the papers' language"}[space])
         for i, j in np.argwhere(~np.isnan(found)):
-            panel.text(j, i, f"{found[i, j]:.2g}", ha="center", va="center", fontsize=7)
+            color = "white" if found[i, j] > DARK else "black"
+            panel.text(j, i, f"{found[i, j]:.2g}", ha="center", va="center", color=color)
     figure.colorbar(image, ax=panels, label="time without / best")
 
 
