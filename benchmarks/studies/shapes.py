@@ -116,7 +116,7 @@ ONNX; on the published rows XGBoost then gives the published predictions to the 
 models of `covtype`, `letters` and `airline_ohe` are not published: the first two are trained on
 the published rows, some values of which are those of other rows (else later trees would be
 single leaves), the third on drawn flights, always from the same seeds. Trees, features, depths
-and single leaves are those of the paper, mean leaves are near. What differs is the spread over
+and single leaves are those of the paper, mean leaves within 12 %. What differs is the spread over
 the trees, which the plot shows: the published `covtype` and `airline_ohe` saw hundreds of
 thousands of rows, so their first trees are larger and their last ones smaller. `bosch` is not
 of the paper's set; its rows are drawn so that four numbers in five are missing, as in the

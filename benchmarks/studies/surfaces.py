@@ -21,7 +21,7 @@ from studies import Results, Study
 from timing import time_in_turns
 from tvm_forest.schedule_prims.batches import select_schedule
 
-BATCHES = (512,)
+BATCHES = (512, 4096)
 TREES, FEATURES = (100, 400, 1000), (8, 64, 512)
 CHECKED = 256
 PLANES = "bitsliced"
