@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NAMES = ("shapes", "speedups", "surfaces", "choices", "utility")
+NAMES = (
+    *("shapes", "speedups", "surfaces", "choices", "utility"),
+    *("transfer", "search_quality", "tree_parallel", "crossover", "leaf_coverage", "hummingbird"),
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "studies"
