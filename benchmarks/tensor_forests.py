@@ -4,8 +4,8 @@ takes: Forest, without categories; gives: a function from rows to margins.
 
 Nakandala and others, OSDI 2020: "gemm" asks all tests of all trees and finds the leaf whose path
 they agree with by matrix products; "trees" gathers feature, threshold and child of every walk, hop
-by hop; "perfect" completes the trees, so that a child's place follows from its parent's. The package
-itself (0.4.12) leaves out the base score of XGBoost's classifiers, and cannot read that of
+by hop; "perfect" completes the trees, so that a child's place follows from its parent's. The
+package itself (0.4.12) leaves out the base score of XGBoost's classifiers, and cannot read that of
 regressors of XGBoost 3.1 and later, so the formulations are written here. Like it, they know of no
 default direction: a missing value goes right.
 """
@@ -20,6 +20,7 @@ import torch
 
 from tvm_forest.forest import Array, Forest
 from tvm_forest.forest.edges import find_children, find_parents
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 
 Predict = Callable[[Any], Any]
 """Takes a tensor (R, F); returns (R, T) values of leaves."""
@@ -46,7 +47,10 @@ def make_gemm(forest: Forest) -> Predict:
     columns[tree[inner], test[inner], forest.feature[inner]] = 1
     threshold = np.zeros((trees, n_tests, 1), forest.threshold.dtype)
     threshold[tree[inner], test[inner], 0] = forest.threshold[inner]
-    paths, lefts = np.zeros((trees, n_leaves, n_tests), np.float32), np.full((trees, n_leaves), -1.0)
+    paths, lefts = (
+        np.zeros((trees, n_leaves, n_tests), np.float32),
+        np.full((trees, n_leaves), -1.0),
+    )
     value = np.zeros((trees, 1, n_leaves), forest.leaf_value.dtype)
     value[tree[leaf], 0, place[leaf]] = forest.leaf_value[leaf, 0]
     lefts[tree[leaf], place[leaf]] = 0
@@ -132,6 +136,7 @@ class TensorForest:
         Args:
             way: of `WAYS`.
         """
+        forest = canonicalize(forest)  # trees round by round
         self._leaves, self._forest = WAYS[way](forest), forest
         self._base = torch.tensor(forest.base_score.copy())
 
@@ -149,5 +154,5 @@ class TensorForest:
 
     def _sums(self, rows: Array) -> Any:
         leaves = self._leaves(torch.as_tensor(rows))
-        classes = self._forest.n_outputs  # trees stand round by round
-        return leaves.reshape(len(rows), -1, classes).sum(dim=1) + self._base
+        rounds = leaves.reshape(len(rows), -1, self._forest.n_outputs)
+        return rounds.sum(dim=1) + self._base

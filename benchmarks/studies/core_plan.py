@@ -1,20 +1,25 @@
-"""What a batch is expected to take on many cores, by the cost model for one.
+"""What a batch is expected to take on many cores: the largest share of one of them.
 
-takes: Forest, rows, number of cores; gives: microseconds of a call, rows or trees shared out.
+takes: name of a model, rows, number of cores; gives: microseconds, rows or trees shared out.
 
-Nothing here is measured on more than two cores. A share is priced as a call of one thread: the
-cheapest point of the space for so many rows, or for so many trees. What the cost model leaves out
-is left out here: cores that wait for each other's memory, and clocks that fall when all cores work.
+A share is a call of one thread, for some of the rows or for some of the trees: priced by the cost
+model, or timed on one core. What is between cores is left out: how long they take to start, waits
+for each other's memory, and clocks that fall when all of them work.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+import models
+import tvm_forest
 from searches import forest_of
+from timing import time_in_turns
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees
@@ -28,17 +33,21 @@ from tvm_forest.target import Target
 TILE, TOGETHER = 8, 8
 """Nodes of a tile, and rows that walk together, of Treebeard's schedules."""
 
-LINE_NS, LINE_BYTES = 60.0, 64
-"""Nanoseconds for a cache line of sums that another core has written; assumed."""
+LINE_BYTES = 64
+
+
+@functools.cache
+def share_of_trees(name: str, parts: int) -> Forest:
+    """Return a model, or one of so many parts of it: every so-many-th round of its trees."""
+    forest = canonicalize(forest_of(name))
+    rounds, size = forest.n_trees // forest.round_size, forest.round_size
+    kept = np.arange(0, rounds, min(parts, rounds))[:, None] * size + np.arange(size)
+    return forest if parts == 1 else take_trees(forest, kept.ravel())
 
 
 @functools.cache
 def _workload(name: str, parts: int) -> Workload:
-    """Return the workload of a model, or of every so-many-th round of its trees."""
-    forest = canonicalize(forest_of(name))
-    rounds, size = forest.n_trees // forest.round_size, forest.round_size
-    kept = np.arange(0, rounds, min(parts, rounds))[:, None] * size + np.arange(size)
-    return Workload(forest if parts == 1 else take_trees(forest, kept.ravel()), Target())
+    return Workload(share_of_trees(name, parts), Target())
 
 
 @functools.cache
@@ -59,25 +68,70 @@ def share_us(name: str, rows: int, parts: int, as_paper: bool) -> float:
 
 
 def rows_us(name: str, rows: int, cores: int, as_paper: bool) -> float:
-    """Return the microseconds of the largest share, if rows are dealt out to cores."""
+    """Return the price of the largest share, if rows are dealt out to cores."""
     return share_us(name, -(-rows // cores), 1, as_paper)
 
 
-def trees_us(name: str, rows: int, cores: int, as_paper: bool) -> float:
-    """Return the same if trees are dealt out, with the addition of their sums."""
+def count_lines(name: str, rows: int, cores: int) -> int:
+    """Return the cache lines of sums that other cores have written, if trees are dealt out."""
     forest: Forest = forest_of(name)
-    parts = min(cores, forest.n_trees // forest.round_size)
     size = rows * forest.n_outputs * np.dtype(forest.sum_dtype).itemsize
-    lines = (parts - 1) * -(-size // LINE_BYTES)
-    return share_us(name, rows, parts, as_paper) + lines * LINE_NS / 1000
+    return (_parts(forest, cores) - 1) * -(-size // LINE_BYTES)
 
 
-def plan(name: str, rows: int, cores: list[int], as_paper: bool) -> dict[str, Any]:
-    """Return both by the number of cores."""
+def _parts(forest: Forest, cores: int) -> int:
+    return min(cores, forest.n_trees // forest.round_size)
+
+
+def priced(name: str, rows: int, cores: Sequence[int], as_paper: bool) -> dict[str, Any]:
+    """Return the price of the largest share by the number of cores, of the rows and of the trees.
+
+    If trees are dealt out, `lines` of sums come from other cores.
+    """
+    forest = forest_of(name)
     return {
-        "model": name,
-        "batch": rows,
-        "as_paper": as_paper,
         "rows_us": {str(n): rows_us(name, rows, n, as_paper) for n in cores},
-        "trees_us": {str(n): trees_us(name, rows, n, as_paper) for n in cores},
+        "trees_us": {str(n): share_us(name, rows, _parts(forest, n), as_paper) for n in cores},
+        "lines": {str(n): count_lines(name, rows, n) for n in cores},
     }
+
+
+def timed(
+    name: str, batch: int, cores: Sequence[int], rounds: int, seconds: float
+) -> dict[str, Any]:
+    """Return the same as timed on one core, the least mean of a turn.
+
+    What a call without trees takes is taken off: a call on many cores is made once.
+    """
+    rows = np.ascontiguousarray(models.get(name).rows()[:8192], forest_of(name).row_dtype)
+    shares = {("rows", -(-batch // n), 1) for n in cores}
+    shares |= {("trees", batch, _parts(forest_of(name), n)) for n in cores}
+    sizes = {size for _, size, _ in shares}
+    calls: dict[tuple[str, int, int], Any] = {
+        share: _call(share_of_trees(name, share[2]), rows, share[1]) for share in shares
+    }
+    nothing = take_trees(forest_of(name), np.zeros(0, np.int64))
+    calls |= {("none", size, 1): _call(nothing, rows, size) for size in sizes}
+    times = {x: 1e6 * min(y) for x, y in time_in_turns(calls, [None], rounds, seconds).items()}
+    us = {x: max(0.0, times[x] - times["none", x[1], 1]) for x in shares}
+    parts = {n: _parts(forest_of(name), n) for n in cores}
+    return {
+        "rows_us": {str(n): us["rows", -(-batch // n), 1] for n in cores},
+        "trees_us": {str(n): us["trees", batch, parts[n]] for n in cores},
+        "lines": {str(n): count_lines(name, batch, n) for n in cores},
+    }
+
+
+def _call(forest: Forest, rows: Any, batch: int) -> Callable[[Any], None]:
+    """Return a function that predicts one batch after the other, once its margins are right."""
+    sch = tvm_forest.new_schedule(forest)
+    if forest.n_trees:
+        inner = ("class", "tree") if sch.round_size > 1 else ("tree",)
+        sch = sch.tile_nodes(TILE).reorder(*inner, "batch")
+        sch = sch.interleave("batch", min(TOGETHER, batch)) if batch > 1 else sch
+    predict = tvm_forest.build(forest, schedule=sch, n_jobs=1).predict_margin
+    right = forest.predict_reference(rows[:batch])
+    assert np.array_equal(predict(rows[:batch]).reshape(batch, -1), right), "margins differ"
+    parts = [rows[i : i + batch] for i in range(0, len(rows) - batch + 1, batch)][:512]
+    batches = itertools.cycle(parts)
+    return lambda _: predict(next(batches))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,8 @@ TIMED = ("abalone", "airline", "airline-ohe", "covtype", "higgs", "year")
 SHARES = np.linspace(0, 1, 21)
 SIZE, BATCH = 8, 512
 ROUNDS, SECONDS = 11, 0.03
-POOL = 4096
+POOL, SEEN = 4096, 512
+"""Rows that are timed, and of which hops are counted."""
 UNTILED = "no tiles"
 
 
@@ -71,7 +71,7 @@ def with_hits(name: str) -> Any:
 
 
 def count(forest: Any) -> dict[str, Any]:
-    """Return skewed trees, how many rows the likeliest leaves get, and the tiles that rows visit."""
+    """Return skewed trees, how many rows the likeliest leaves get, and tiles that rows visit."""
     from tvm_forest.forest.hits import find_skewed_trees
 
     skewed = [int(find_skewed_trees(forest, share, 0.9).sum()) for share in tiling.SHARES]
@@ -122,6 +122,13 @@ def sorted_by_hits(forest: Any) -> Any:
     )
 
 
+def seen_by(forest: Any, rows: Any) -> Any:
+    """Return the forest with the hits of some rows."""
+    from tvm_forest.forest.profile import Profile
+
+    return Profile.of_leaves(forest, forest.predict_reference(rows, "apply")).onto(forest)
+
+
 def schedules(forest: Any) -> dict[str, Any]:
     """Return a schedule for each way of tiling; likely walks end in peeled hops."""
     import tvm_forest
@@ -141,6 +148,7 @@ def schedules(forest: Any) -> dict[str, Any]:
 def time_ways(forest: Any, rounds: int) -> dict[str, Any]:
     """Time every tiling in turns, on one thread; return medians, and ratios to uniform tiles."""
     import tvm_forest
+    from tvm_forest.forest.hits import count_mean_hops
 
     forest = sorted_by_hits(forest)
     rows = np.random.default_rng(1).random((POOL, forest.n_features), np.float32)
@@ -148,6 +156,7 @@ def time_ways(forest: Any, rounds: int) -> dict[str, Any]:
         way: tvm_forest.build(forest, schedule=sch, n_jobs=1)
         for way, sch in schedules(forest).items()
     }
+    hops = [count_mean_hops(forest), count_mean_hops(seen_by(forest, rows[:SEEN]))]
     right = forest.predict_reference(rows[:97])
     for way, predictor in built.items():
         margin = predictor.predict_margin(rows[:97]).reshape(97, -1)
@@ -157,6 +166,7 @@ def time_ways(forest: Any, rounds: int) -> dict[str, Any]:
     times = time_in_turns(calls, batches, rounds, SECONDS)
     uniform = np.array(times["uniform"])
     return {
+        "hops": hops,
         "us": {way: 1e6 * float(np.median(x)) / BATCH for way, x in times.items()},
         "over_uniform": {way: float(np.median(x / uniform)) for way, x in times.items()},
     }
@@ -173,8 +183,11 @@ def tables(results: Results) -> str:
         rows.append([x["model"], x["trees"], *x["skewed"], printed, *tiles])
     timed = [x for x in results["cells"] if "us" in x]
     lines = [
-        [x["model"], *(f"{x['us'][way]:.2f}" for way in (UNTILED, *tiling.WAYS)),
-         *(f"{x['over_uniform'][way]:.2f}" for way in tiling.WAYS[1:])]
+        [
+            x["model"],
+            *(f"{x['us'][way]:.2f}" for way in (UNTILED, *tiling.WAYS)),
+            *(f"{x['over_uniform'][way]:.2f}" for way in tiling.WAYS[1:]),
+        ]
         for x in timed
     ]
     ways = [f"{way}, us a row" for way in (UNTILED, *tiling.WAYS)]
@@ -208,10 +221,13 @@ def says(results: Results) -> str:
     timed = [x for x in cells if "us" in x]
     same = sum(x["skewed"][0] == PRINTED[x["model"]][0] for x in cells)
     other = [x["model"] for x in cells if x["skewed"][1] != PRINTED[x["model"]][1]]
-    saved = {way: report.geometric_mean(x["tiles"][way] / x["tiles"]["uniform"] for x in cells)
-             for way in tiling.WAYS[1:]}
-    mean = {way: report.geometric_mean(x["over_uniform"][way] for x in timed)
-            for way in tiling.WAYS[1:]}
+    saved = {
+        way: report.geometric_mean(x["tiles"][way] / x["tiles"]["uniform"] for x in cells)
+        for way in tiling.WAYS[1:]
+    }
+    mean = {
+        way: report.geometric_mean(x["over_uniform"][way] for x in timed) for way in tiling.WAYS[1:]
+    }
     skewed = [x for x in timed if x["skewed"][0] > x["trees"] / 3]
     flat = [x for x in timed if x not in skewed]
     names = ", ".join(x["model"] for x in skewed)
@@ -222,18 +238,18 @@ def says(results: Results) -> str:
     return (
         f"The published profiles give the printed numbers of skewed trees at 10 % for {same} of "
         f"{len(cells)} models; at 5 % those of {' and '.join(other) or 'none'} differ (the text "
-        f"seems to have two of them exchanged). Visited tiles fall as the draft says: to "
+        "seems to have two of them exchanged). Visited tiles fall as the draft says: to "
         f"{saved['probability']:.2f} of uniform tiling by its greedy rule, {saved['hybrid']:.2f} "
-        f"by the hybrid one, and {saved['optimal']:.2f} by the dynamic program that it leaves out, "
-        f"so greedy is within {100 * (saved['probability'] / saved['optimal'] - 1):.0f} % of the "
-        f"optimum. Time does not follow: greedy tiles take {mean['probability']:.2f}, hybrid "
-        f"{mean['hybrid']:.2f} and optimal {mean['optimal']:.2f} of the time of uniform ones. Where "
-        f"many trees are skewed ({names}) optimal tiles take {best(skewed):.2f}, elsewhere "
+        f"by the hybrid one, and {saved['optimal']:.2f} by the dynamic program that it leaves "
+        f"out, so greedy is within {100 * (saved['probability'] / saved['optimal'] - 1):.0f} % of "
+        f"the optimum. Time does not follow: greedy tiles take {mean['probability']:.2f}, hybrid "
+        f"{mean['hybrid']:.2f} and optimal {mean['optimal']:.2f} of the time of uniform ones. "
+        f"Where many trees are skewed ({names}) optimal tiles take {best(skewed):.2f}, elsewhere "
         f"{best(flat):.2f}. Eight rows walk together and wait for the one with the longest way, "
-        f"and trees of unlikely leaves become deeper; and a table of many shapes competes for the "
-        f"first-level cache, as the draft reports, which is why it tiles only skewed trees so. "
-        f"None of this is fast here: the default for these batches is bit planes, to which the "
-        f"likelihood of leaves makes no difference."
+        "and trees of unlikely leaves become deeper; and a table of many shapes competes for the "
+        "first-level cache, as the draft reports, which is why it tiles only skewed trees so. "
+        "None of this is fast here: the default for these batches is bit planes, to which the "
+        "likelihood of leaves makes no difference."
     )
 
 
@@ -242,11 +258,11 @@ STUDY = Study(
     "Few leaves for most rows: tiling by probability",
     "Treebeard's draft on probability tiling calls a tree skewed if a small part of its leaves "
     "gets 90 % of the rows, and tiles such trees greedily by probability. Here the published "
-    "profiles say how many rows reach each leaf. Tiles of 8 nodes that a row visits in a tree are "
-    "counted for all trees tiled in each way. The times are of the same trees (of four models "
-    "drawn with the published depths and rows of leaves), with thresholds that send uniform rows "
-    f"to leaves as the profile does: one thread, {BATCH} rows, 8 of them together, hops "
-    "peeled to where 90 % of the rows have ended.",
+    "profiles say how many rows reach each leaf. Tiles of 8 nodes that a row visits in a tree "
+    "are counted for all trees tiled in each way. The times are of the same trees (of four "
+    "models drawn with the published depths and rows of leaves), with thresholds that send "
+    f"uniform rows to leaves as the profile does: one thread, {BATCH} rows, 8 of them together, "
+    "hops peeled to where 90 % of the rows have ended.",
     measure,
     tables,
     draw,
