@@ -6,7 +6,7 @@ Nakandala and others, OSDI 2020: "gemm" asks all tests of all trees and finds th
 they agree with by matrix products; "trees" gathers feature, threshold and child of every walk, hop
 by hop; "perfect" completes the trees, so that a child's place follows from its parent's. The
 package itself (0.4.12) leaves out the base score of XGBoost's classifiers, and cannot read that of
-regressors of XGBoost 3.1 and later, so the formulations are written here. Like it, they know of no
+regressors of XGBoost 3.2, so the formulations are written here. Like it, they know of no
 default direction: a missing value goes right.
 """
 

@@ -104,20 +104,18 @@ def timed(
     What a call without trees takes is taken off: a call on many cores is made once.
     """
     rows = np.ascontiguousarray(models.get(name).rows()[:8192], forest_of(name).row_dtype)
-    shares = {("rows", -(-batch // n), 1) for n in cores}
-    shares |= {("trees", batch, _parts(forest_of(name), n)) for n in cores}
-    sizes = {size for _, size, _ in shares}
-    calls: dict[tuple[str, int, int], Any] = {
-        share: _call(share_of_trees(name, share[2]), rows, share[1]) for share in shares
+    parts = {n: _parts(forest_of(name), n) for n in cores}
+    shares = {(-(-batch // n), 1) for n in cores} | {(batch, parts[n]) for n in cores}
+    calls: dict[tuple[int, int], Any] = {
+        (size, k): _call(share_of_trees(name, k), rows, size) for size, k in shares
     }
     nothing = take_trees(forest_of(name), np.zeros(0, np.int64))
-    calls |= {("none", size, 1): _call(nothing, rows, size) for size in sizes}
+    calls |= {(size, 0): _call(nothing, rows, size) for size, _ in shares}
     times = {x: 1e6 * min(y) for x, y in time_in_turns(calls, [None], rounds, seconds).items()}
-    us = {x: max(0.0, times[x] - times["none", x[1], 1]) for x in shares}
-    parts = {n: _parts(forest_of(name), n) for n in cores}
+    us = {(size, k): max(0.0, times[size, k] - times[size, 0]) for size, k in shares}
     return {
-        "rows_us": {str(n): us["rows", -(-batch // n), 1] for n in cores},
-        "trees_us": {str(n): us["trees", batch, parts[n]] for n in cores},
+        "rows_us": {str(n): us[-(-batch // n), 1] for n in cores},
+        "trees_us": {str(n): us[batch, parts[n]] for n in cores},
         "lines": {str(n): count_lines(name, batch, n) for n in cores},
     }
 

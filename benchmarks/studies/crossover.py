@@ -239,13 +239,15 @@ def says(results: Results) -> str:
     found = table_of(results)
 
     def likely(who: str) -> str:
-        known = [row[who][1] for row in found.values()]
-        numbers = sorted(x for x in known if x is not None)
-        never = f", never up to {BATCHES[-1]:,} rows for {known.count(None)}" * (None in known)
-        if not numbers:
-            return f"never up to {BATCHES[-1]:,} rows"
-        span = f"{numbers[0]:,} to {numbers[-1]:,} rows" if len(numbers) > 1 else f"{numbers[0]:,}"
-        return f"{span}{never}"
+        known = sorted(row[who][1] for row in found.values() if row[who][1] is not None)
+        beyond = f"up to {BATCHES[-1]:,} rows"
+        if not known:
+            return f"never {beyond}"
+        span = f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,} to {known[-1]:,}"
+        never = len(found) - len(known)
+        return f"{span} rows" + f" (for {never} of {len(found)} models never {beyond})" * (
+            never > 0
+        )
 
     return (
         "This is an estimate; only the CPU was measured, and `make bench-gpu` measures both. The "
@@ -255,7 +257,7 @@ def says(results: Results) -> str:
         f"guess lies between. It moves with the CPU code: our default gives {likely(ONE)} on one "
         f"thread, {likely(TWO)} on two, and {likely(PLANNED)} on 16. Against XGBoost's "
         "`inplace_predict`, whose calls cost more than a GPU's before the first row is walked, "
-        f"it is {likely(XGBOOST)}. What decides is not the kernel, which takes 1 to 9 us up to "
+        f"it is {likely(XGBOOST)}. What decides is not the kernel, which takes 1 to 5 us up to "
         f"4,096 rows, but the call: {HOST_US + DRIVER_US['likely']:.0f} us for Python, driver and "
         "launch, and the bus. Rows of 2,000 columns (epsilon) cost a core as much as they cost "
         "the bus, hence few rows there. `Crossover` takes 100 rows unless it is told another "
@@ -271,7 +273,7 @@ def says_gpu(results: Results) -> str:
     more = f" Never at the batches timed: {', '.join(never)}." if never else ""
     return (
         f"Rows of the host are faster on this GPU {said}; the authors expect close to 100 rows in "
-        f"most cases. Only the sizes of batch in the table were timed, so the crossover lies "
+        "most cases. Only the sizes of batch in the table were timed, so the crossover lies "
         f"between the one named and the one before it.{more}"
     )
 

@@ -131,17 +131,17 @@ def says(results: Results) -> str:
         f"The fastest of the three ways takes {mean(ratios.values()):.0f} times as long as the "
         f"default schedule on one thread ({by_batch} rows; geometric means). The paper has 6 to "
         "10 times for Hummingbird's torch backend on a GPU, copies included, and 2.5 to 3 for "
-        "its TVM backend. The order is the same, and the distance is larger here, since tensors "
+        "its TVM backend. It is slower than compiled walks here as well, by more, since tensors "
         "write all walks to memory after each hop, which a GPU's bandwidth forgives and a core's "
         "does not, and since our code for many rows is bit planes. For single rows it is the "
-        "calls of PyTorch's operations, four for each hop, that take the time. Among the ways, "
-        f"matrix products take {mean(gemm):.0f} times as long as the better traversal: they ask "
-        f"all tests of a tree, 255 where a walk asks 8. Complete trees take {mean(perfect):.2f} "
-        "times as long as trees with the numbers of children, as Hummingbird's authors found for "
-        "trees of no more than 10 levels. Answers of all three are close to XGBoost's, not "
-        "equal: PyTorch adds trees in an order of its own. The package itself (hummingbird-ml "
-        "0.4.12) could not be timed beside the same models: it fails at the base score of "
-        "regressors of XGBoost 3.1 and later, and leaves out that of classifiers. Torch "
+        "calls of PyTorch's operations, several for each hop, that take the time. Among the "
+        f"ways, matrix products take {mean(gemm):.0f} times as long as the better traversal: they "
+        "ask all tests of a tree, 255 where a walk asks 8. Complete trees take "
+        f"{mean(perfect):.2f} times as long as trees with the numbers of children, which is why "
+        "Hummingbird takes them for trees of up to 10 levels. Answers of all three are close to "
+        "XGBoost's, not equal: PyTorch adds trees in an order of its own. The package itself "
+        "(hummingbird-ml 0.4.12) could not be timed beside the same models: it fails at the base "
+        "score of regressors of XGBoost 3.2, and leaves out that of classifiers. Torch "
         f"{results['torch']}."
     )
 
@@ -150,9 +150,10 @@ STUDY = Study(
     "hummingbird",
     "Hummingbird's three ways on a CPU",
     "Hummingbird turns a forest into tensor operations: matrix products (GEMM), tree traversal, "
-    "or traversal of complete trees. SilvanForge's figures 7 and 9 have it on a GPU: 6 to 10 times "
-    "as long with the torch backend, 4 to 8 with TorchScript, 2.5 to 3 with TVM. Here the three "
-    "are written in PyTorch (`benchmarks/tensor_forests.py`) and called with numpy rows, each in a "
+    "or traversal of complete trees. SilvanForge's figures 7 and 9 have it on a GPU: 6 to 10 "
+    "times as long with the torch backend, 4 to 8 with TorchScript, 2.5 to 3 with TVM. Here the "
+    "three are written in PyTorch (`benchmarks/tensor_forests.py`) and called with numpy rows, "
+    "each in a "
     'process of its own. "-" stands for calls of more than a second at a smaller batch. PyTorch '
     "is in no extra of the benchmark, being large: `pip install torch`, or `--python` names an "
     "interpreter that has it.",
