@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = (
-NAMES = (
     *("shapes", "speedups", "surfaces", "choices", "utility"),
-    *("transfer", "search_quality", "tree_parallel", "crossover", "leaf_coverage", "hummingbird"),
-)
     *("transfer", "search_quality", "tree_parallel", "crossover", "leaf_coverage", "hummingbird"),
 )
 
