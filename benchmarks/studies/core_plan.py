@@ -34,6 +34,8 @@ TILE, TOGETHER = 8, 8
 """Nodes of a tile, and rows that walk together, of Treebeard's schedules."""
 
 LINE_BYTES = 64
+LEAST_US = 0.05
+"""Of a share: less than the clock tells apart from a call without trees."""
 
 
 @functools.cache
@@ -112,7 +114,7 @@ def timed(
     nothing = take_trees(forest_of(name), np.zeros(0, np.int64))
     calls |= {(size, 0): _call(nothing, rows, size) for size, _ in shares}
     times = {x: 1e6 * min(y) for x, y in time_in_turns(calls, [None], rounds, seconds).items()}
-    us = {(size, k): max(0.0, times[size, k] - times[size, 0]) for size, k in shares}
+    us = {(size, k): max(LEAST_US, times[size, k] - times[size, 0]) for size, k in shares}
     return {
         "rows_us": {str(n): us[-(-batch // n), 1] for n in cores},
         "trees_us": {str(n): us[batch, parts[n]] for n in cores},

@@ -16,7 +16,7 @@ import search
 from searches import RECORDS, Cell, cell_of, forest_of
 from studies import Results, Study, on_gpu
 
-MODELS, BATCHES = ("airline", "year", "abalone"), (1, 64, 512)
+MODELS, BATCHES = ("airline", "higgs", "year"), (1, 64, 512)
 ALGORITHM_1 = (*models.PUBLISHED, "abalone", "airline_ohe", "covtype")
 GPU_BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
 """Those of the paper."""
