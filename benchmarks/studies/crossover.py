@@ -245,9 +245,8 @@ def says(results: Results) -> str:
             return f"never {beyond}"
         span = f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,} to {known[-1]:,}"
         never = len(found) - len(known)
-        return f"{span} rows" + f" (for {never} of {len(found)} models never {beyond})" * (
-            never > 0
-        )
+        span += " rows" if span != "1" else " row"
+        return span + f" (for {never} of {len(found)} models never {beyond})" * (never > 0)
 
     return (
         "This is an estimate; only the CPU was measured, and `make bench-gpu` measures both. The "
