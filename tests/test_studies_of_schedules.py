@@ -106,6 +106,8 @@ def cell_of(name: str, batch: int, winner: str) -> dict[str, Any]:
     return {"model": name, "batch": batch, "engines": engines}
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_results_of_a_gpu_are_read(tmp_path: Path) -> None:
     here = results_of_a_gpu(tmp_path / "a.json", "GPU A", {1: "fil packed", 512: "ranks"})
     there = results_of_a_gpu(tmp_path / "b.json", "GPU B", {1: "default", 512: "ranks"})
