@@ -221,7 +221,8 @@ def draw(results: Results, figure: Any) -> None:
     right.set_xticks(np.arange(len(timed)) + 0.3, [x["model"] for x in timed], rotation=45)
     right.axhline(1, color="black", linewidth=0.8)
     right.set_title("over uniform tiles of 8 nodes")
-    right.legend(fontsize=7)
+    right.set_ylim(0, 1.9)  # room for the legend
+    right.legend(fontsize=7, ncols=2)
 
 
 def says(results: Results) -> str:
