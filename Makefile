@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -89,6 +89,10 @@ bench-tiling: $(INSTALLED)  ## tiles that a row visits under each way of tiling;
 bench-gpu: $(INSTALLED)  ## make build/gpu, which runs offline with a driver and numpy; and run it
 	$(BIN)/python benchmarks/gpu_folder.py --out build/gpu
 	$(BIN)/python build/gpu/gpu.py --out build/gpu/results.json
+
+studies: $(INSTALLED)  ## the experiments of the papers: docs/studies.md with its tables and plots
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/python benchmarks/study.py all
 
 gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs/gpu_code.md; needs nvcc
 	$(BIN)/python benchmarks/gpu_code.py

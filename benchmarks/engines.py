@@ -381,6 +381,39 @@ class Ydf(Engine):
         self.predict = lambda rows: self.model.predict({"features": rows}, num_threads=count)
 
 
+class TorchTrees(Engine):
+    """Hummingbird's tree traversal in PyTorch, which `pip install torch` adds; see there."""
+
+    packages = ("torch", "tvm_forest")
+    takes = ("xgboost",)
+    dtype = "float32"
+    way = "trees"
+
+    def __init__(self, model: Model, argument: str) -> None:
+        import tvm_forest
+        from tensor_forests import TensorForest
+
+        tensors = TensorForest(tvm_forest.load(model.path), self.way)
+        self.predict, self.margin = tensors.predict, tensors.margin
+
+    def use_threads(self, count: int) -> None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+class TorchGemm(TorchTrees):
+    """Hummingbird's matrix products."""
+
+    way = "gemm"
+
+
+class TorchPerfect(TorchTrees):
+    """Hummingbird's traversal of complete trees."""
+
+    way = "perfect"
+
+
 ENGINES: dict[str, type[Engine]] = {
     "ours": Ours,
     "xgboost": XGBoost,
@@ -396,6 +429,9 @@ ENGINES: dict[str, type[Engine]] = {
     "timber": Timber,
     "nvforest": NvForest,
     "ydf": Ydf,
+    "torch-gemm": TorchGemm,
+    "torch-trees": TorchTrees,
+    "torch-perfect": TorchPerfect,
 }
 
 

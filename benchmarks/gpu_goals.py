@@ -98,18 +98,27 @@ def line_of_checks(results: dict[str, Any]) -> str:
     return f"answers as they should be (to the bit where the order is kept): {said}"
 
 
-def lines_of_crossover(results: dict[str, Any]) -> list[str]:
-    """Say for each model from which batch on rows of the host are faster on the GPU."""
-    lines = []
+def crossovers(results: dict[str, Any]) -> dict[str, int | None]:
+    """Return by model from which batch on rows of the host are faster on the GPU; None for none.
+
+    Models are left out of which there are no times on both.
+    """
+    found: dict[str, int | None] = {}
     for model in dict.fromkeys(cell["model"] for cell in results["cells"]):
         cells = [x for x in results["cells"] if x["model"] == model]
         times = [
             (x["batch"], *(time_of(x, engine, "host") for engine in HERE_OR_THERE)) for x in cells
         ]
         known = [(n, gpu, cpu) for n, gpu, cpu in times if gpu is not None and cpu is not None]
-        if not known:
-            continue
-        faster = next((n for n, gpu, cpu in known if gpu < cpu), None)
+        if known:
+            found[model] = next((n for n, gpu, cpu in known if gpu < cpu), None)
+    return found
+
+
+def lines_of_crossover(results: dict[str, Any]) -> list[str]:
+    """Say for each model from which batch on rows of the host are faster on the GPU."""
+    lines = []
+    for model, faster in crossovers(results).items():
         where = "at no batch" if faster is None else f"from {faster} rows on"
         lines.append(f"{model}: rows of the host are faster on the GPU {where}")
     return lines

@@ -126,26 +126,55 @@ def _boost(rows: Any, answer: Any, rounds: int, **params: Any) -> Any:
     return xgboost.train(params, xgboost.DMatrix(rows, answer), rounds)
 
 
-def _on_published_rows(name: str, rounds: int, classes: int = 1, **params: Any) -> Trained:
+def _abalone() -> Trained:
+    """Read the published ONNX file; XGBoost then predicts what was published to the last bit."""
+    import tvm_forest
+
+    forest = tvm_forest.load(MODELS / "abalone.onnx")
+    return Trained(_booster_of(forest), "xgboost", _drawn_again(rows_of("abalone")[0]), "published")
+
+
+def _booster_of(forest: Any) -> Any:
+    import xgboost
+
+    from xgboost_files import to_xgboost
+
+    return xgboost.Booster(model_file=bytearray(to_xgboost(forest)))
+
+
+def _random(name: str) -> Trained:
+    """Draw one of the random models of SilvanForge's study."""
+    from random_models import find
+
+    drawn = find(name)
+    return Trained(_booster_of(drawn.forest()), "xgboost", drawn.rows(), "drawn as in the study")
+
+
+def _on_published_rows(name: str, rounds: int, classes: int, drawn: Blur, **params: Any) -> Trained:
     rows, answer = rows_of(name)
-    task: dict[str, Any] = {"objective": "reg:squarederror"}
-    if classes > 1:
-        task = {"objective": "multi:softprob", "num_class": classes}
-    model = _boost(*_blurred(rows, answer), rounds, **task, **params)
+    task = {"objective": "multi:softprob", "num_class": classes}
+    model = _boost(*_blurred(rows, answer, drawn), rounds, **task, **params)
     return Trained(model, "xgboost", _drawn_again(rows), "published")
 
 
-def _blurred(rows: Any, answer: Any) -> tuple[Any, Any]:
-    """Draw 8,000 rows in which one value in ten, and one answer in ten, is that of another row.
+class Blur(NamedTuple):
+    """How many rows are drawn, and the share of values, and of answers, that other rows lend."""
+
+    rows: int = 8000
+    share: float = 0.1
+
+
+def _blurred(rows: Any, answer: Any, blur: Blur) -> tuple[Any, Any]:
+    """Draw rows some values of which, and some answers, are those of another row.
 
     A few thousand rows that can be fitted would leave nothing to later trees than single leaves;
     those of the published profiles have many.
     """
     rng = np.random.default_rng(0)
     table = np.column_stack([rows, answer])
-    drawn = table[rng.integers(0, len(table), 8000)]
+    drawn = table[rng.integers(0, len(table), blur.rows)]
     other = np.take_along_axis(table, rng.integers(0, len(table), drawn.shape), axis=0)
-    drawn = np.where(rng.random(drawn.shape) < 0.1, other, drawn)
+    drawn = np.where(rng.random(drawn.shape) < blur.share, other, drawn)
     return drawn[:, :-1], drawn[:, -1]
 
 
@@ -178,11 +207,44 @@ def _tiny() -> Trained:
 
 
 def _airline_ohe() -> Trained:
+    """Boost trees that mostly see both numbers, or they would be chains of single categories."""
+    import xgboost
+
     rows, answer = _flights(0, 40_000)
-    params = {"max_bin": 32, "colsample_bytree": 0.1, "eta": 0.03}
-    params |= {"min_child_weight": 0.02, "reg_lambda": 0.01}
-    model = _boost(rows, answer, 1000, objective="binary:logistic", max_depth=8, **params)
+    seen = np.ones(rows.shape[1])
+    seen[:2] = 50
+    params = {"max_bin": 32, "colsample_bytree": 0.2, "eta": 0.003, "max_depth": 8}
+    params |= {"min_child_weight": 0.02, "reg_lambda": 0.01, "seed": 7, "nthread": 2}
+    matrix = xgboost.DMatrix(rows, answer, feature_weights=seen)
+    model = xgboost.train(params | {"objective": "binary:logistic"}, matrix, 1000)
     return Trained(model, "xgboost", _flights(1, ROWS)[0])
+
+
+def _parts(seed: int, n: int) -> tuple[Any, Any]:
+    """Draw parts as a factory measures them, and which fail.
+
+    A part goes through one of several lines, and through some of the stations of that line; what
+    other stations would measure is missing, four numbers in five.
+    """
+    rng, plant = np.random.default_rng(seed), np.random.default_rng(1)
+    stations, numbers, lines = 44, 22, 5
+    station = np.arange(stations)
+    visits = np.where(station // lines % 4 < 3, 1.0, 0.7)
+    taken = rng.integers(0, lines, n)
+    there = (station % lines == taken[:, None]) & (rng.random((n, stations)) < visits)
+    there = np.repeat(there, numbers, axis=1)
+    rows = rng.normal(size=there.shape).astype(np.float32)
+    counts = plant.random(stations * numbers) < 0.2
+    score = (there & (rows > 0.5)) @ (counts * plant.normal(size=stations * numbers))
+    score += 2 * plant.normal(size=lines)[taken] + rng.logistic(size=n)
+    rows[~there] = np.nan
+    return rows, score > np.quantile(score, 0.9)
+
+
+def _bosch() -> Trained:
+    params = {"max_depth": 8, "max_bin": 32, "colsample_bytree": 0.2, "min_child_weight": 0.2}
+    model = _boost(*_parts(0, 8000), 100, objective="binary:logistic", **params)
+    return Trained(model, "xgboost", _parts(1, ROWS)[0])
 
 
 def _xgb_nan() -> Trained:
@@ -272,12 +334,13 @@ def _catboost(features: int, rounds: int, depth: int, classes: int = 1) -> Train
 
 TRAINED: dict[str, Callable[[], Trained]] = {
     "tiny": _tiny,
-    "abalone": lambda: _on_published_rows("abalone", 1000, max_depth=6, eta=0.1),
+    "abalone": _abalone,
     "airline_ohe": _airline_ohe,
     "covtype": lambda: _on_published_rows(
-        "covtype", 100, 8, max_depth=8, eta=0.1, min_child_weight=0.02
+        "covtype", 100, 8, Blur(24_000, 0.2), max_depth=8, eta=0.1, min_child_weight=0.02
     ),
-    "letters": lambda: _on_published_rows("letters", 1000, 26, max_depth=6, eta=0.1),
+    "bosch": _bosch,
+    "letters": lambda: _on_published_rows("letters", 1000, 26, Blur(), max_depth=6, eta=0.1),
     "xgb_nan": _xgb_nan,
     "xgb_500": lambda: _depth_6(28, 500),
     "xgb_1000": lambda: _depth_6(50, 1000),
@@ -293,6 +356,8 @@ TRAINED: dict[str, Callable[[], Trained]] = {
 OBLIVIOUS = ("cat_1000", "cat_100", "cat_500", "cat_26")
 NAMES = (*PUBLISHED, *(name for name in TRAINED if name not in ("tiny", *OBLIVIOUS)))
 """All but `tiny`, which is there to try the harness, and those of `oblivious.py`."""
+RANDOM = "random-"
+"""How the names of the random models begin, such as "random-100-8-6-0"; see `random_models.py`."""
 SHORT = ("airline", "year", "xgb_nan")
 _NEEDS_ROWS = ("abalone", "covtype", "letters")
 
@@ -331,7 +396,8 @@ def _published(name: str, folder: Path) -> Model:
 
 
 def _trained(name: str, folder: Path) -> Model:
-    return write(name, TRAINED[name](), folder)
+    made = _random(name) if name.startswith(RANDOM) else TRAINED[name]()
+    return write(name, made, folder)
 
 
 def write(name: str, made: Trained, folder: Path) -> Model:

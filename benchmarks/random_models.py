@@ -78,6 +78,11 @@ def list_models() -> Iterator[RandomModel]:
         yield RandomModel(trees, features, depth, seed)
 
 
+def find(name: str) -> RandomModel:
+    """Return the model of a name, such as "random-100-8-6-0"."""
+    return RandomModel(*map(int, name.split("-")[1:]))
+
+
 def _draw_tree(rng: np.random.Generator, features: int, depth: int) -> dict[str, Any]:
     """Return the nodes of a tree, level by level."""
     is_leaf, level = list[Array](), 1

@@ -31,9 +31,10 @@ from typing import Any
 import numpy as np
 
 import models
-from searches import BATCHES, RECORDS, Cell, cell_of, forest_of, path_of
+from searches import BATCHES, RECORDS, cell_of, forest_of, path_of
 from timing import cores, cpu_name
 from tvm_forest.predictor.building import build
+from tvm_forest.schedule import Schedule
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.measuring import measure
 from tvm_forest.search.space import Point
@@ -93,7 +94,8 @@ def compare(folder: Path, name: str, batch: int, known: Rounds) -> dict[str, Any
     points = every.space.points()
     default = next(p for p, sch in points.items() if sch == every.space.default)
     found, best = guided.fastest[0], every.fastest[:FINALISTS]
-    for p, rounds in timed(name, every, list(dict.fromkeys([default, found, *best]))).items():
+    chosen = {p: points[p] for p in (default, found, *best)}
+    for p, rounds in timed(name, batch, chosen).items():
         known.setdefault(p, []).extend(rounds)
     medians = {p: float(np.median(x)) for p, x in known.items()}
     winner, tuned = min(best, key=medians.__getitem__), min(medians, key=medians.__getitem__)
@@ -112,8 +114,8 @@ def compare(folder: Path, name: str, batch: int, known: Rounds) -> dict[str, Any
         },
         "found_over_best": _ratio(known[found], known[winner]),
         "default_over_tuned": _ratio(known[default], known[tuned]),
-        "found": _words(found),
-        "best": _words(winner),
+        "found": words_of(found),
+        "best": words_of(winner),
     }
 
 
@@ -126,13 +128,19 @@ def compare_all(folder: Path, cells: list[tuple[str, int]]) -> None:
             (folder / "{}-{}.json".format(*cell)).write_text(text, encoding="utf-8")
 
 
+def read(folder: Path, name: str, batch: int) -> dict[str, Any] | None:
+    """Return what `compare` has kept of a model and size of batch; None if there is nothing."""
+    path = folder / f"{name}-{batch}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
 def _ratio(ours: list[float], theirs: list[float]) -> list[float]:
     """Return the median of the ratios of rounds, and their quartiles."""
     ratios = np.array(ours) / np.array(theirs)
     return [float(x) for x in np.quantile(ratios, (0.5, 0.25, 0.75))]
 
 
-def _words(point: Point) -> str:
+def words_of(point: Point) -> str:
     """Say what a point is in a few words."""
     tiles = f" in tiles of {point.tile}" if point.tile > 1 else ""
     block = f", blocks of {point.block}" if point.block else ""
@@ -141,12 +149,12 @@ def _words(point: Point) -> str:
     return f"{point.layout}{tiles}{block}, {point.order} {point.walks}{hops}{cache}"
 
 
-def timed(name: str, cell: Cell, points: list[Point]) -> Rounds:
+def timed(name: str, batch: int, schedules: dict[Point, Schedule]) -> Rounds:
     """Build and check schedules, and time them in turns; return seconds of a call by round."""
-    forest, batch, schedules = forest_of(name), cell.space.batch, cell.space.points()
+    forest, points = forest_of(name), list(schedules)
     setup, _ = tuning.make_setup(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
     batches = measure.cut_batches(setup.pool, batch)
-    built = {p: build(forest, schedules[p], Target()) for p in points}
+    built = {p: build(forest, sch, Target()) for p, sch in schedules.items()}
     turns, times = {}, {p: list[float]() for p in points}
     for p, predictor in built.items():
         measure.check_margins(setup, predictor.predict_margin, batch, False)
@@ -236,9 +244,7 @@ def main() -> None:
     cells = [(name, batch) for name in options.models for batch in options.batches]
     if "compare" in options.strategies:
         compare_all(options.out, cells)
-    paths = [options.out / f"{name}-{batch}.json" for name, batch in cells]
-    known = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    results = [found for found in known if found]
+    results = [found for cell in cells if (found := read(options.out, *cell))]
     if results:
         said = summary(results, options.out)
         about = {"machine": f"{cpu_name()}, {cores()} cores, one thread", "results": results}

@@ -79,14 +79,9 @@ def text(matrix: Matrix, corner: str) -> str:
     return "\n".join(lines)
 
 
-def plot(matrices: dict[str, Matrix], path: Path) -> None:
+def draw(matrices: dict[str, Matrix], figure: Any) -> None:
     """Draw the matrices beside each other."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(matrices), figsize=(5 * len(matrices), 5))
+    panels = figure.subplots(1, len(matrices))
     for panel, (title, matrix) in zip(np.atleast_1d(panels), matrices.items(), strict=True):
         values = [[np.nan if x is None else x for x in row.values()] for row in matrix.values()]
         image = panel.imshow(np.array(values, float), vmin=1, vmax=3, cmap="viridis_r")
@@ -97,7 +92,17 @@ def plot(matrices: dict[str, Matrix], path: Path) -> None:
         panel.set_xlabel("serves")
         figure.colorbar(image, ax=panel, shrink=0.6)
     figure.supylabel("schedule found for")
-    figure.tight_layout()
+
+
+def plot(matrices: dict[str, Matrix], path: Path) -> None:
+    """Write a picture of the matrices."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(5 * len(matrices), 5), layout="tight")
+    draw(matrices, figure)
     figure.savefig(path, dpi=100)
 
 

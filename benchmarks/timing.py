@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+Name = TypeVar("Name")
 
 SECONDS_A_ROUND = 0.012
 
@@ -61,3 +64,19 @@ def cores() -> int:
     """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def time_in_turns(
+    calls: Mapping[Name, Callable[[Any], Any]], batches: Sequence[Any], rounds: int, seconds: float
+) -> dict[Name, list[float]]:
+    """Return seconds of a call of each function, round by round.
+
+    In each round all functions take a turn, in an order that is drawn; each calls itself with one
+    batch after the other. A round before the first one does not count.
+    """
+    turns = {name: itertools.cycle(batches) for name in calls}
+    spent: dict[Name, list[float]] = {name: [] for name in calls}
+    for seed in range(rounds + 1):
+        for name in random.Random(seed).sample(list(calls), len(calls)):
+            spent[name].append(time_round(calls[name], turns[name], seconds).call)
+    return {name: times[1:] for name, times in spent.items()}

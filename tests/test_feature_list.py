@@ -184,13 +184,24 @@ ROWS = """
 94 | hard filters | search:blocks_of_1600_threads_are_filtered_so_27_points_run
     search:what_cannot_run_is_refused_before_it_is_built
 95 | CPU/GPU threshold | crossover:the_number_of_rows_decides_where_they_go
+    studies_of_schedules:the_crossover_is_estimated
+    studies_of_schedules:results_of_a_gpu_are_read
 96 | result cache |
     search_records:the_fastest_of_each_batch_is_taken_and_the_first_serves_smaller_ones
     search_records:stale_and_foreign_records_are_refused_by_name
 97 | real and random models | real_models:margins_are_those_of_xgboost
     random_models:a_random_model_is_drawn_as_the_study_says random_models:there_are_720_models
+    studies:the_published_models_have_the_shapes_of_the_paper
+    studies:a_trained_model_has_about_the_shape_of_the_paper
 98 | baselines, studies | bench:engines_are_timed_and_laid_beside_the_library
     gpu_benchmark:a_table_has_the_fastest_schedule_beside_the_fastest_peer
+    studies:engines_are_compared_and_speed_ups_of_a_gpu_are_read
+    studies:choices_are_counted_on_a_cpu_and_on_a_gpu studies:constructs_are_taken_away
+    studies_of_schedules:schedules_of_two_sizes_of_batch_change_places
+    studies_of_schedules:a_search_is_set_beside_a_part_of_all_points
+    studies_of_schedules:rows_and_trees_are_shared_out_and_planned
+    studies_of_schedules:rows_are_drawn_as_the_profile_has_them
+    studies_of_schedules:tensors_are_compared_where_there_is_torch
 """
 
 LATER = {71: "threads that evaluate one tile together: the list itself says later"}
