@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -99,6 +99,9 @@ gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs
 
 gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in docs/gpu_cycles.md; needs nvcc and nvdisasm
 	$(BIN)/python benchmarks/gpu_cycles.py
+
+notebooks: $(INSTALLED)  ## run all notebooks, and keep what they print and draw
+	$(BIN)/python tests/stored_notebooks.py
 
 docs: $(INSTALLED)  ## the site, in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

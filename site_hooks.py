@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site.
 
 takes: pages of docs/, README.md and other pages of the repository, the parser of the command line,
-pictures; gives: pages whose links lead where they lead in the repository.
+pictures, notebooks; gives: pages whose links lead where they lead in the repository.
 
 One text stands in one place: README.md is the first page, and CONTRIBUTING.md and others are pages
 too. Links to files that are no pages lead to the file in the repository, whose address stands in
@@ -40,7 +40,8 @@ FENCE = re.compile(r"^ *(```|~~~)")
 
 
 def on_config(config: Any) -> Any:
-    """Say where the repository is."""
+    """Say where the repository is, and what draws pictures and reads notebooks."""
+    sys.path.append(str(ROOT / "tests"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     config["site_url"] = project["urls"]["Documentation"]
     config["repo_url"] = project["urls"]["Source"]
@@ -56,12 +57,22 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, COMMANDS, content=describe_commands()))
     for name, draw in load_pictures().items():
         files.append(File.generated(config, f"pictures/{name}.svg", content=draw().svg))
+    for path, (page, pictures) in load_notebooks().items():
+        files.append(File.generated(config, path, content=page))
+        for name, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     return files
+
+
+def load_notebooks() -> dict[str, tuple[str, dict[str, bytes]]]:
+    """Return notebooks as Markdown with their pictures, by the names of their pages."""
+    from stored_notebooks import NOTEBOOKS, to_page
+
+    return {f"notebooks/{path.stem}.md": to_page(path) for path in NOTEBOOKS}
 
 
 def load_pictures() -> dict[str, Any]:
     """Return functions that draw the pictures, by name."""
-    sys.path.append(str(ROOT / "tests"))
     from site_pictures import PICTURES
 
     return PICTURES
@@ -71,7 +82,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Let links of the repository lead to pages, or to files of the repository."""
     sources = {page: source for source, page in PAGES.items()}
     here = page.file.src_uri
-    folder = ROOT / Path(sources.get(here, f"docs/{here}")).parent
+    root = "" if here.startswith("notebooks/") else "docs/"
+    folder = ROOT / Path(sources.get(here, f"{root}{here}")).parent
     lines, is_code = [], False
     for line in markdown.split("\n"):
         is_code ^= bool(FENCE.match(line))
@@ -86,6 +98,8 @@ def move(link: re.Match[str], folder: Path, here: str, config: Any) -> str:
         return link[0]  # MkDocs says that it is wrong
     path = target.relative_to(ROOT).as_posix()
     page = PAGES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
+    if target.suffix == ".ipynb":
+        page = str(Path(path).with_suffix(".md"))
     if page is None:
         return f"]({config['repo_url']}/blob/main/{path}{link[2] or ''})"
     return f"]({os.path.relpath(page, Path(here).parent)}{link[2] or ''})"

@@ -12,8 +12,15 @@ from viz_cases import ONE, TWO
 
 ROWS = np.random.default_rng(1).uniform(0, 1, (32, 3)) * [80, 24000, 5]
 PLAIN = Schedule(trees=100)
-BLOCKS = PLAIN.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
-PARTS = BLOCKS.split("tree", "t0", "t1", 20).parallel("b0").interleave("b1@t0", 8)
+SMALL = Schedule(trees=8)
+
+
+def block(sch: Schedule, rows: int) -> Schedule:
+    return sch.tile("batch", "b0", "b1", rows).reorder("b0", "tree", "b1")
+
+
+def divide(sch: Schedule, trees: int, walks: int) -> Schedule:
+    return sch.split("tree", "t0", "t1", trees).parallel("b0").interleave("b1@t0", walks)
 
 
 def draw_layout(name: str) -> viz.Picture:
@@ -31,8 +38,11 @@ PICTURES: dict[str, Callable[[], viz.Picture]] = {
     "layout_array": lambda: draw_layout("array"),
     "layout_sparse": lambda: draw_layout("sparse"),
     "nest_plain": lambda: viz.nest(PLAIN),
-    "nest_blocks": lambda: viz.nest(BLOCKS),
-    "nest_parts": lambda: viz.nest(PARTS),
+    "nest_blocks": lambda: viz.nest(block(PLAIN, 64)),
+    "nest_parts": lambda: viz.nest(divide(block(PLAIN, 64), 20, 8)),
+    "order_plain": lambda: viz.order(SMALL, rows=8),
+    "order_blocks": lambda: viz.order(block(SMALL, 4), rows=8),
+    "order_parts": lambda: viz.order(divide(block(SMALL, 4), 2, 4), rows=8),
     "planes": lambda: viz.planes(ONE, ROWS),
 }
 """What is drawn, by the name of its file in `pictures/` without the ending."""

@@ -16,7 +16,8 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
-from tvm_forest import viz
+from interpreter import runs
+from tvm_forest import Schedule, viz
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.forest import CategoryRule
 from tvm_forest.forest.profile import Profile
@@ -251,3 +252,68 @@ def test_planes_of_no_rows_and_of_a_single_leaf_can_be_drawn() -> None:
     assert "<svg" in viz.planes(THREE, np.zeros((0, 3)), 1).svg
     with pytest.raises(InputError, match="there is no tree 3"):
         viz.planes(THREE, np.zeros((2, 3)), 3)
+
+
+# -- orders ---------------------------------------------------------------------------------------
+
+SMALL = Schedule(trees=6)
+BLOCKS = SMALL.tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
+CLASSES = Schedule(trees=6, classes=3).tile("batch", "b0", "b1", parts=2).parallel("b0")
+ORDERS = {
+    "plain": SMALL,
+    "blocks": BLOCKS,
+    "parts": BLOCKS.split("tree", "t0", "t1", 2),
+    "copies": SMALL.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "t1").specialize("t0"),
+    "threads": BLOCKS.parallel("b0"),
+    "classes": CLASSES,
+}
+
+
+def cells(picture: viz.Picture) -> list[list[str]]:
+    return [line.split() for line in str(picture).splitlines()[1:]]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("rows", [1, 7, 8])
+def test_an_order_is_that_in_which_the_nest_runs(name: str, rows: int) -> None:
+    sch, steps, found = ORDERS[name], dict[int, int](), np.zeros((rows, 6), object)
+    has_threads = sch.nest.children[0].parallel
+    for visit, around in runs(sch, rows):
+        thread = around["b0"] if has_threads else 0
+        steps[thread] = steps.get(thread, 0) + 1
+        tree = visit.tree * sch.round_size + visit.output
+        found[visit.row, tree] = list(steps).index(thread), steps[thread]
+    write = "{}:{}" if len(steps) > 1 else "{1}"
+    expected = [[write.format(*cell) for cell in line] for line in found]
+    assert cells(viz.order(sch, rows)) == expected
+
+
+def test_walks_that_advance_together_share_a_step() -> None:
+    assert cells(viz.order(BLOCKS.interleave("b1", 3), 5)) == [
+        ["1", "3", "5", "7", "9", "11"],
+        ["1", "3", "5", "7", "9", "11"],
+        ["1", "3", "5", "7", "9", "11"],
+        ["2", "4", "6", "8", "10", "12"],
+        ["13", "14", "15", "16", "17", "18"],
+    ]
+    assert cells(viz.order(BLOCKS.simdize("b1"), 4)) == [list("123456")] * 4
+
+
+def test_threads_of_a_gpu_take_turns_at_the_trees() -> None:
+    sch = SMALL.tile("batch", "b0", "b1", 2).tile("tree", "t0", "t1", 3)
+    sch = sch.reorder("b0", "b1", "t1", "t0").gpu_dimension("b0", "grid.x")
+    sch = sch.gpu_dimension("b1", "block.x").gpu_dimension("t1", "block.y")
+    picture = viz.order(sch, rows=2, trees=4)
+    assert str(picture).startswith("rows: 2, trees: 4, steps: 2, threads: 6\n")
+    assert cells(picture) == [["0:1", "1:1", "2:1", "0:2"], ["3:1", "4:1", "5:1", "3:2"]]
+
+
+def test_an_order_is_drawn_with_its_steps() -> None:
+    drawn = texts(viz.order(BLOCKS, 4).svg)
+    assert {"rows: 4, trees: 6, steps: 24", *map(str, range(1, 25))} <= set(drawn)
+
+
+@pytest.mark.parametrize("rows", [0, 65])
+def test_an_order_of_too_many_rows_is_refused(rows: int) -> None:
+    with pytest.raises(InputError, match=f"order: argument 'rows': expected 1 to 64, got {rows}"):
+        viz.order(SMALL, rows)

@@ -1,4 +1,4 @@
-"""Pictures of a tree, of its tiles and bit planes, of layouts in memory, and of nests of loops.
+"""Pictures of a tree, its tiles and bit planes, of layouts in memory, nests and orders of walks.
 
 takes: a model, a Schedule, rows; gives: Picture, as text and as SVG; the bytes of each buffer.
 
@@ -25,9 +25,10 @@ from ..forest.rewrites.ordering import take_trees
 from ..laying_out import Packed, pack
 from ..schedule import Schedule
 from .nests import nest
-from .picture import LETTER, LINE, SIZE, Picture
+from .orders import order
+from .picture import LETTER, LINE, SIZE, Picture, draw_squares
 
-__all__ = ["Picture", "footprint", "layout", "nest", "planes", "tree"]
+__all__ = ["Picture", "footprint", "layout", "nest", "order", "planes", "tree"]
 
 
 class _TreeRow(NamedTuple):
@@ -128,18 +129,24 @@ def _feature_name(one: Forest, feature: int) -> str:
 
 
 def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
-    """Place leaves side by side, and parents above the middle of their two children."""
+    """Give every node a strip as wide as its text or its two children, which divide it."""
     from matplotlib import colormaps
 
-    inner = {node.parent for node in nodes}
-    ends = [at for at in range(len(nodes)) if at not in inner]
+    texts = [f"{node.label}\n{node.note}".rstrip() for node in nodes]
+    own = [max(map(len, text.splitlines())) + 3.0 for text in texts]
     x, y = np.zeros(len(nodes)), np.array([-node.level for node in nodes])
-    x[ends] = np.arange(len(ends))
     for at in reversed(range(1, len(nodes))):
-        x[nodes[at].parent] += x[at] / 2
-    wide = max(len(node.label) for node in nodes) + 3
-    figure.set_size_inches(wide * LETTER * len(ends), 4 * LINE * (1 - y.min()))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, len(ends) - 0.5), ylim=(y.min() - 0.5, 0.5))
+        x[nodes[at].parent] += max(own[at], x[at])
+    wide = np.maximum(own, x)  # until here, x is what the children need
+    begin = (wide - x) / 2  # of the strip of the first child, from that of the node
+    x = wide / 2
+    for at in range(1, len(nodes)):
+        parent = nodes[at].parent
+        edge = x[parent] - wide[parent] / 2 + begin[parent]
+        x[at] = edge + wide[at] / 2
+        begin[parent] += wide[at]
+    figure.set_size_inches(wide[0] * LETTER, 4 * LINE * (1 - y.min()))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, wide[0]), ylim=(y.min() - 0.5, 0.5))
     axes.axis("off")
     axes.set_title(title, fontsize=SIZE)
     tiles = dict.fromkeys(node.tile for node in nodes)
@@ -148,8 +155,7 @@ def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
         if at:
             axes.plot(x[[node.parent, at]], y[[node.parent, at]], color="0.6", zorder=1)
         box = {"boxstyle": "round", "facecolor": colour[node.tile], "edgecolor": "0.6"}
-        text = f"{node.label}\n{node.note}".rstrip()
-        axes.text(x[at], y[at], text, bbox=box, ha="center", va="center")
+        axes.text(x[at], y[at], texts[at], bbox=box, ha="center", va="center")
 
 
 def planes(model: Any, rows: Array, tree: int = 0) -> Picture:
@@ -189,15 +195,16 @@ def planes(model: Any, rows: Array, tree: int = 0) -> Picture:
 
 def _draw_planes(figure: Any, labels: list[str], bits: list[Array], kinds: list[int]) -> None:
     """Draw a square for each bit: planes of tests in blue, rows that reach a leaf in green."""
-    from matplotlib.colors import ListedColormap
-
     cells = np.array(bits) * np.array(kinds)[:, None]
-    figure.set_size_inches(1.2 * LINE * max(1, cells.shape[1]), 1.2 * LINE * len(labels))
-    axes = figure.add_axes((0, 0, 1, 1))
-    colours = ListedColormap(["#f4f4f4", "#4f8fca", "#5aa35a"])
-    axes.pcolormesh(cells, cmap=colours, vmin=0, vmax=2, edgecolors="white", linewidth=1)
+    wide = max(1, cells.shape[1])
+    figure.set_size_inches(1.2 * LINE * wide, 1.2 * LINE * len(labels))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, wide), ylim=(len(labels), 0))
+    axes.set_facecolor("#f4f4f4")
+    for kind, colour in ((1, "#4f8fca"), (2, "#5aa35a")):
+        draw_squares(axes, np.argwhere(cells == kind), colour)
+    axes.vlines(range(wide + 1), 0, len(labels), "white", linewidth=1)
+    axes.hlines(range(len(labels) + 1), 0, wide, "white", linewidth=1)
     axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
-    axes.invert_yaxis()
     axes.set_xticks([])
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -85,3 +85,22 @@ class Picture:
             raise InputError(f"save: argument 'path': '{target}' does not end in .svg or .txt")
         content = self.svg if target.suffix == ".svg" else f"{self.text}\n"
         replace_file(target, content.encode())
+
+
+def draw_squares(axes: Any, places: Any, colour: Any) -> None:
+    """Draw squares of one colour as one path, which keeps documents small.
+
+    Args:
+        axes: of matplotlib, whose units are squares.
+        places: (N, 2), line and column of each square, from 0.
+        colour: any that matplotlib knows.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    outlines = [
+        Outline([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1), (x, y)], closed=True)
+        for y, x in places
+    ]
+    path = Outline.make_compound_path(*outlines)
+    axes.add_patch(PathPatch(path, facecolor=colour, edgecolor="white", linewidth=1))
