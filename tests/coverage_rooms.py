@@ -2,8 +2,8 @@
 
     python tests/coverage_rooms.py [--jobs 2] [--again] [FILE ...]
 
-runs the tests of `make test-all`, or of the files that are named, under coverage.py, some files at a
-time, other processes that they start among them, and prints a line for each room of
+runs the tests of `make test-all`, or of the files that are named, under coverage.py, some files at
+a time, other processes that they start among them, and prints a line for each room of
 `ARCHITECTURE.md`. It fails if a room has less than 95 % of its lines. What each piece has found
 lies in build/coverage and is kept, so that a run that was cut goes on; `--again` starts anew.
 """

@@ -132,27 +132,26 @@ NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 def list_changes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what a node is changed to, each a copy with one change."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        for operator in SWAPPED.get(type(node.ops[0]), ()):
-            yield ast.Compare(node.left, [operator()], node.comparators)
-    elif isinstance(node, ast.BinOp) and not isinstance(node.left, ast.JoinedStr):
-        for operator in SWAPPED.get(type(node.op), ()):
-            yield ast.BinOp(node.left, operator(), node.right)
-    elif isinstance(node, ast.BoolOp):
-        for operator in SWAPPED[type(node.op)]:
-            yield ast.BoolOp(operator(), node.values)
-        yield from node.values if len(node.values) == 2 else ()
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
-        yield node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield ast.Constant(not node.value)
-    elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
-        yield ast.Name(NAMES[node.id], ast.Load())
-    elif isinstance(node, ast.IfExp):
-        yield node.orelse
-        yield node.body
+    match node:
+        case ast.Compare(ops=[operator]):
+            for other in SWAPPED.get(type(operator), ()):
+                yield ast.Compare(node.left, [other()], node.comparators)
+        case ast.BinOp():
+            for other in SWAPPED.get(type(node.op), ()):
+                yield ast.BinOp(node.left, other(), node.right)
+        case ast.BoolOp():
+            yield ast.BoolOp(SWAPPED[type(node.op)][0](), node.values)
+            yield from node.values if len(node.values) == 2 else ()
+        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
+            yield node.operand
+        case ast.IfExp():
+            yield from (node.orelse, node.body)
+        case ast.Name(ctx=ast.Load()) if node.id in NAMES:
+            yield ast.Name(NAMES[node.id], ast.Load())
+        case ast.Constant(value=bool()):
+            yield ast.Constant(not node.value)
+        case ast.Constant(value=int() | float()):
+            yield ast.Constant(node.value + 1)
 
 
 def list_mutants(path: str) -> Iterator[Mutant]:
@@ -213,9 +212,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self.name:
             return None
-        spec = importlib.machinery.ModuleSpec(
-            name, self, origin=self.path, is_package=self.package
-        )
+        spec = importlib.machinery.ModuleSpec(name, self, origin=self.path, is_package=self.package)
         spec.has_location = True
         return spec
 
