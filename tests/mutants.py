@@ -136,22 +136,20 @@ def list_changes(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Compare(ops=[operator]):
             for other in SWAPPED.get(type(operator), ()):
                 yield ast.Compare(node.left, [other()], node.comparators)
-        case ast.BinOp():
+        case ast.BinOp() if not isinstance(node.left, ast.JoinedStr):
             for other in SWAPPED.get(type(node.op), ()):
                 yield ast.BinOp(node.left, other(), node.right)
         case ast.BoolOp():
-            yield ast.BoolOp(SWAPPED[type(node.op)][0](), node.values)
-            yield from node.values if len(node.values) == 2 else ()
+            parts = node.values if len(node.values) == 2 else []
+            yield from (ast.BoolOp(SWAPPED[type(node.op)][0](), node.values), *parts)
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
             yield node.operand
         case ast.IfExp():
             yield from (node.orelse, node.body)
         case ast.Name(ctx=ast.Load()) if node.id in NAMES:
             yield ast.Name(NAMES[node.id], ast.Load())
-        case ast.Constant(value=bool()):
-            yield ast.Constant(not node.value)
-        case ast.Constant(value=int() | float()):
-            yield ast.Constant(node.value + 1)
+        case ast.Constant(value=int() | float() as value):
+            yield ast.Constant(not value if isinstance(value, bool) else value + 1)
 
 
 def list_mutants(path: str) -> Iterator[Mutant]:
