@@ -57,34 +57,27 @@ class Room(NamedTuple):
     tests: tuple[str, ...]
 
 
+PASSES = ("tighten_guards", "place_initials", "lower_walks", "lower_reductions", "privatize_sums")
+STEPS = ("schedule", "directive", "loops", "fission", "regions", "reductions")
+NESTS = ("schedule", "directives", "language", "memory_and_devices", "kernels")
 ROOMS = {
-    "nest": Room(30, ("nest.py",), ("schedule", "directives", "language", "properties")),
-    "schedule": Room(
-        50,
-        tuple(
-            f"schedule_prims/{name}.py"
-            for name in ("schedule", "directive", "loops", "fission", "regions", "reductions")
-        ),
-        ("schedule", "directives", "language", "properties"),
-    ),
+    "nest": Room(30, ("nest.py",), NESTS),
+    "schedule": Room(50, tuple(f"schedule_prims/{name}.py" for name in STEPS), NESTS),
     "forest": Room(
-        80,
-        ("forest",),
-        *[("forest", "tiling", "profile", "properties", "vector_leaves", "linear_trees")],
+        50,
+        ("forest/*.py", "forest/structure/*.py"),
+        ("forest", "properties", "profile", "linear_trees", "vector_leaves", "categories"),
     ),
+    "rewrites": Room(30, ("forest/rewrites/*.py",), ("tiling", "properties", "categories")),
     "passes": Room(
         40,
-        tuple(
-            f"passes/{name}.py"
-            for name in ("tighten_guards", "place_initials", "lower_walks", "lower_reductions")
-        )
-        + ("passes/privatize_sums.py", "passes/ordered_sums.py"),
-        ("passes", "properties", "primitives", "random_schedules"),
+        (*(f"passes/{name}.py" for name in PASSES), "passes/ordered_sums.py"),
+        ("passes", "primitives", "random_schedules", "memory_and_devices"),
     ),
     "tir_gen": Room(
         40,
         ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
-        ("walks", "properties", "passes", "layouts"),
+        ("walks", "layouts", "features", "vector_leaves"),
     ),
 }
 
@@ -266,19 +259,11 @@ def fork_tests(
 
 def draw(room: Room, seed: int) -> list[Mutant]:
     """Draw mutants of a room, the same for one seed."""
-    package = ROOT / "tvm_forest"
-    paths = [
-        str(path.relative_to(ROOT))
-        for name in room.modules
-        for path in ([package / name] if name.endswith(".py") else _list_files(package / name))
-    ]
+    files = [x for name in room.modules for x in sorted((ROOT / "tvm_forest").glob(name))]
+    paths = [str(path.relative_to(ROOT)) for path in files]
     mutants = [mutant for path in paths for mutant in list_mutants(path)]
     rng = random.Random(f"{seed} {room.modules}")
     return rng.sample(mutants, min(room.mutants, len(mutants)))
-
-
-def _list_files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
 
 
 def try_room(name: str, seed: int, found: dict[str, Any]) -> None:
@@ -328,7 +313,7 @@ def main() -> int:
         importlib.import_module(name)
     if given.only:
         path, number = given.only[0], int(given.only[1])
-        room = next(x for x in ROOMS.values() if any(path[11:].startswith(m) for m in x.modules))
+        room = next(x for x in ROOMS.values() if any(Path(path).match(m) for m in x.modules))
         mutant = next(x for x in list_mutants(path) if x.number == number)
         print(mutant.key, *fork_tests(room.tests, Changed(path, make(mutant)), 600, show=True))
         return 0

@@ -50,18 +50,28 @@ def adds_in_order(sch: Schedule, n: int) -> bool:
     return all(trees == sorted(trees) for trees in in_order)
 
 
-def check_visits(sch: Schedule) -> None:
-    """Every row, class and tree is visited once, and in order if the schedule says so."""
+def few_schedules(test: Check) -> Any:
+    """Run a test on 50 schedules."""
+    return given(sch=any_schedules())(examples(50)(test))
+
+
+@few_schedules
+def test_every_row_class_and_tree_is_visited_once(sch: Schedule) -> None:
     rounds = list(range(sch.trees // sch.classes))
     for n in sizes(sch):
         everything = {(row, c): rounds for row in range(n) for c in range(sch.classes)}
         found = {pair: sorted(trees) for pair, trees in sums(sch, n).items()}
         assert found == everything, f"n = {n}\n{sch}"
-        assert adds_in_order(sch, n) or not sch.keeps_order, sch
 
 
-def check_leaves(sch: Schedule) -> None:
-    """A leaf loop knows its trees."""
+@few_schedules
+def test_no_schedule_claims_an_order_that_it_does_not_keep(sch: Schedule) -> None:
+    kept = all(adds_in_order(sch, n) for n in sizes(sch))
+    assert kept or not sch.keeps_order, sch
+
+
+@few_schedules
+def test_a_leaf_knows_its_trees(sch: Schedule) -> None:
     met: dict[str, list[int]] = {leaf.name: [] for leaf in sch.leaves()}
     for visit in visits(sch, sch.batch or 19):
         met[visit.leaf].append(visit.tree)
@@ -70,37 +80,46 @@ def check_leaves(sch: Schedule) -> None:
             assert sorted(sch.trees_of(leaf)) == sorted(set(trees)), f"{leaf}\n{sch}"
 
 
-def check_json(sch: Schedule) -> None:
-    """A schedule survives JSON."""
+@few_schedules
+def test_a_random_schedule_survives_json(sch: Schedule) -> None:
     again = Schedule.from_json(sch.to_json())
     assert (again, hash(again), str(again)) == (sch, hash(sch), str(sch))
     assert (again.steps, again.replaced) == (sch.steps, sch.replaced)
 
 
-def check_invariants(sch: Schedule) -> None:
-    """No invariant is broken, and the live loops are the pieces of the first ones."""
+@few_schedules
+def test_a_random_schedule_breaks_no_invariant(sch: Schedule) -> None:
     assert sch.problem() is None
+
+
+@few_schedules
+def test_the_live_loops_are_the_pieces_of_the_first_ones(sch: Schedule) -> None:
     pieces = [name for root in sch.fresh().names() for name in sch.pieces(root)]
     assert sorted(pieces) == sorted(sch.names())
     for name in sch.names():
         assert sch.copies(name) == (name,)
 
 
-def check_serial(sch: Schedule) -> None:
-    """Without its threads, a schedule visits the same in the same order."""
+@few_schedules
+def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(sch: Schedule) -> None:
     serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
     assert not any(loop.parallel or loop.reduce for loop in serial.loops())
     assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
 
 
-CHECKS = (check_visits, check_leaves, check_json, check_invariants, check_serial)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@given(sch=any_schedules())
-@examples(50)
-def test_a_schedule_says_what_its_nest_does(check: Check, sch: Schedule) -> None:
-    check(sch)
+CHECKS: list[Check] = [
+    test.hypothesis.inner_test
+    for test in (
+        test_every_row_class_and_tree_is_visited_once,
+        test_no_schedule_claims_an_order_that_it_does_not_keep,
+        test_a_leaf_knows_its_trees,
+        test_a_random_schedule_survives_json,
+        test_a_random_schedule_breaks_no_invariant,
+        test_the_live_loops_are_the_pieces_of_the_first_ones,
+        test_a_schedule_without_its_threads_visits_the_same_in_the_same_order,
+    )
+]
+"""All of the above, for one schedule."""
 
 
 @pytest.mark.long
