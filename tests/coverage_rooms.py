@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
@@ -84,25 +85,27 @@ def join_pieces() -> dict[str, dict[str, int]]:
     return {path: found["summary"] for path, found in files.items()}
 
 
+def add_up(parts: Iterable[Reached]) -> Reached:
+    """Return what was reached of all parts together."""
+    return Reached(*map(sum, zip(*parts, strict=True)))
+
+
 def count_rooms(files: dict[str, dict[str, int]], rooms: set[str]) -> dict[str, Reached]:
     """Add up the counts of files, room by room."""
     found: dict[str, Reached] = {}
     for path, counts in files.items():
         room = room_of(Path(path).relative_to("tvm_forest"), rooms)
-        new = (
-            *(counts["num_statements"], counts["covered_lines"]),
-            *(counts["num_branches"], counts["covered_branches"]),
-        )
-        found[room] = Reached(*map(sum, zip(found.get(room, Reached()), new, strict=True)))
+        lines = counts["num_statements"], counts["covered_lines"]
+        new = Reached(*lines, counts["num_branches"], counts["covered_branches"])
+        found[room] = add_up([found.get(room, Reached()), new])
     return dict(sorted(found.items()))
 
 
 def describe(found: dict[str, Reached]) -> str:
     """Write a line for each room."""
-    total = Reached(*map(sum, zip(*found.values(), strict=True)))
     rows = [
         f"{room:22} {x.lines:7,} {x.share():7.1%} {x.branches:7,} {x.share('branches'):7.1%}"
-        for room, x in [*found.items(), ("all", total)]
+        for room, x in [*found.items(), ("all", add_up(found.values()))]
     ]
     return "\n".join(["room                     lines reached branches reached", *rows])
 
@@ -125,6 +128,7 @@ def main() -> int:
         if run_piece(files, tier, given.jobs) not in (0, NO_TESTS):
             print(f"tests fail, see build/coverage/{tier}-{Path(files[0]).stem}.log", flush=True)
     found = find_rooms()
+    (FOLDER / "rooms.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(describe(found))
     low = [room for room, x in found.items() if x.share() < LEAST]
     print(*(f"{room}: less than {LEAST:.0%} of its lines" for room in low), sep="\n")

@@ -1,14 +1,16 @@
 """Small faults put into the code, one at a time: do the tests notice?
 
-    python tests/mutants.py [--seed 1] [--room forest] [--jobs 2] [--again]
+    python tests/mutants.py [--seed 1] [--room forest] [--again | --survivors]
     python tests/mutants.py --only tvm_forest/nest.py 17     # one mutant, its tests' output shown
 
-A mutant is a module with one operator, constant or condition changed. Each is tried in a forked
-process, which compiles the module from its changed source and runs the tests of its room until one
-fails. A mutant is killed if a test fails, or if the tests take many times as long as usual. One
-that survives shows a test that is missing, or changes nothing that can be observed: why, stands in
-`data/mutants_that_change_nothing.json`. What was found lies in build/mutants.json and is not tried
-again; ends with status 1 if a mutant survives that nobody has explained.
+A mutant is a module with one operator, constant or condition changed. The tests of its room are
+collected once. Each mutant is tried in a forked process, which gives the functions of the module
+their changed code and runs the tests, quick ones first, until one fails. If none does, another
+process loads the module from its changed source. A mutant is killed if a test fails, or if the
+tests take many times as long as usual. One that survives shows a test that is missing, or changes
+nothing that can be observed: why, stands in `data/mutants_that_change_nothing.json`. What was found
+lies in build/mutants.json and is not tried again; `--survivors` tries those again that survived.
+Ends with status 1 if a mutant survives that nobody has explained.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -26,9 +29,10 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from code_size import ROOT
@@ -40,7 +44,7 @@ SHARED = ("numpy", "pytest", "hypothesis", "tvm", "xgboost", "lightgbm", "sklear
 TIMES_AS_LONG = 5
 """Processor time of the tests of a mutant beside that of the tests of the code as it is."""
 MEMORY = 6 << 30
-MARKS = "not gpu and not long and not rare and not slow"
+MARKS = "not gpu and not long and not rare"
 
 
 class Room(NamedTuple):
@@ -59,25 +63,22 @@ class Room(NamedTuple):
 
 PASSES = ("tighten_guards", "place_initials", "lower_walks", "lower_reductions", "privatize_sums")
 STEPS = ("schedule", "directive", "loops", "fission", "regions", "reductions")
-NESTS = ("schedule", "directives", "language", "memory_and_devices", "kernels")
+NESTS = ("nest", "schedule", "directives", "language", "memory_and_devices", "kernels")
+FORESTS = ("forest", "properties", "profile", "linear_trees", "vector_leaves", "categories")
 ROOMS = {
     "nest": Room(30, ("nest.py",), NESTS),
     "schedule": Room(50, tuple(f"schedule_prims/{name}.py" for name in STEPS), NESTS),
-    "forest": Room(
-        50,
-        ("forest/*.py", "forest/structure/*.py"),
-        ("forest", "properties", "profile", "linear_trees", "vector_leaves", "categories"),
-    ),
+    "forest": Room(50, ("forest/*.py", "forest/structure/*.py"), FORESTS),
     "rewrites": Room(30, ("forest/rewrites/*.py",), ("tiling", "properties", "categories")),
     "passes": Room(
-        40,
+        30,
         (*(f"passes/{name}.py" for name in PASSES), "passes/ordered_sums.py"),
-        ("passes", "primitives", "random_schedules", "memory_and_devices"),
+        ("passes", "primitives", "memory_and_devices", "random_schedules"),
     ),
     "tir_gen": Room(
-        40,
+        30,
         ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
-        ("walks", "layouts", "features", "vector_leaves"),
+        ("passes", "features", "layouts", "walks", "vector_leaves"),
     ),
 }
 
@@ -214,32 +215,163 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return compile(self.tree, self.path, "exec")
 
 
-def run_tests(tests: tuple[str, ...], finder: Changed | None, seconds: float, show: bool) -> int:
-    """Run tests in this process, which must be a forked one; return the status of pytest."""
+class Trial:
+    """A plugin of pytest that collects the tests once and tries mutants in forked processes."""
+
+    def __init__(self, room: str, seed: int, found: dict[str, Any]) -> None:
+        self.room, self.seed, self.found = room, seed, found
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        folder = FOUND.parent
+        folder.mkdir(exist_ok=True)
+        times = folder / f"mutants_{self.room}.times"
+        outcome, seconds = fork(lambda: run_collected(session, times), 900)
+        if outcome != "survived":
+            sys.exit(f"{self.room}: the tests fail without any fault")
+        took = json.loads(times.read_text())
+        session.items.sort(key=lambda item: took[item.nodeid])
+        room = ROOMS[self.room]
+        print(f"{self.room}: {len(session.items)} tests, {seconds:.1f} s", flush=True)
+        for mutant in draw(room, self.seed):
+            if mutant.key not in self.found:
+                self.try_one(session, mutant, max(20.0, TIMES_AS_LONG * seconds))
+        return True
+
+    def try_one(self, session: Any, mutant: Mutant, seconds: float) -> None:
+        code = compile(make(mutant), str(ROOT / mutant.path), "exec")
+        replaced = find_replaced(code)
+        outcome, took = "survived", 0.0
+        if replaced:
+            outcome, took = fork(lambda: run_changed(session, replaced), seconds)
+        keep(self.found, mutant, outcome, took, {"room": self.room, "seconds": seconds})
+
+
+def keep(
+    found: dict[str, Any], mutant: Mutant, outcome: str, took: float, more: dict[str, Any]
+) -> None:
+    """Keep what became of a mutant."""
+    found[mutant.key] = {**more, "outcome": outcome, "number": mutant.number}
+    FOUND.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(f"{outcome:9} {took:5.1f} s {mutant.line:4} {mutant.key}", flush=True)
+
+
+def try_anew(found: dict[str, Any], same: dict[str, str]) -> None:
+    """Try survivors in processes that load their module from its changed source.
+
+    So tests see the change in what they make when they are collected, too.
+    """
+    for key, x in list(found.items()):
+        if x["outcome"] != "survived" or x.get("anew") or key in same:
+            continue
+        path = key.partition(" ")[0]
+        mutant = next(m for m in list_mutants(path) if m.key == key and m.number == x["number"])
+        changed, tests = Changed(path, make(mutant)), ROOMS[x["room"]].tests
+        outcome, took = fork(lambda c=changed, t=tests: run_anew(t, c), 2 * x["seconds"])
+        keep(found, mutant, outcome, took, {**x, "anew": True})
+
+
+def find_replaced(code: CodeType) -> list[tuple[FunctionType, CodeType]]:
+    """Return the functions of a module that is loaded whose code changes, each with the new one.
+
+    There is none if the change is outside of functions.
+    """
+    path, new = code.co_filename, {}
+    for inner in _list_codes(code):
+        new[inner.co_name, inner.co_firstlineno] = inner
+    functions = [
+        x
+        for x in gc.get_objects()
+        if isinstance(x, FunctionType) and x.__code__.co_filename == path
+    ]
+    pairs = [(x, new.get((x.__code__.co_name, x.__code__.co_firstlineno))) for x in functions]
+    changed = [(x, y) for x, y in pairs if y is not None and not _are_alike(x.__code__, y)]
+    return [(x, y) for x, y in changed if x.__code__.co_freevars == y.co_freevars]
+
+
+def _list_codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _list_codes(inner)
+
+
+def _are_alike(one: CodeType, other: CodeType) -> bool:
+    parts = [
+        [x if not isinstance(x, CodeType) else None for x in code.co_consts]
+        for code in (one, other)
+    ]
+    inner = zip(_list_codes(one), _list_codes(other), strict=False)
+    same = one.co_code == other.co_code and repr(parts[0]) == repr(parts[1])
+    return same and all(_are_alike(x, y) for x, y in inner)
+
+
+def run_collected(session: Any, times: Path) -> int:
+    """Run all tests that were collected, and write how long each takes."""
     import pytest
 
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 5))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    if not show:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1), os.dup2(silent, 2)
-    if finder is not None:
-        sys.meta_path.insert(0, finder)
-    files = [f"tests/test_{name}.py" for name in tests if Path(f"tests/test_{name}.py").exists()]
-    options = ["-x", "-q", "-m", MARKS, "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-    return int(pytest.main([*options, *files]))
+    took: dict[str, float] = {item.nodeid: 0.0 for item in session.items}
+
+    class Clock:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            took[report.nodeid] += report.duration
+
+    session.config.pluginmanager.register(Clock())
+    status = _run_items(session)
+    times.write_text(json.dumps(took))
+    return status
 
 
-def fork_tests(
-    tests: tuple[str, ...], finder: Changed | None, seconds: float, show: bool = False
-) -> tuple[str, float]:
-    """Run tests in a forked process; return what became of them and their processor time."""
+def run_changed(session: Any, replaced: list[tuple[FunctionType, CodeType]]) -> int:
+    """Run the tests that were collected with changed functions, until one fails."""
+    for function, code in replaced:
+        function.__code__ = code
+    return _run_items(session)
+
+
+def _run_items(session: Any) -> int:
+    for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return 1
+    return 0
+
+
+def run_anew(tests: tuple[str, ...], changed: Changed) -> int:
+    """Run tests in a process that has not loaded the package; return the status of pytest."""
+    sys.meta_path.insert(0, changed)
+    return run_pytest(tests, "-x")
+
+
+def run_pytest(tests: tuple[str, ...], *options: str, plugins: Any = ()) -> int:
+    """Run files of tests in this process."""
+    import pytest
+
+    files = [f"tests/test_{name}.py" for name in tests]
+    without = [
+        x for name in ("cacheprovider", "faulthandler", "xdist") for x in ("-p", f"no:{name}")
+    ]
+    return int(pytest.main(["-q", "-s", "-m", MARKS, *without, *options, *files], plugins=[*plugins]))
+
+
+def fork(work: Callable[[], int], seconds: float, show: bool = False) -> tuple[str, float]:
+    """Do work in a forked process; return what became of it and its processor time.
+
+    Args:
+        work: returns 0 if the mutant survives.
+        seconds: most processor time; many times as much may pass.
+        show: whether what the tests write is shown.
+    """
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = run_tests(tests, finder, seconds, show)
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 5))
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            if not show:
+                silent = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(silent, 1), os.dup2(silent, 2)
+            status = work()
         finally:
             os._exit(status)
     end = time.monotonic() + 20 * seconds
@@ -249,53 +381,68 @@ def fork_tests(
             break
         if time.monotonic() > end:  # it waits for something
             os.killpg(child, signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(0.01)
     took = used.ru_utime + used.ru_stime
     if os.WIFSIGNALED(status):
         late = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         return ("timeout" if late else "crash"), took
-    return {0: "survived", 1: "failed", 2: "failed"}.get(os.WEXITSTATUS(status), "failed"), took
+    return ("failed" if os.WEXITSTATUS(status) else "survived"), took
+
+
+def list_all(room: Room) -> list[Mutant]:
+    """Return all mutants of a room."""
+    files = [x for name in room.modules for x in sorted((ROOT / "tvm_forest").glob(name))]
+    return [mutant for path in files for mutant in list_mutants(str(path.relative_to(ROOT)))]
 
 
 def draw(room: Room, seed: int) -> list[Mutant]:
     """Draw mutants of a room, the same for one seed."""
-    files = [x for name in room.modules for x in sorted((ROOT / "tvm_forest").glob(name))]
-    paths = [str(path.relative_to(ROOT)) for path in files]
-    mutants = [mutant for path in paths for mutant in list_mutants(path)]
+    mutants = list_all(room)
     rng = random.Random(f"{seed} {room.modules}")
     return rng.sample(mutants, min(room.mutants, len(mutants)))
 
 
-def try_room(name: str, seed: int, found: dict[str, Any]) -> None:
-    """Try the mutants of a room that were not tried before."""
-    room = ROOMS[name]
-    outcome, seconds = fork_tests(room.tests, None, 600)
+def try_room(name: str, seed: int, found: dict[str, Any]) -> dict[str, Any]:
+    """Try the mutants of a room that were not tried before; return what is found by then."""
+    plugin = Trial(name, seed, found)
+    outcome, _ = fork(lambda: run_pytest(ROOMS[name].tests, plugins=[plugin]), 1e5, show=True)
     if outcome != "survived":
         sys.exit(f"{name}: the tests fail without any fault")
-    print(f"{name}: {room.mutants} mutants, tests take {seconds:.1f} s", flush=True)
-    for mutant in draw(room, seed):
-        if mutant.key in found:
-            continue
-        changed = Changed(mutant.path, make(mutant))
-        outcome, took = fork_tests(room.tests, changed, max(20.0, TIMES_AS_LONG * seconds))
-        found[mutant.key] = {"room": name, "outcome": outcome, "number": mutant.number}
-        FOUND.parent.mkdir(exist_ok=True)
-        FOUND.write_text(json.dumps(found, indent=1), encoding="utf-8")
-        line = f"{outcome:9} {took:5.1f} s {mutant.line:4} {mutant.key}"
-        print(line, flush=True)
+    return read_found()
 
 
-def describe(found: dict[str, Any], same: dict[str, str]) -> str:
-    """Write a line for each room: mutants, killed ones, those that change nothing, the others."""
-    lines = ["room       mutants killed same left  score"]
-    for room in ROOMS:
-        keys = [key for key, x in found.items() if x["room"] == room]
-        left = [key for key in keys if found[key]["outcome"] == "survived"]
-        equal = [key for key in left if key in same]
-        tried, killed = len(keys) - len(equal), len(keys) - len(left)
-        counts = f"{len(keys):7} {killed:6} {len(equal):4} {len(left) - len(equal):4}"
-        lines.append(f"{room:10} {counts} {killed / max(1, tried):6.1%}")
-    return "\n".join(lines)
+def read_found() -> dict[str, Any]:
+    """Return what was found so far, by mutant."""
+    return json.loads(FOUND.read_text("utf-8")) if FOUND.exists() else {}
+
+
+class Counts(NamedTuple):
+    """What became of the mutants of a room.
+
+    Attributes:
+        drawn: mutants that were tried.
+        killed: those that the tests notice.
+        same: those that change nothing that can be observed.
+        left: those that survive and should not.
+    """
+
+    drawn: int
+    killed: int
+    same: int
+    left: int
+
+    @property
+    def score(self) -> float:
+        """The share of killed ones among those that change something."""
+        return self.killed / max(1, self.drawn - self.same)
+
+
+def count(room: str, found: dict[str, Any], same: dict[str, str]) -> Counts:
+    """Count what became of the mutants of a room."""
+    keys = [key for key, x in found.items() if x["room"] == room]
+    survived = [key for key in keys if found[key]["outcome"] == "survived"]
+    equal = sum(key in same for key in survived)
+    return Counts(len(keys), len(keys) - len(survived), equal, len(survived) - equal)
 
 
 def main() -> int:
@@ -315,17 +462,21 @@ def main() -> int:
         path, number = given.only[0], int(given.only[1])
         room = next(x for x in ROOMS.values() if any(Path(path).match(m) for m in x.modules))
         mutant = next(x for x in list_mutants(path) if x.number == number)
-        print(mutant.key, *fork_tests(room.tests, Changed(path, make(mutant)), 600, show=True))
+        changed = Changed(path, make(mutant))
+        print(mutant.key, *fork(lambda: run_anew(room.tests, changed), 600, show=True))
         return 0
-    found = json.loads(FOUND.read_text("utf-8")) if FOUND.exists() and not given.again else {}
+    if given.again:
+        FOUND.unlink(missing_ok=True)
+    found = read_found()
     same = json.loads(SAME.read_text("utf-8")) if SAME.exists() else {}
     if given.survivors:
-        kept = {k: x for k, x in found.items() if x["outcome"] != "survived" or k in same}
-        found.clear()
-        found |= kept
+        found = {k: x for k, x in found.items() if x["outcome"] != "survived" or k in same}
     for name in given.room or ROOMS:
-        try_room(name, given.seed, found)
-    print(describe(found, same))
+        found = try_room(name, given.seed, found)
+    try_anew(found, same)
+    for name in ROOMS:
+        x = count(name, found, same)
+        print(f"{name:10} {x.killed:3} of {x.drawn:3} killed, {x.same} same: {x.score:.1%}")
     left = [k for k, x in found.items() if x["outcome"] == "survived" and k not in same]
     print(*left, sep="\n")
     return bool(left)
