@@ -75,8 +75,10 @@ def run_piece(files: list[str], tier: str, jobs: int) -> int:
 
 def join_pieces() -> dict[str, dict[str, int]]:
     """Join what all pieces have found; return the counts of each file of the package."""
-    environment = os.environ | {"COVERAGE_FILE": str(FOLDER / "joined")}
-    folders = [str(path) for path in sorted((FOLDER / "data").iterdir())]
+    environment = os.environ | {
+        "COVERAGE_FILE": str(FOLDER / "data" / "data")
+    }  # named as parts are
+    folders = [str(path) for path in sorted((FOLDER / "data").iterdir()) if path.is_dir()]
     report = FOLDER / "coverage.json"
     quiet = {"cwd": ROOT, "env": environment, "check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([*PYTHON, "coverage", "combine", "--keep", *folders], **quiet)

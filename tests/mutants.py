@@ -350,7 +350,9 @@ def run_pytest(tests: tuple[str, ...], *options: str, plugins: Any = ()) -> int:
     without = [
         x for name in ("cacheprovider", "faulthandler", "xdist") for x in ("-p", f"no:{name}")
     ]
-    return int(pytest.main(["-q", "-s", "-m", MARKS, *without, *options, *files], plugins=[*plugins]))
+    return int(
+        pytest.main(["-q", "-s", "-m", MARKS, *without, *options, *files], plugins=[*plugins])
+    )
 
 
 def fork(work: Callable[[], int], seconds: float, show: bool = False) -> tuple[str, float]:
