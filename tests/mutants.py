@@ -30,6 +30,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -44,7 +45,8 @@ SHARED = ("numpy", "pytest", "hypothesis", "tvm", "xgboost", "lightgbm", "sklear
 TIMES_AS_LONG = 5
 """Processor time of the tests of a mutant beside that of the tests of the code as it is."""
 MEMORY = 6 << 30
-MARKS = "not gpu and not long and not rare"
+SHORT = "not gpu and not long and not rare"
+QUICK = f"{SHORT} and not slow"
 
 
 class Room(NamedTuple):
@@ -53,17 +55,19 @@ class Room(NamedTuple):
     Attributes:
         mutants: how many are drawn.
         modules: the modules or folders, below tvm_forest.
-        tests: files of tests, those first that notice most.
+        tests: files of tests.
+        marks: which of their tests are run.
     """
 
     mutants: int
     modules: tuple[str, ...]
     tests: tuple[str, ...]
+    marks: str = QUICK
 
 
 PASSES = ("tighten_guards", "place_initials", "lower_walks", "lower_reductions", "privatize_sums")
 STEPS = ("schedule", "directive", "loops", "fission", "regions", "reductions")
-NESTS = ("nest", "schedule", "directives", "language", "memory_and_devices", "kernels")
+NESTS = ("nest", "schedule", "directives", "language", "memory_and_devices")
 FORESTS = ("forest", "properties", "profile", "linear_trees", "vector_leaves", "categories")
 ROOMS = {
     "nest": Room(30, ("nest.py",), NESTS),
@@ -74,11 +78,13 @@ ROOMS = {
         30,
         (*(f"passes/{name}.py" for name in PASSES), "passes/ordered_sums.py"),
         ("passes", "primitives", "memory_and_devices", "random_schedules"),
+        SHORT,
     ),
     "tir_gen": Room(
         30,
         ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
         ("passes", "features", "layouts", "walks", "vector_leaves"),
+        SHORT,
     ),
 }
 
@@ -265,8 +271,8 @@ def try_anew(found: dict[str, Any], same: dict[str, str]) -> None:
             continue
         path = key.partition(" ")[0]
         mutant = next(m for m in list_mutants(path) if m.key == key and m.number == x["number"])
-        changed, tests = Changed(path, make(mutant)), ROOMS[x["room"]].tests
-        outcome, took = fork(lambda c=changed, t=tests: run_anew(t, c), 2 * x["seconds"])
+        changed, room = Changed(path, make(mutant)), ROOMS[x["room"]]
+        outcome, took = fork(partial(run_anew, room, changed), 2 * x["seconds"])
         keep(found, mutant, outcome, took, {**x, "anew": True})
 
 
@@ -336,22 +342,22 @@ def _run_items(session: Any) -> int:
     return 0
 
 
-def run_anew(tests: tuple[str, ...], changed: Changed) -> int:
+def run_anew(room: Room, changed: Changed) -> int:
     """Run tests in a process that has not loaded the package; return the status of pytest."""
     sys.meta_path.insert(0, changed)
-    return run_pytest(tests, "-x")
+    return run_pytest(room, "-x")
 
 
-def run_pytest(tests: tuple[str, ...], *options: str, plugins: Any = ()) -> int:
-    """Run files of tests in this process."""
+def run_pytest(room: Room, *options: str, plugins: Any = ()) -> int:
+    """Run the tests of a room in this process."""
     import pytest
 
-    files = [f"tests/test_{name}.py" for name in tests]
+    files = [f"tests/test_{name}.py" for name in room.tests]
     without = [
         x for name in ("cacheprovider", "faulthandler", "xdist") for x in ("-p", f"no:{name}")
     ]
     return int(
-        pytest.main(["-q", "-s", "-m", MARKS, *without, *options, *files], plugins=[*plugins])
+        pytest.main(["-q", "-s", "-m", room.marks, *without, *options, *files], plugins=[*plugins])
     )
 
 
@@ -407,7 +413,7 @@ def draw(room: Room, seed: int) -> list[Mutant]:
 def try_room(name: str, seed: int, found: dict[str, Any]) -> dict[str, Any]:
     """Try the mutants of a room that were not tried before; return what is found by then."""
     plugin = Trial(name, seed, found)
-    outcome, _ = fork(lambda: run_pytest(ROOMS[name].tests, plugins=[plugin]), 1e5, show=True)
+    outcome, _ = fork(lambda: run_pytest(ROOMS[name], plugins=[plugin]), 1e5, show=True)
     if outcome != "survived":
         sys.exit(f"{name}: the tests fail without any fault")
     return read_found()
@@ -465,7 +471,7 @@ def main() -> int:
         room = next(x for x in ROOMS.values() if any(Path(path).match(m) for m in x.modules))
         mutant = next(x for x in list_mutants(path) if x.number == number)
         changed = Changed(path, make(mutant))
-        print(mutant.key, *fork(lambda: run_anew(room.tests, changed), 600, show=True))
+        print(mutant.key, *fork(lambda: run_anew(room, changed), 600, show=True))
         return 0
     if given.again:
         FOUND.unlink(missing_ok=True)
