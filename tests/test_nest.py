@@ -17,6 +17,7 @@ from tvm_forest.nest import (
     list_values,
     make_chain,
 )
+from tvm_forest.schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 
 ROWS = Loop("b", "batch", 0, None, 1)
 BLOCK = Loop("b1", "batch", 0, 8, 1)
@@ -211,3 +212,68 @@ def test_parallel_loops_beside_others_are_named() -> None:
 def test_kinds_that_are_missing_are_named_in_order() -> None:
     (problem,) = list_problems((TREES,), {"tree", "class", "batch"})
     assert problem.advice == "keep loops over batch, class, tree"
+
+
+# -- what a region covers -------------------------------------------------------------------------
+
+OUTER = Loop("b0", "batch", 0, None, 8)
+SMALL = Loop("b2", "batch", 0, 8, 2)
+PAIR = Loop("b3", "batch", 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("loop", "guards", "cut"),
+    [
+        (INSIDE, [], False),
+        (INSIDE, [Guard(("t0", "t1"), 10)], True),
+        (INSIDE, [Guard(("t0", "t1"), None)], False),
+        (make_chain([TILES, INSIDE]), [Guard(("t0", "t1"), 10)], False),
+        (INSIDE, [Guard(("t0",), 10)], False),
+        (INSIDE, [Guard(("b0", "b1"), 100)], False),
+        (make_chain([BLOCK, INSIDE]), [Guard(("b0", "b1"), 100)], False),
+    ],
+)
+def test_a_guard_with_loops_around_cuts_a_region(
+    loop: Loop, guards: list[Guard], cut: bool
+) -> None:
+    assert is_cut(loop, guards, "tree") is cut
+
+
+@pytest.mark.parametrize(
+    ("loops", "guards", "whole"),
+    [
+        ((BLOCK, INSIDE), [], True),
+        ((SMALL, INSIDE), [], False),
+        ((SMALL, PAIR, INSIDE), [], True),
+        ((replace(BLOCK, start=1), INSIDE), [], False),
+        ((BLOCK, INSIDE), [Guard(("b0", "b1"), 100)], False),
+        ((BLOCK, INSIDE), [Guard(("b0", "b1"), None)], True),
+        # Tiles of a number of rows that is not known.
+        ((OUTER, BLOCK, INSIDE), [], True),
+        ((BLOCK, OUTER, INSIDE), [], True),
+        ((OUTER, INSIDE), [], False),
+        ((OUTER, replace(BLOCK, start=1), INSIDE), [], False),
+        ((OUTER, replace(BLOCK, stop=7), INSIDE), [], False),
+        ((OUTER, SMALL, PAIR, INSIDE), [], True),
+        ((OUTER, SMALL, INSIDE), [], False),
+        ((ROWS, INSIDE), [], True),
+        ((INSIDE,), [], True),
+    ],
+)
+def test_rows_without_gaps_follow_each_other(
+    loops: tuple[Loop, ...], guards: list[Guard], whole: bool
+) -> None:
+    assert has_no_gaps(make_chain(loops), guards, "batch") is whole
+
+
+def test_loops_beside_each_other_may_leave_gaps() -> None:
+    inside = replace(INSIDE, children=(OUTER,)), replace(INSIDE, name="u", children=(ROWS,))
+    assert not has_no_gaps(replace(CLASSES, children=inside), [], "batch")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [("tree", [0, 1, 2, 3]), ("class", [0]), ("batch", None)]
+)
+def test_values_inside_a_region_are_known_or_depend_on_the_rows(kind: Any, values: Any) -> None:
+    found = list_values_inside(make_chain([ROWS, INSIDE]), [], kind)
+    assert (None if found is None else found.tolist()) == values
