@@ -68,7 +68,10 @@ class Room(NamedTuple):
 PASSES = ("tighten_guards", "place_initials", "lower_walks", "lower_reductions", "privatize_sums")
 STEPS = ("schedule", "directive", "loops", "fission", "regions", "reductions")
 NESTS = ("nest", "schedule", "directives", "language", "memory_and_devices")
-FORESTS = ("forest", "properties", "profile", "linear_trees", "vector_leaves", "categories")
+FORESTS = (
+    *("forest", "encoder", "properties", "profile", "support"),
+    *("linear_trees", "vector_leaves", "categories"),
+)
 ROOMS = {
     "nest": Room(30, ("nest.py",), NESTS),
     "schedule": Room(50, tuple(f"schedule_prims/{name}.py" for name in STEPS), NESTS),
