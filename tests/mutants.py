@@ -76,17 +76,17 @@ ROOMS = {
     "nest": Room(30, ("nest.py",), NESTS),
     "schedule": Room(50, tuple(f"schedule_prims/{name}.py" for name in STEPS), NESTS),
     "forest": Room(50, ("forest/*.py", "forest/structure/*.py"), FORESTS),
-    "rewrites": Room(30, ("forest/rewrites/*.py",), ("tiling", "properties", "categories")),
+    "rewrites": Room(20, ("forest/rewrites/*.py",), ("tiling", "properties", "categories")),
     "passes": Room(
-        30,
+        16,
         (*(f"passes/{name}.py" for name in PASSES), "passes/ordered_sums.py"),
-        ("passes", "primitives", "memory_and_devices", "random_schedules"),
+        ("passes", "primitives", "random_schedules"),
         SHORT,
     ),
     "tir_gen": Room(
-        30,
+        16,
         ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
-        ("passes", "features", "layouts", "walks", "vector_leaves"),
+        ("passes", "features", "walks", "vector_leaves"),
         SHORT,
     ),
 }

@@ -7,6 +7,7 @@ import pytest
 
 from tvm_forest.errors import ModelFormatError
 from tvm_forest.forest import Forest, apply_link
+from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.hits import are_skewed, find_peel_depths
 from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
 from tvm_forest.forest.structure.metadata import read_roles
@@ -285,3 +286,13 @@ def test_one_row_is_enough_to_know_how_deep_rows_go():
 def test_a_forest_says_whether_rows_have_to_be_cleaned(fields, cleaned):
     forest = two_trees(**fields)
     assert forest.needs_cleaning is cleaned is forest.needs_preparation
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([3, 5]), np.array(["a", "b"]), np.array(["a", 7], object)]
+)
+def test_labels_keep_their_dtype_in_fields(labels):
+    forest = two_trees(labels=labels, label_rule="cut")
+    again = from_fields(*to_fields(forest))
+    assert again.labels.dtype == labels.dtype and again.labels.tolist() == labels.tolist()
+    assert again.signature == forest.signature
