@@ -29,6 +29,7 @@ import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -93,7 +94,12 @@ ROOMS = {
 
 
 class Mutant(NamedTuple):
-    """One change: its file below the repository, its number there, and what it says."""
+    """One change: its file below the repository, its number there, and what it says.
+
+    Attributes:
+        place: the function that it is in.
+        nth: how many such changes of that function came before, and this one.
+    """
 
     path: str
     number: int
@@ -101,11 +107,13 @@ class Mutant(NamedTuple):
     place: str
     old: str
     new: str
+    nth: int
 
     @property
     def key(self) -> str:
         """What tells the mutant from others, wherever the lines are."""
-        return f"{self.path} {self.place}: {self.old} -> {self.new}"
+        again = f" #{self.nth}" if self.nth > 1 else ""
+        return f"{self.path} {self.place}: {self.old} -> {self.new}{again}"
 
 
 SWAPPED: dict[type, tuple[type, ...]] = {
@@ -158,9 +166,11 @@ def list_changes(node: ast.AST) -> Iterator[ast.AST]:
 def list_mutants(path: str) -> Iterator[Mutant]:
     """Yield the mutants of a file."""
     changes = _list_changes(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    seen: Counter[tuple[str, str, str]] = Counter()
     for number, (node, place, change) in enumerate(changes):
-        said = ast.unparse(node), ast.unparse(change)
-        yield Mutant(path, number, getattr(node, "lineno", 0), place, *said)
+        said = place, ast.unparse(node), ast.unparse(change)
+        seen[said] += 1
+        yield Mutant(path, number, getattr(node, "lineno", 0), *said, seen[said])
 
 
 def make(mutant: Mutant) -> ast.Module:
@@ -310,7 +320,10 @@ def _are_alike(one: CodeType, other: CodeType) -> bool:
         for code in (one, other)
     ]
     inner = zip(_list_codes(one), _list_codes(other), strict=False)
-    same = one.co_code == other.co_code and repr(parts[0]) == repr(parts[1])
+    same = (one.co_code, one.co_names, repr(parts[0])) == (
+        *(other.co_code, other.co_names),
+        repr(parts[1]),
+    )
     return same and all(_are_alike(x, y) for x, y in inner)
 
 

@@ -954,6 +954,13 @@ def test_lines_that_are_straight_may_be_split_by_depth_and_not_peeled_too() -> N
     assert [x.hops for x in straight.split_by_depth("tree").leaves()] == [6, 8]
     with pytest.raises(ScheduleError, match="is already peeled"):
         DEEP.peel_walk("tree", 2).split_by_depth("tree")
+    known = Schedule(4).know_depths([3, 3, 3, 3], [1, 1, 2, 2])
+    assert [x.peel for x in known.split_by_depth("tree", by="likely").leaves()] == [
+        (1, True),
+        (2, True),
+    ]
+    with pytest.raises(ScheduleError, match="is already fully unrolled"):
+        known.unroll_walk("tree", 3).split_by_depth("tree", by="likely")
     likely = Schedule(4, depths=((3,) * 4))
     with pytest.raises(ScheduleError, match="hops to the likely leaves are not known"):
         likely.split_by_depth("tree", by="likely")
@@ -992,3 +999,8 @@ def test_a_search_is_offered_small_plain_loops_to_write_out() -> None:
     assert list(DIRECTIVES["unroll"].choices(sch)) == [{"index": "t0"}, {"index": "t1"}]
     assert list(DIRECTIVES["unroll"].choices(sch.parallel("t0"))) == [{"index": "t1"}]
     assert list(DIRECTIVES["unroll"].choices(Schedule(9))) == []
+
+
+def test_a_loop_of_one_iteration_may_be_around_any_trees() -> None:
+    assert Schedule(10).tile("tree", "t0", "t1", 1).reorder("t1", "t0").keeps_order
+    assert not Schedule(10).tile("tree", "t0", "t1", 2).reorder("t1", "t0").keeps_order

@@ -27,7 +27,12 @@ from tvm_forest.errors import ForestError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.forest.rewrites.ordering import arrange_by_round, sort_trees
+from tvm_forest.forest.rewrites.ordering import (
+    arrange_by_round,
+    order_by_level,
+    order_depth_first,
+    sort_trees,
+)
 from tvm_forest.forest.rewrites.padding import pad_trees
 from tvm_forest.forest.rewrites.tiling import WAYS, tile_nodes
 from tvm_forest.inputs import to_rows
@@ -112,6 +117,39 @@ def test_sorted_trees_are_the_same_trees(forest: Forest) -> None:
         assert (np.diff(depths) >= 0).all() or (np.diff(depths) <= 0).all()
     kept = new.tree_id[new.tree_id >= 0]
     assert sorted(kept.tolist()) == sorted(forest.tree_id.tolist())
+
+
+@given(forest=forests())
+@examples(30)
+def test_nodes_are_numbered_by_level_or_with_the_larger_side_next(forest: Forest) -> None:
+    below = dict(zip(range(forest.n_nodes), subtree_sizes(forest), strict=True))
+    for number in (order_by_level, order_depth_first):
+        order, place = number(forest)
+        assert np.array_equal(place[order], np.arange(forest.n_nodes))
+        assert np.array_equal(place[forest.tree_offset[:-1]], forest.tree_offset[:-1])
+        for node in np.flatnonzero(~forest.is_leaf):
+            base = forest.tree_offset[forest.node_tree[node]]
+            left, right = base + forest.left[node], base + forest.right[node]
+            assert place[right] == place[left] + 1
+            if number is order_by_level:
+                continue
+            large, small = (left, right) if below[left] >= below[right] else (right, left)
+            child = next((x for x in (large, small) if not forest.is_leaf[x]), None)
+            if child is not None:  # its pair of children comes right behind
+                assert place[base + forest.left[child]] == place[left] + 2
+    depths = forest.node_depth[order_by_level(forest)[0]]
+    same_tree = np.diff(forest.node_tree[order_by_level(forest)[0]]) == 0
+    assert (np.diff(depths)[same_tree] >= 0).all()
+
+
+def subtree_sizes(forest: Forest) -> list[int]:
+    """Return the inner nodes at and below each node."""
+    sizes = [0] * forest.n_nodes
+    for node in sorted(range(forest.n_nodes), key=lambda x: -forest.node_depth[x]):
+        if not forest.is_leaf[node]:
+            base = int(forest.tree_offset[forest.node_tree[node]])
+            sizes[node] = 1 + sum(sizes[base + int(x[node])] for x in (forest.left, forest.right))
+    return sizes
 
 
 @given(forest=seen_forests())
