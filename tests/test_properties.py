@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tvm_forest.errors import ForestError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
 from tvm_forest.forest.rewrites.ordering import (
     arrange_by_round,
     order_by_level,
@@ -106,6 +108,15 @@ def test_a_rewrite_keeps_every_bit(name: str, data: Any) -> None:
     before, after = (x.predict_reference(rows, "apply") for x in (forest, new))
     places = [np.flatnonzero(new.tree_id == tree)[0] for tree in forest.tree_id]
     assert np.array_equal(after[:, places], before)
+
+
+@given(data=st.data())
+@examples(40)
+def test_narrow_thresholds_send_rows_where_wide_ones_do(data: Any) -> None:
+    forest = replace(data.draw(forests(dtype="float64")), row_dtype="float32")
+    narrow, rows = narrow_thresholds(forest), data.draw(rows_of(forest))
+    assert narrow.threshold.dtype == np.float32
+    assert np.array_equal(narrow.reference_nodes(rows), forest.reference_nodes(rows))
 
 
 @given(forest=forests())
