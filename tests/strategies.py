@@ -100,9 +100,9 @@ def seen_forests(draw: Any, **sizes: Any) -> Forest:
 def rows_of(draw: Any, forest: Forest, most: int = 12) -> Array:
     """Draw rows on the thresholds of a forest, beside them, and of special numbers."""
     dtype = np.dtype(forest.row_dtype)
-    cuts = np.unique(forest.threshold[~forest.is_leaf].astype(dtype))
     up, down = dtype.type(np.inf), dtype.type(-np.inf)
     with np.errstate(over="ignore", under="ignore"):
+        cuts = np.unique(forest.threshold[~forest.is_leaf].astype(dtype))
         near = np.concatenate([cuts, np.nextafter(cuts, up), np.nextafter(cuts, down)])
     pool = [0.0, *near.tolist(), *SPECIAL]
     row = st.lists(st.sampled_from(pool), min_size=FEATURES, max_size=FEATURES)
