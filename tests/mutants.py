@@ -87,7 +87,7 @@ ROOMS = {
     "tir_gen": Room(
         16,
         ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
-        ("passes", "features", "walks", "vector_leaves"),
+        ("passes", "compiled_links", "walks", "vector_leaves"),
         SHORT,
     ),
 }

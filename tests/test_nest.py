@@ -277,3 +277,11 @@ def test_loops_beside_each_other_may_leave_gaps() -> None:
 def test_values_inside_a_region_are_known_or_depend_on_the_rows(kind: Any, values: Any) -> None:
     found = list_values_inside(make_chain([ROWS, INSIDE]), [], kind)
     assert (None if found is None else found.tolist()) == values
+
+
+def test_walks_that_find_vectors_may_go_together_above_loops_over_classes() -> None:
+    nest = make_chain([ROWS, replace(TREES, interleave=2), CLASSES])
+    path, wanted = find_path(nest, "c"), {"batch", "tree", "class"}
+    (problem,) = list_problems(path, wanted)
+    assert str(problem) == "'t' is interleaved but contains 'c'; leave it innermost"
+    assert list(list_problems(path, wanted, vectors=True)) == []
