@@ -21,7 +21,7 @@ LINKS = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("link", "targets"), LINKS)
-@pytest.mark.cases(2)
+@pytest.mark.cases(5)
 def test_a_compiled_link_is_that_of_the_reference(
     link: str, targets: tuple[int, ...], dtype: str
 ) -> None:

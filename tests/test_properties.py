@@ -117,6 +117,8 @@ def test_narrow_thresholds_send_rows_where_wide_ones_do(data: Any) -> None:
     narrow, rows = narrow_thresholds(forest), data.draw(rows_of(forest))
     assert narrow.threshold.dtype == np.float32
     assert np.array_equal(narrow.reference_nodes(rows), forest.reference_nodes(rows))
+    wide = replace(forest, threshold=narrow.threshold.astype(np.float64))
+    assert narrow_thresholds(wide).threshold.tobytes() == narrow.threshold.tobytes()
 
 
 @given(forest=forests())
