@@ -208,7 +208,7 @@ def test_every_layout_gives_back_the_model(layout: str, data: Any) -> None:
     forest = data.draw(forests(depth=4, n_trees=6))
     rows = data.draw(rows_of(forest))
     start = tvm_forest.new_schedule(forest)
-    sch = in_blocks(forest, layout, 8) if layout in SIMDIZED else start.represent_as(layout)
+    sch = in_blocks(forest, layout, 64) if layout in SIMDIZED else start.represent_as(layout)
     predictor = tvm_forest.build(forest, schedule=sch)
     for call, output in (("predict_margin", "margin"), ("predict_per_tree", "per_tree")):
         expected = forest.predict_reference(rows, output)
