@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -34,6 +34,13 @@ format: $(INSTALLED)
 
 size: $(INSTALLED)  ## lines of code of each room beside its budget in ARCHITECTURE.md
 	$(BIN)/python tests/code_size.py
+
+coverage: $(INSTALLED)  ## lines and branches that the tests reach, by room; goes on in build/coverage
+	$(BIN)/pip install --quiet --editable '.[test,coverage]'
+	$(BIN)/python tests/coverage_rooms.py
+
+mutants: $(INSTALLED)  ## small faults in the code that the tests should notice; goes on in build/mutants.json
+	$(BIN)/python tests/mutants.py
 
 golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py

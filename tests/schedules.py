@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, permutations, product
 from typing import Any
@@ -51,9 +48,6 @@ GATES = (None, None, (0.05, 0.9), (1.0, 0.0), (0.3, 0.5))
 
 MOST_HOPS = 60
 """Hops in the code of a function, above which a step is not taken."""
-
-REFUSED: Counter[str] = Counter()
-"""How often a drawn step was refused, by directive."""
 
 
 def further_moves(sch: Schedule, shallowest: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -126,7 +120,6 @@ def drawn_schedule(
         try:
             new = DIRECTIVES[name].apply(sch, rng.choice(choices[name]))
         except ScheduleError:
-            REFUSED[name] += 1
             continue
         sch = new if hops_written_out(new) <= MOST_HOPS else sch
     return sch
@@ -169,7 +162,6 @@ def _step_if_allowed(sch: Schedule, word: str, *arguments: Any) -> Schedule:
     try:
         return getattr(sch, word)(*arguments)
     except ScheduleError:
-        REFUSED[word] += 1
         return sch
 
 
@@ -220,15 +212,6 @@ def refusal(forest: Forest, sch: Schedule) -> str:
     lined = [i for i, word in enumerate(words) if word in ("unroll_walk", "split_by_depth")]
     lined += [i for i, step in enumerate(sch.steps) if step.arguments.get("check") is False]
     return "may" if any(word in REWRITES for word in words[min(lined, default=99) :]) else ""
-
-
-def seen_forest(seed: int) -> Forest:
-    """Draw a small forest, four of five with the hits of hard rows."""
-    forest = odd_forest(seed)
-    if seed % 5 == 0:
-        return forest
-    ends = forest.reference_nodes(hard_rows(forest, 60, seed)).ravel()
-    return replace(forest, hits=np.bincount(ends, minlength=forest.n_nodes).astype(np.int64))
 
 
 def odd_forest(seed: int) -> Forest:
@@ -319,30 +302,3 @@ def compare(
         assert np.all(np.abs(margin - expected) <= bound), (n, given)
         leaves = predictor.apply(rows, **given)
         assert np.array_equal(leaves, forest.predict_reference(rows, "apply")), (n, given)
-
-
-def summarize(
-    seeds: range, draw: Callable[[int], tuple[Forest, Schedule]], check: Callable[[int], Schedule]
-) -> int:
-    """Check many seeds; print every failure with its schedule, and counts of what was met."""
-    words, lengths = Counter[str](), Counter[int]()
-    exact, failed, begin = 0, [], time.perf_counter()
-    for seed in seeds:
-        try:
-            sch = check(seed)
-        except Exception:  # whatever goes wrong is printed with its seed, and the next one follows
-            failed.append(seed)
-            sch = draw(seed)[1]
-            print(
-                f"seed {seed}\n{traceback.format_exc(limit=-3)}\n{sch.to_json()}\n{sch}", flush=True
-            )
-            continue
-        words.update(step.do for step in sch.steps)
-        lengths[len(sch.steps)] += 1
-        exact += sch.keeps_order
-    print(f"seeds {seeds.start} to {seeds.stop - 1}: {len(failed)} failed {failed}")
-    print(f"{exact} keep the order of additions; {time.perf_counter() - begin:.0f} s")
-    print("steps of a schedule:", dict(sorted(lengths.items())))
-    print("directives:", dict(words.most_common()))
-    print("drawn but refused:", dict(REFUSED.most_common()))
-    return len(failed)

@@ -933,3 +933,74 @@ def test_the_page_names_passes_that_there_are() -> None:
     assert named and named <= known
     rewrites = {x.name for x in DIRECTIVES.values() if x.onto_forest}
     assert rewrites == {name for name, cells in table().items() if name in cells[1]}
+
+
+# -- what is accepted and offered -----------------------------------------------------------------
+
+
+def test_a_loop_that_starts_off_its_grid_is_split_at_its_own_values() -> None:
+    sch = START.split("tree", "d1", "d2", 3).tile("d2", "e0", "e1", 4)
+    parts = sch.split("e0", "f1", "f2", 7)
+    assert [(x.start, x.stop, x.step) for x in (parts["f1"], parts["f2"])] == [
+        (3, 7, 4),
+        (7, 100, 4),
+    ]
+    with pytest.raises(ScheduleError, match="8 is not on the grid 3, 7, 11, ... of 'e0'"):
+        sch.split("e0", "f1", "f2", 8)
+
+
+def test_lines_that_are_straight_may_be_split_by_depth_and_not_peeled_too() -> None:
+    straight = DEEP.unroll_walk("tree", 8)
+    assert [x.hops for x in straight.split_by_depth("tree").leaves()] == [6, 8]
+    with pytest.raises(ScheduleError, match="is already peeled"):
+        DEEP.peel_walk("tree", 2).split_by_depth("tree")
+    known = Schedule(4).know_depths([3, 3, 3, 3], [1, 1, 2, 2])
+    assert [x.peel for x in known.split_by_depth("tree", by="likely").leaves()] == [
+        (1, True),
+        (2, True),
+    ]
+    with pytest.raises(ScheduleError, match="is already fully unrolled"):
+        known.unroll_walk("tree", 3).split_by_depth("tree", by="likely")
+    likely = Schedule(4, depths=((3,) * 4))
+    with pytest.raises(ScheduleError, match="hops to the likely leaves are not known"):
+        likely.split_by_depth("tree", by="likely")
+
+
+def test_a_specialized_loop_is_not_split_by_depth() -> None:
+    deep = Schedule(4, depths=(1, 1, 2, 2))
+    sch = deep.tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1").specialize("t0")
+    with pytest.raises(ScheduleError, match="'t0' is no plain tree index"):
+        sch.split_by_depth("t0")
+    with pytest.raises(ScheduleError, match="'batch' is no plain tree index"):
+        deep.split_by_depth("batch")
+
+
+def test_threads_that_add_up_by_shuffles_are_a_multiple_of_the_width() -> None:
+    sch = Schedule(48).tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 16)
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t1", "block.x")
+    for width in (2, 4, 8, 16):
+        assert sch.vector_reduce("t1", width)["t1"].reduce == ("vector", width)
+    with pytest.raises(ScheduleError, match="32 does not divide the 16 threads of 't1'"):
+        sch.vector_reduce("t1", 32)
+    other = Schedule(48).tile("tree", "t0", "t1", 16).gpu_dimension("t1", "block.y")
+    with pytest.raises(ScheduleError, match="'t1' is mapped to block.y"):
+        other.vector_reduce("t1", 8)
+
+
+def test_a_search_is_offered_tiles_of_powers_of_two_that_fit() -> None:
+    assert list(DIRECTIVES["tile"].choices(Schedule(64, batch=4).parallel("tree"))) == []
+    offered = list(DIRECTIVES["tile"].choices(Schedule(64)))
+    sizes = {name: [x["size"] for x in offered if x["index"] == name] for name in ("batch", "tree")}
+    assert sizes == {"batch": [4, 8, 16, 32, 64, 128, 256], "tree": [4, 8, 16, 32]}
+
+
+def test_a_search_is_offered_small_plain_loops_to_write_out() -> None:
+    sch = Schedule(16).tile("tree", "t0", "t1", 8)
+    assert list(DIRECTIVES["unroll"].choices(sch)) == [{"index": "t0"}, {"index": "t1"}]
+    assert list(DIRECTIVES["unroll"].choices(sch.parallel("t0"))) == [{"index": "t1"}]
+    assert list(DIRECTIVES["unroll"].choices(Schedule(9))) == []
+
+
+def test_a_loop_of_one_iteration_may_be_around_any_trees() -> None:
+    assert Schedule(10).tile("tree", "t0", "t1", 1).reorder("t1", "t0").keeps_order
+    assert not Schedule(10).tile("tree", "t0", "t1", 2).reorder("t1", "t0").keeps_order

@@ -7,6 +7,8 @@ import pytest
 
 from tvm_forest.errors import ModelFormatError
 from tvm_forest.forest import Forest, apply_link
+from tvm_forest.forest.fields import from_fields, to_fields
+from tvm_forest.forest.hits import are_skewed, find_peel_depths
 from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
 from tvm_forest.forest.structure.metadata import read_roles
 from tvm_forest.probe_rows import hard_rows, typical_rows
@@ -200,3 +202,98 @@ def test_a_null_tree_has_an_entry_in_every_array_of_nodes_and_trees() -> None:
     assert np.array_equal(np.signbit(forest.leaf_value), [[True]]) and forest.leaf_value == 0
     arrays = {**forest.arrays_per("node"), **forest.arrays_per("tree")}
     assert all(len(array) == 1 for array in arrays.values())
+
+
+LINKS = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "unbounded_sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "exp": np.exp,
+    "log1p_exp": lambda x: np.log1p(np.exp(x)),
+    "coarse_exp": np.exp,
+    "variance": lambda x: np.where(np.arange(x.shape[1]) % 2, np.exp(2 * x), x),
+    "clamp": lambda x: np.clip(x, 0, 1),
+    "step": lambda x: x > 0,
+    "sorted": lambda x: np.sort(x, axis=1),
+    "signed_square": lambda x: x * np.abs(x),
+    "halving": lambda x: 2**-x,
+    "isolation": lambda x: -(2**-x),
+    **dict.fromkeys(
+        ("softmax", "plain_softmax", "rounded_softmax", "coarse_softmax"),
+        lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_link_is_its_formula(link, dtype):
+    margin = np.random.default_rng(1).normal(scale=2, size=(50, 4)).astype(dtype)
+    found = apply_link(link, margin)
+    assert found.dtype == dtype
+    assert np.allclose(found, LINKS[link](margin.astype(np.float64)), rtol=1e-5)
+
+
+def test_links_differ_where_powers_are_large():
+    wide = np.array([[-200.0, 0.0]], np.float32)
+    assert apply_link("sigmoid", wide)[0, 0] > 0 == apply_link("unbounded_sigmoid", wide)[0, 0]
+    assert apply_link("softmax", np.float32([[1000, 0]])).tolist() == [[1, 0]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert np.isnan(apply_link("plain_softmax", np.float32([[1000, 0]]))[0, 0])
+    least = np.array([[-1e9, 0.0, -1e9]])
+    assert apply_link("coarse_exp", least)[0, 0] > 0
+    assert apply_link("coarse_softmax", least)[0, 0] > 0 == apply_link("softmax", least)[0, 0]
+    one = np.float64([[0.1, 0.3]])
+    assert (apply_link("rounded_softmax", one) != apply_link("softmax", one)).any()
+
+
+def test_a_scale_multiplies_or_divides_the_margin():
+    margin = np.array([[0.5, -1.0]], np.float32)
+    assert np.allclose(apply_link("sigmoid", margin, 2.0), 1 / (1 + np.exp(-2 * margin)))
+    assert np.allclose(apply_link("halving", margin, 4.0), 2 ** -(margin / 4))
+
+
+def test_targets_have_their_own_softmax():
+    margin = np.array([[0.5, -1.0, 2.0, 1.0, 0.0]])
+    parts = [apply_link("softmax", margin[:, :2]), apply_link("softmax", margin[:, 2:])]
+    assert (apply_link("softmax", margin, 1.0, (2, 3)) == np.concatenate(parts, axis=1)).all()
+
+
+def test_a_signature_is_what_earlier_versions_computed():
+    """It names entries of the cache and records of searches; a new field must leave it alone."""
+    assert (
+        two_trees().signature == "7394a5955648ef9535bc86fdcfe7cd84fd94cd58cd8e3f494aa2db66931a853c"
+    )
+
+
+def test_skewed_trees_are_those_whose_likeliest_leaves_get_most_rows():
+    even, skewed, empty = [5] * 20, [1] * 18 + [300, 300], [0] * 20
+    hits, counts = np.array([*even, *skewed, *empty, 9]), np.array([20, 20, 20, 1])
+    assert are_skewed(hits, counts).tolist() == [False, True, False, False]
+    assert are_skewed(hits, counts, leaves=1.0).tolist() == [True, True, False, True]
+    assert are_skewed(hits, counts, rows=0.99).tolist() == [False] * 4
+
+
+def test_one_row_is_enough_to_know_how_deep_rows_go():
+    some, none = np.array([0, 0, 1, 0, 0, 0]), np.zeros(6, np.int64)
+    assert find_peel_depths(two_trees(hits=some)).tolist() == [1, 0]
+    assert find_peel_depths(two_trees(hits=none)).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "cleaned"),
+    [({}, False), ({"missing": -999.0}, True), ({"zero_missing": (0,)}, True)],
+)
+def test_a_forest_says_whether_rows_have_to_be_cleaned(fields, cleaned):
+    forest = two_trees(**fields)
+    assert forest.needs_cleaning is cleaned is forest.needs_preparation
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([3, 5]), np.array(["a", "b"]), np.array(["a", 7], object)]
+)
+def test_labels_keep_their_dtype_in_fields(labels):
+    forest = two_trees(labels=labels, label_rule="cut")
+    again = from_fields(*to_fields(forest))
+    assert again.labels.dtype == labels.dtype and again.labels.tolist() == labels.tolist()
+    assert again.signature == forest.signature

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from interpreter import Visit, runs, visits
-from schedules import drawn_schedule
+from strategies import any_schedules, examples, problems, schedules_from
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.regions import find_ordered_regions
 
-SEEDS, BATCH = 600, 50
-DEPTHS = (0, 3, 3, 6, 1, 6, 6, 2, 2, 2, 0, 5, 4, 4, 1, 0, 0, 3, 5)
+Check = Callable[[Schedule], None]
 
 
 def sizes(sch: Schedule) -> tuple[int, ...]:
     return (0, 1, 7, 19) if sch.batch is None else (sch.batch,)
-
-
-@functools.cache
-def drawn(first: int) -> list[Schedule]:
-    """Return a batch of random schedules of problems of several sizes."""
-    made = []
-    for seed in range(first, first + BATCH):
-        rounds, classes = 1 + seed % len(DEPTHS), (1, 2, 1, 3)[seed % 4]
-        batch = (None, None, 9, None, 1)[seed % 5]
-        start = Schedule(rounds * classes, classes, batch, depths=DEPTHS[:rounds])
-        made.append(drawn_schedule(seed, start))
-    return made
-
-
-batches = pytest.mark.parametrize(
-    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(BATCH, SEEDS, BATCH))]
-)
 
 
 def sums(sch: Schedule, n: int) -> dict[tuple[int, int], list[int]]:
@@ -66,82 +50,114 @@ def adds_in_order(sch: Schedule, n: int) -> bool:
     return all(trees == sorted(trees) for trees in in_order)
 
 
-@batches
-def test_every_row_class_and_tree_is_visited_once(first: int) -> None:
-    for sch in drawn(first):
-        rounds = list(range(sch.trees // sch.classes))
-        for n in sizes(sch):
-            everything = {(row, c): rounds for row in range(n) for c in range(sch.classes)}
-            found = {pair: sorted(trees) for pair, trees in sums(sch, n).items()}
-            assert found == everything, f"n = {n}\n{sch}"
+def few_schedules(test: Check) -> Any:
+    """Run a test on 50 schedules."""
+    return given(sch=any_schedules())(examples(50)(test))
 
 
-@batches
-def test_no_schedule_claims_an_order_that_it_does_not_keep(first: int) -> None:
-    for sch in drawn(first):
-        kept = all(adds_in_order(sch, n) for n in sizes(sch))
-        assert kept or not sch.keeps_order, sch
+@few_schedules
+def test_every_row_class_and_tree_is_visited_once(sch: Schedule) -> None:
+    rounds = list(range(sch.trees // sch.classes))
+    for n in sizes(sch):
+        everything = {(row, c): rounds for row in range(n) for c in range(sch.classes)}
+        found = {pair: sorted(trees) for pair, trees in sums(sch, n).items()}
+        assert found == everything, f"n = {n}\n{sch}"
 
 
-def needlessly_inexact() -> list[Schedule]:
-    """Schedules that add in order, although they say that they do not."""
-    some = [sch for first in range(0, SEEDS, BATCH) for sch in drawn(first)]
-    return [sch for sch in some if not sch.keeps_order and adds_in_order(sch, 19)]
+@few_schedules
+def test_no_schedule_claims_an_order_that_it_does_not_keep(sch: Schedule) -> None:
+    kept = all(adds_in_order(sch, n) for n in sizes(sch))
+    assert kept or not sch.keeps_order, sch
 
 
-@pytest.mark.slow
+@few_schedules
+def test_a_leaf_knows_its_trees(sch: Schedule) -> None:
+    met: dict[str, list[int]] = {leaf.name: [] for leaf in sch.leaves()}
+    for visit in visits(sch, sch.batch or 19):
+        met[visit.leaf].append(visit.tree)
+    for leaf, trees in met.items():
+        if trees:
+            assert sorted(sch.trees_of(leaf)) == sorted(set(trees)), f"{leaf}\n{sch}"
+
+
+@few_schedules
+def test_a_random_schedule_survives_json(sch: Schedule) -> None:
+    again = Schedule.from_json(sch.to_json())
+    assert (again, hash(again), str(again)) == (sch, hash(sch), str(sch))
+    assert (again.steps, again.replaced) == (sch.steps, sch.replaced)
+
+
+@few_schedules
+def test_a_random_schedule_breaks_no_invariant(sch: Schedule) -> None:
+    assert sch.problem() is None
+
+
+@few_schedules
+def test_the_live_loops_are_the_pieces_of_the_first_ones(sch: Schedule) -> None:
+    pieces = [name for root in sch.fresh().names() for name in sch.pieces(root)]
+    assert sorted(pieces) == sorted(sch.names())
+    for name in sch.names():
+        assert sch.copies(name) == (name,)
+
+
+@few_schedules
+def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(sch: Schedule) -> None:
+    serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
+    assert not any(loop.parallel or loop.reduce for loop in serial.loops())
+    assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
+
+
+CHECKS: list[Check] = [
+    test.hypothesis.inner_test
+    for test in (
+        test_every_row_class_and_tree_is_visited_once,
+        test_no_schedule_claims_an_order_that_it_does_not_keep,
+        test_a_leaf_knows_its_trees,
+        test_a_random_schedule_survives_json,
+        test_a_random_schedule_breaks_no_invariant,
+        test_the_live_loops_are_the_pieces_of_the_first_ones,
+        test_a_schedule_without_its_threads_visits_the_same_in_the_same_order,
+    )
+]
+"""All of the above, for one schedule."""
+
+
+@pytest.mark.long
+@given(sch=any_schedules())
+@examples(600)
+def test_many_schedules_say_what_their_nests_do(sch: Schedule) -> None:
+    for check in CHECKS:
+        check(sch)
+
+
+@pytest.mark.rare
+@given(sch=any_schedules())
+@examples(5000, anew=True)
+def test_new_schedules_say_what_their_nests_do(sch: Schedule) -> None:
+    for check in CHECKS:
+        check(sch)
+
+
+@pytest.mark.long
 def test_few_schedules_deny_an_order_that_they_keep() -> None:
-    assert len(needlessly_inexact()) <= 0.05 * SEEDS
+    drawn = []
+
+    @given(sch=any_schedules())
+    @examples(600)
+    def draw(sch: Schedule) -> None:
+        drawn.append(not sch.keeps_order and adds_in_order(sch, 19))
+
+    draw()
+    assert sum(drawn) <= 0.05 * len(drawn)
 
 
-@batches
-def test_a_leaf_knows_its_trees(first: int) -> None:
-    for sch in drawn(first):
-        met: dict[str, list[int]] = {leaf.name: [] for leaf in sch.leaves()}
-        for visit in visits(sch, sch.batch or 19):
-            met[visit.leaf].append(visit.tree)
-        for leaf, trees in met.items():
-            if trees:
-                assert sorted(sch.trees_of(leaf)) == sorted(set(trees)), f"{leaf}\n{sch}"
-
-
-@batches
-def test_a_random_schedule_survives_json(first: int) -> None:
-    for sch in drawn(first):
-        again = Schedule.from_json(sch.to_json())
-        assert (again, hash(again), str(again)) == (sch, hash(sch), str(sch))
-        assert (again.steps, again.replaced) == (sch.steps, sch.replaced)
-
-
-@batches
-def test_a_random_schedule_breaks_no_invariant(first: int) -> None:
-    assert [sch.problem() for sch in drawn(first)] == [None] * BATCH
-
-
-@batches
-def test_the_live_loops_are_the_pieces_of_the_first_ones(first: int) -> None:
-    for sch in drawn(first):
-        pieces = [name for root in sch.fresh().names() for name in sch.pieces(root)]
-        assert sorted(pieces) == sorted(sch.names())
-        for name in sch.names():
-            assert sch.copies(name) == (name,)
-
-
-@batches
-def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(first: int) -> None:
-    for sch in drawn(first):
-        serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
-        assert not any(loop.parallel or loop.reduce for loop in serial.loops())
-        assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
-
-
-@pytest.mark.slow
-def test_random_schedules_that_look_alike_are_equal() -> None:
+@given(start=problems(), data=st.data())
+@examples(100)
+def test_schedules_that_look_alike_are_equal(start: Schedule, data: Any) -> None:
     """The printed nest says all that is computed, for one problem."""
-    for first in range(0, SEEDS, BATCH):
-        for sch in drawn(first):
-            equal = [x for x in drawn(first) if x == sch]
-            assert all(hash(x) == hash(sch) and str(x) == str(sch) for x in equal)
+    one, other = (data.draw(schedules_from(start, most=2)) for _ in range(2))
+    assert (one == other) == (str(one) == str(other))
+    assert one != other or hash(one) == hash(other)
 
 
 # -- by hand --------------------------------------------------------------------------------------

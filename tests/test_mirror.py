@@ -1,7 +1,7 @@
 """The nest that we print is the nest that TVM runs, and every nest computes the same.
 
 Loops that S-TIR cannot hold are written by the pass WriteNest, so TVM's nest is looked at behind
-it. `test_random_schedules.py` has more random schedules, of random forests.
+it. `test_random_schedules.py` has random schedules of random forests.
 """
 
 from __future__ import annotations

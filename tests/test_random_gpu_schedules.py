@@ -1,78 +1,84 @@
-"""Random schedules for GPUs compute what the model says, thread by thread.
+"""Random schedules for GPUs compute what the model says, thread by thread, see `strategies.py`.
 
-By hand, for any number of them, with a summary at the end:
-
-    python tests/test_random_gpu_schedules.py 0 300
+New ones at every run, 300 of them: pytest -m rare tests/test_random_gpu_schedules.py
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import re
-import sys
 from collections import Counter
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tvm_forest
-from forests import drawn_forest
 from gpu_schedules import ORDERS, check
-from schedules import GPU_LAYOUTS, drawn_gpu_schedule, summarize
+from schedules import GPU_LAYOUTS
+from strategies import examples, forests, gpu_schedules_from
+from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
 
-SEEDS, FEW = 24, 14
+
+def draw(data: Any) -> tuple[Forest, Schedule]:
+    """Draw a forest and one of its schedules."""
+    forest = data.draw(forests(depth=3, n_trees=30))
+    return forest, data.draw(gpu_schedules_from(tvm_forest.new_schedule(forest)))
 
 
-@functools.cache
-def forest(classes: int) -> Forest:
-    return drawn_forest(13 * classes, 3, seed=3, base=(0.5, -1.0, 2.0)[:classes])
-
-
-def drawn(seed: int) -> tuple[Forest, Schedule]:
-    """Return the forest and the schedule of a seed."""
-    model = forest(1 + 2 * (seed % 2))
-    return model, drawn_gpu_schedule(seed, tvm_forest.new_schedule(model))
+def check_case(data: Any) -> None:
+    check(*draw(data), data.draw(st.sampled_from(ORDERS)), (1, 7, 20))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [*range(FEW), *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW, SEEDS))]
-)
-@pytest.mark.cases(2)
-def test_random_gpu_schedules_compute_what_the_model_says(seed: int) -> None:
-    check_seed(seed)
+@given(data=st.data())
+@examples(4)
+def test_random_gpu_schedules_compute_what_the_model_says(data: Any) -> None:
+    check_case(data)
 
 
-def test_trees_are_near_wherever_a_random_schedule_says_so() -> None:
-    cached = [
-        (model, sch, count)
-        for model, sch in map(drawn, range(SEEDS))
-        if (count := sum(loop.kind == "tree" and loop.cache == "auto" for loop in sch.loops()))
-    ]
-    assert len(cached) >= 5
-    for model, sch, count in cached:
-        text = tvm_forest.lower(model, sch, "simt").after["predict"].script()
-        assert len(re.findall(r"near_nodes\w* = T.alloc_shared", text)) == count, str(sch)
+@pytest.mark.long
+@given(data=st.data())
+@examples(40)
+def test_more_gpu_schedules_compute_what_the_model_says(data: Any) -> None:
+    check_case(data)
+
+
+@pytest.mark.rare
+@given(data=st.data())
+@examples(300, anew=True)
+def test_new_gpu_schedules_compute_what_the_model_says(data: Any) -> None:
+    check_case(data)
+
+
+@pytest.mark.slow
+@given(data=st.data())
+@examples(10)
+def test_trees_are_near_wherever_a_random_schedule_says_so(data: Any) -> None:
+    forest, sch = draw(data)
+    for name in (loop.name for loop in sch.loops() if loop.kind == "tree"):
+        with contextlib.suppress(ScheduleError):
+            sch = sch.cache(name)
+    near = sum(loop.kind == "tree" and loop.cache == "auto" for loop in sch.loops())
+    text = tvm_forest.lower(forest, sch, "simt").after["predict"].script()
+    assert len(re.findall(r"near_nodes\w* = T.alloc_shared", text)) == near, str(sch)
 
 
 def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:
-    schedules = [drawn(seed)[1] for seed in range(100)]
+    schedules: list[Schedule] = []
+
+    @given(sch=st.sampled_from([1, 3]).flatmap(lambda n: gpu_schedules_from(Schedule(13 * n, n))))
+    @examples(200)
+    def collect(sch: Schedule) -> None:
+        schedules.append(sch)
+
+    collect()
     words = Counter(step.do for sch in schedules for step in sch.steps)
     asked = ("shared_reduce", "vector_reduce", "atomic_reduce", "ordered_reduce", "cache")
     for word in (*asked, "interleave", "unroll", "unroll_walk", "peel_walk", "split", "specialize"):
-        assert words[word] >= 5, word
+        assert words[word] >= 3, word
     assert {sch.representation for sch in schedules} == set(GPU_LAYOUTS)
     assert {sch.keeps_order for sch in schedules} == {True, False}
-
-
-def check_seed(seed: int) -> Schedule:
-    """Build, run and compare the case of a seed; returns its schedule."""
-    model, sch = drawn(seed)
-    check(model, sch, ORDERS[seed // 2 % 2], (1, 7, 20))
-    return sch
-
-
-if __name__ == "__main__":
-    seeds = range(int(sys.argv[1]), int(sys.argv[2]))
-    sys.exit(summarize(seeds, drawn, check_seed) > 0)

@@ -11,7 +11,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from schedules import odd_forest
+from schedules import odd_forest, with_vectors
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
@@ -509,3 +509,11 @@ def test_the_published_profiles_have_the_known_skew(name: str) -> None:
     profile = Profile.load(shared_model(f"{name}.profile.csv"))
     found = [are_skewed(profile.hits, profile.leaf_counts, share).sum() for share in (0.10, 0.05)]
     assert tuple(found) == GATES[name]
+
+
+def test_a_forest_that_is_as_it_should_be_is_returned_itself() -> None:
+    full = fill_tiles(tile_nodes(odd(3), 3))
+    assert fill_tiles(full) is full
+    vectors = with_vectors(odd_forest(3), 2)
+    assert arrange_by_round(vectors) is vectors
+    assert arrange_by_round(arrange_by_round(odd_forest(4))).n_trees % odd_forest(4).n_outputs == 0

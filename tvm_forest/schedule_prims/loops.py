@@ -94,8 +94,7 @@ def tile(
     inner_loop = replace(loop, name=inner, start=0, stop=stride, case=None)
     outer_loop = replace(loop, name=outer, step=stride, children=(inner_loop,))
     guards = tuple(_retarget(guard, index, (outer, inner)) for guard in sch.guards)
-    constant = isinstance(loop.stop, int) and isinstance(stride, int)
-    if not constant or (loop.stop - loop.start) % stride:
+    if not isinstance(loop.stop, int) or (loop.stop - loop.start) % stride:
         guards = (*guards, Guard((outer, inner), loop.stop))
     replaced = (*sch.replaced, (index, (outer, inner)))
     return replace(sch.with_loop(index, outer_loop), guards=guards, replaced=replaced)
