@@ -240,9 +240,10 @@ def test_links_differ_where_powers_are_large():
     assert apply_link("softmax", np.float32([[1000, 0]])).tolist() == [[1, 0]]
     with np.errstate(over="ignore", invalid="ignore"):
         assert np.isnan(apply_link("plain_softmax", np.float32([[1000, 0]]))[0, 0])
-    least = np.array([[-1e9, 0.0, -1e9]])
+    least = np.array([[-1e9, 0.0, -1e9, -1e9, -1e9]])
     assert apply_link("coarse_exp", least)[0, 0] > 0
     assert apply_link("coarse_softmax", least)[0, 0] > 0 == apply_link("softmax", least)[0, 0]
+    assert apply_link("coarse_softmax", least)[0, 4] == 0  # which is computed one by one
     one = np.float64([[0.1, 0.3]])
     assert (apply_link("rounded_softmax", one) != apply_link("softmax", one)).any()
 

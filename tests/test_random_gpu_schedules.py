@@ -62,9 +62,16 @@ def test_trees_are_near_wherever_a_random_schedule_says_so(data: Any) -> None:
     for name in (loop.name for loop in sch.loops() if loop.kind == "tree"):
         with contextlib.suppress(ScheduleError):
             sch = sch.cache(name)
-    near = sum(loop.kind == "tree" and loop.cache == "auto" for loop in sch.loops())
+    cached = [loop.name for loop in sch.loops() if loop.kind == "tree" and loop.cache == "auto"]
+    # A loop inside another one may find its trees in the copy of that one.
+    outer = [name for name in cached if {x.name for x in sch.path(name)} & {*cached} == {name}]
+    if cached and sch.representation == "reorg":
+        with pytest.raises(ScheduleError, match="cannot be copied into shared memory"):
+            tvm_forest.lower(forest, sch, "simt")
+        return
     text = tvm_forest.lower(forest, sch, "simt").after["predict"].script()
-    assert len(re.findall(r"near_nodes\w* = T.alloc_shared", text)) == near, str(sch)
+    copies = len(re.findall(r"near_nodes\w* = T.alloc_shared", text))
+    assert len(outer) <= copies <= len(cached), str(sch)
 
 
 def test_the_random_gpu_schedules_meet_all_that_is_promised() -> None:

@@ -141,7 +141,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
     columns = Columns(features, document)
     encoder = columns.make_encoder() if features.categories else None
     sizes, nodes = _read_trees(document, len(base_score), columns, model)
-    nodes["leaf_value"], base_score = widen(info, nodes["leaf_value"], base_score)
+    nodes["leaf_value"], base_score = widen(info, loss, nodes["leaf_value"], base_score)
     return build_forest(
         sizes,
         nodes,

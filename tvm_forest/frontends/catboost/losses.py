@@ -76,8 +76,6 @@ def read_loss(info: Document) -> str:
 
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
     """Return link, labels and targets."""
-    if loss in CLASSES and loss not in _SEVERAL:
-        _check_order(info, max(2, n_outputs))
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":
@@ -105,14 +103,6 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
     }
 
 
-def _check_order(info: Document, count: int) -> None:
-    """Refuse classes that CatBoost puts into another order, or beside others, of margin -inf."""
-    numbers = take(take(info, "class_params", dict, {}), "class_to_label", list, [])
-    if numbers and numbers != list(range(count)):
-        what = f"class_to_label {numbers!r:.80} is not 0 to {count - 1}, so there are other classes"
-        raise unsupported("class_params", what, "train with the classes that the labels have")
-
-
 def _read_cut(info: Document) -> float:
     """Return the margin above which the second label is chosen."""
     if "binclass_probability_threshold" not in info:
@@ -126,19 +116,24 @@ def _read_cut(info: Document) -> float:
         raise damaged("binclass_probability_threshold", what) from None
 
 
-def widen(info: Document, values: Array, base_score: Array) -> tuple[Array, Array]:
+def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
     """Add the classes without training rows, whose margins are -inf, to leaf values and biases.
 
-    A model has them if it was told by `classes_count` or `class_names`.
+    A model has them if it was told by `classes_count` or `class_names`. Classes that CatBoost puts
+    into another order are refused.
     """
     params = take(info, "class_params", dict, {})
     count = take(params, "classes_count", int, 0) or len(take(params, "class_names", list, []))
     seen = take(params, "class_to_label", list, [])
-    if len(seen) != len(base_score) or not 1 < len(seen) < count <= _MAX_CLASSES:
+    if loss not in CLASSES or loss in _SEVERAL or not seen:
         return values, base_score
-    if len({x for x in seen if type(x) is int and 0 <= x < count}) < len(seen):
-        what = f"expected {len(seen)} classes of {count}, got {seen!r:.80}"
-        raise damaged("class_to_label", what)
+    count, trained = max(count, len(seen)), max(2, len(base_score))
+    known = sorted({x for x in seen if type(x) is int and 0 <= x < count})
+    if len(seen) != trained or seen != known or count > _MAX_CLASSES:
+        what = f"class_to_label {seen!r:.80} is not {trained} of {count} classes in their order"
+        raise unsupported("class_params", what, "train with the classes that the labels have")
+    if count == trained:
+        return values, base_score
     wide, base = np.zeros((len(values), count), values.dtype), np.full(count, -np.inf)
     wide[:, seen], base[seen] = values, base_score
     return wide, base
