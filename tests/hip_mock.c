@@ -141,7 +141,7 @@ int hipEventDestroy(void *event) { CALLED(""); return event == &gpu ? OK : INVAL
 
 /* -- kernels ----------------------------------------------------------------------------------- */
 
-static struct { ucontext_t context; char stack[STACK]; int done; } *fibers;
+static struct { ucontext_t context; char stack[STACK]; int done, waits; } *fibers;
 static ucontext_t scheduler;
 static unsigned block_at[3], thread_at[3], threads[3], running;
 static uint32_t slots[THREADS];
@@ -158,9 +158,13 @@ static void place(unsigned number) {
   thread_at[1] = number / threads[0] % threads[1];
   thread_at[2] = number / threads[0] / threads[1];
 }
-void tvmf_meet(void) {
+static void let_others_run(void) { /* all that go on do so until they call this or wait */
   unsigned me = running;
   swapcontext(&fibers[me].context, &scheduler);
+}
+void tvmf_meet(void) {
+  fibers[running].waits = 1;
+  let_others_run();
 }
 int tvmf_permute(int byte, int value) {
   unsigned first = running - running % wave;
@@ -170,6 +174,16 @@ int tvmf_permute(int byte, int value) {
   tvmf_meet();
   return value;
 }
+int64_t tvmf_vote(int outcome) { /* bits of lanes that vote elsewhere mean nothing */
+  unsigned first = running - running % wave;
+  uint64_t bits = 0;
+  slots[running] = outcome & 1;
+  let_others_run();
+  for (unsigned k = 0; k < wave && first + k < THREADS; k++) bits |= (uint64_t)(slots[first + k] & 1) << k;
+  let_others_run();
+  return bits;
+}
+int tvmf_vote_of_32(int outcome) { return tvmf_vote(outcome); }
 static void thread_main(void) {
   kernel(given);
   fibers[running].done = 1;
@@ -180,17 +194,20 @@ static int run_block(unsigned count) {
     getcontext(&fibers[i].context);
     fibers[i].context.uc_stack.ss_sp = fibers[i].stack;
     fibers[i].context.uc_stack.ss_size = STACK;
-    fibers[i].done = 0;
+    fibers[i].done = fibers[i].waits = 0;
     makecontext(&fibers[i].context, thread_main, 0);
   }
-  for (unsigned done = 0; done < count;) {
-    done = 0;
+  for (unsigned done = 0, waiting = 0; done < count;) {
+    if (done + waiting == count) { /* all are at a barrier, or it is missed by those that are done */
+      if (done) return LAUNCH_FAILED;
+      for (unsigned i = 0; i < count; i++) fibers[i].waits = 0;
+    }
+    done = waiting = 0;
     for (unsigned i = 0; i < count; i++) {
       place(backwards ? count - 1 - i : i);
-      swapcontext(&scheduler, &fibers[running].context);
-      done += fibers[running].done;
+      if (!fibers[running].done && !fibers[running].waits) swapcontext(&scheduler, &fibers[running].context);
+      done += fibers[running].done, waiting += fibers[running].waits;
     }
-    if (done && done < count) return LAUNCH_FAILED; /* some threads missed a barrier */
   }
   return OK;
 }

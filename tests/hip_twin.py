@@ -25,6 +25,8 @@ INTRINSICS = {
     **{f"workitem.id.{axis}()": f"tvmf_item(i32 {n})" for n, axis in enumerate("xyz")},
     "s.barrier()": "tvmf_meet()",
     "ds.bpermute(": "tvmf_permute(",
+    "ballot.i32(": "tvmf_vote_of_32(",
+    "ballot.i64(": "tvmf_vote(",
     "mbcnt.lo(": "tvmf_lanes_below(",
     "mbcnt.hi(": "tvmf_lanes_above(",
 }
@@ -34,6 +36,8 @@ declare i32 @tvmf_item(i32)
 declare i32 @tvmf_lanes_below(i32, i32)
 declare i32 @tvmf_lanes_above(i32, i32)
 declare i32 @tvmf_permute(i32, i32)
+declare i32 @tvmf_vote_of_32(i1)
+declare i64 @tvmf_vote(i1)
 declare void @tvmf_meet()
 """
 

@@ -152,12 +152,14 @@ def any_schedules() -> st.SearchStrategy[Schedule]:
 
 
 @st.composite
-def gpu_schedules_from(draw: Any, start: Schedule) -> Schedule:
+def gpu_schedules_from(
+    draw: Any, start: Schedule, layouts: tuple[str, ...] = GPU_LAYOUTS
+) -> Schedule:
     """Draw a schedule for GPUs: tiles in any order, some mapped to a dimension, and more steps.
 
     Few schedules that were drawn freely would fit on a GPU.
     """
-    sch = start.represent_as(draw(st.sampled_from(GPU_LAYOUTS)))
+    sch = start.represent_as(draw(st.sampled_from(layouts)))
     sch = sch.tile("batch", "b0", "b1", draw(st.sampled_from([1, 3, 4, 8])))
     sizes = [size for size in (1, 2, 4, 5, 8) if size <= start.rounds]
     sch = sch.tile("tree", "t0", "t1", draw(st.sampled_from(sizes)))

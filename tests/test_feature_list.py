@@ -133,7 +133,9 @@ ROWS = """
 69 | field loads | layouts:a_packed_node_is_one_word cuda:a_node_is_one_load
 70 | vector tile step | dispatch:rows_of_large_trees_are_lanes_and_parts_of_a_tile_are_exact
     layout_matrix:every_layout_and_size_has_the_bits_of_the_model
-71 | cooperative tile step on GPU | later
+71 | cooperative tile step on GPU | teams:teams_compute_what_the_model_says
+    teams:the_text_for_cuda_has_ballots_and_computes_what_the_model_says
+    teams:code_objects_have_ballots_and_compute_what_the_model_says
 72 | narrow types | ranked:codes_and_tables_are_as_long_as_the_thresholds_ask
     features:types_by_choice_give_the_bits_of_the_model
     features:a_value_that_does_not_fit_its_type_is_named
@@ -204,9 +206,6 @@ ROWS = """
     studies_of_schedules:tensors_are_compared_where_there_is_torch
 """
 
-LATER = {71: "threads that evaluate one tile together: the list itself says later"}
-"""Rows without a test, and why."""
-
 HERE = Path(__file__).parent
 
 
@@ -235,9 +234,6 @@ def test_all_98_rows_are_there() -> None:
 def test_the_tests_of_a_row_are_there(number: int) -> None:
     words, tests = read_rows()[number]
     assert words
-    if number in LATER:
-        assert tests == ["later"]
-        return
     assert tests
     for test in tests:
         file, name, case = re.fullmatch(r"(\w+):(\w+)(?:\[(.+)\])?", test).groups()

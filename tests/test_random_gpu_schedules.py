@@ -30,7 +30,11 @@ def draw(data: Any) -> tuple[Forest, Schedule]:
 
 
 def check_case(data: Any) -> None:
-    check(*draw(data), data.draw(st.sampled_from(ORDERS)), (1, 7, 20))
+    forest, sch = draw(data)
+    try:
+        check(forest, sch, data.draw(st.sampled_from(ORDERS)), (1, 7, 20))
+    except ScheduleError as refused:  # which the model's layout decides, not the schedule alone
+        assert "cannot be copied into shared memory" in str(refused), str(sch)
 
 
 @pytest.mark.slow

@@ -23,7 +23,14 @@ CLASSES = Schedule(104, 26)
 WORDS = (
     *("tile", "split", "reorder", "specialize", "unroll", "parallel", "split_by_depth"),
     *("interleave", "unroll_walk", "peel_walk", "simdize", "cache", "represent_as"),
-    *("atomic_reduce", "vector_reduce", "ordered_reduce", "shared_reduce", "gpu_dimension"),
+    *(
+        "atomic_reduce",
+        "vector_reduce",
+        "ordered_reduce",
+        "shared_reduce",
+        "gpu_dimension",
+        "cooperate",
+    ),
     *("tile_nodes", "pad_trees", "sort_trees", "know_depths"),
 )
 

@@ -78,6 +78,7 @@ class Loop:
             "stream" or "shared".
         reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared",
             "ordered" or ("vector", width); None for a plain loop.
+        cooperate: whether a team of threads of a GPU decides each tile of the walks at or below.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Loop:
     peel: tuple[int | str, bool] | None = None
     cache: str | None = None
     reduce: str | tuple[str, int] | None = None
+    cooperate: bool = False
 
     @property
     def count(self) -> int | None:
@@ -162,6 +164,7 @@ class Loop:
             (self.simdize, f"simdize {self.simdize}"),
             (self.hops is not None, f"unroll_walk {self.hops}"),
             (peeled, f"peel_walk {peeled}" + ("" if checked else " unchecked")),
+            (self.cooperate, "cooperate"),
             (self.cache, f"cache {self.cache}"),
             (self.reduce, " ".join(["reduce", *map(str, strategy)])),
         ]

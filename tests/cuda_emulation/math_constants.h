@@ -75,6 +75,15 @@ template <class T> T __shfl_xor_sync(unsigned mask, T v, int by, int width = 32)
   return emulation::shuffled(mask, v, emulation::lane ^ by);
 }
 
+inline unsigned __ballot_sync(unsigned mask, bool outcome) {
+  unsigned bits = 0;
+  *(bool*)emulation::slot(emulation::lane) = outcome;
+  emulation::meet_warp(mask);
+  for (unsigned k = 0; k < 32; ++k) bits |= unsigned((mask >> k & 1) && *(bool*)emulation::slot(k)) << k;
+  emulation::meet_warp(mask);
+  return bits;
+}
+
 template <class T> T atomicAdd(T* p, T v) {
   T old = *p;
   *p = old + v;

@@ -130,8 +130,12 @@ class TreeAccess(Protocol):
         """
         return self.test(node, hold)
 
-    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
-        """Load what decides at one node of the tile `node`; for layouts of tiles only."""
+    def member(self, node: Expr, place: Expr | int, hold: Hold) -> NodeTest:
+        """Load what decides at one node of the tile `node`; for layouts of tiles only.
+
+        `place` is the number of the node, or an int64 below the next power of two of their number:
+        that of a thread, whose outcome counts for nothing if there is no such node.
+        """
         raise AssertionError("no layout of tiles")
 
     def child(self, node: Expr, outcome: Expr) -> Expr:

@@ -236,17 +236,20 @@ class TileTree(TreeAccess):
             self._sides(node) if record.any_default_left else None,
         )
 
-    def member(self, node: Expr, place: int, hold: Hold) -> NodeTest:
-        """Load one node of a tile."""
+    def member(self, node: Expr, place: Expr | int, hold: Hold) -> NodeTest:
+        """Load one node of a tile; behind the last one, records have lanes that hold zeros."""
         record = self.record
-        at, shift = divmod(place, record.features_in_word)
-        bits = tir.const(shift * record.feature_bits, record.word)
-        shifted = tir.shift_right(self.word(node, record.lanes + at), bits)
+        at, shift = place // record.features_in_word, place % record.features_in_word
+        bits = tir.i64(0) + shift * record.feature_bits
+        shifted = tir.shift_right(self.word(node, record.lanes + at), bits.astype(record.word))
         if record.feature_bits < 32:
             feature = shifted.astype("int64") & tir.i64((1 << record.feature_bits) - 1)
         else:  # a mask of so many bits is no index of 32 bits, as kernels count
             feature = shifted.astype("int32").astype("int64")
-        left = (self._sides(node) & (1 << place)) != 0 if record.any_default_left else None
+        bit = (tir.i64(0) + place).astype("int32")
+        left = (
+            (tir.shift_right(self._sides(node), bit) & 1) != 0 if record.any_default_left else None
+        )
         threshold = tir.reinterpret(record.dtype, self.word(node, place))
         return NodeTest(threshold, feature, left)
 

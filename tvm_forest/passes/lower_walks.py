@@ -16,7 +16,7 @@ This pass finds the leaf loops; what they become is the business of `tir_gen.wal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm import tirx
@@ -73,6 +73,7 @@ class LowerWalks:
         fact, form = self.facts.of(loop), self.facts.form(loop)
         if fact is None or form is None:
             return loop
+        comparer = replace(comparer, by_team=form.by_team)
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:
             return WALKERS[fact.simdize](self.rep, comparer).lower(loop, fact, form)
         return change_loop(loop, body=HopWalker(self.rep, comparer).lower_body(loop.body, form))

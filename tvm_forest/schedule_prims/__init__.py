@@ -9,7 +9,7 @@ takes: Schedule; gives: Schedule; `rewrite`, which changes the model as a schedu
     model.py        tile_nodes  pad_trees  sort_trees  know_depths
     memory.py       represent_as  cache
     reductions.py   atomic_reduce  vector_reduce  ordered_reduce
-    devices.py      gpu_dimension  shared_reduce
+    devices.py      gpu_dimension  cooperate  shared_reduce
 
 A new directive is a function in one of these files and a line in the body of `Schedule`
 (`schedule.py`), which lists the whole language.

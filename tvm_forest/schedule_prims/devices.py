@@ -1,4 +1,4 @@
-"""Directives for GPUs: gpu_dimension, shared_reduce.
+"""Directives for GPUs: gpu_dimension, cooperate, shared_reduce.
 
 takes: Schedule; gives: Schedule whose loops are mapped to the threads of a GPU.
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Loop, find_paths
+from ..nest import Loop, Problem, find_paths
 from ..target import STATIC_SHARED_BYTES
 from .directive import Refusal, check_word, directive, find_loop, offer_loops
 
@@ -64,17 +64,96 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
     if used is not None:
         what = f"'{dimension}' is already used by '{used.name}' on this path; choose another one"
         raise Refusal("dimension", what)
-    new = sch.with_loop(index, replace(loop, gpu=dimension))
-    for path in find_paths(new.nest):
-        counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
-        if prod(counts) > MAX_BLOCK_THREADS:
-            what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
-            raise Refusal("index", f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles")
-    return new
+    return _check_block(sch.with_loop(index, replace(loop, gpu=dimension)))
 
 
 def _is_on_block(dimension: str | None) -> bool:
     return str(dimension).startswith("block")
+
+
+def _check_block(sch: Schedule) -> Schedule:
+    """Return a schedule, unless a block would have too many threads."""
+    for path in find_paths(sch.nest):
+        counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
+        counts += [_find_team_size(sch)] * any(x.cooperate for x in path)
+        if prod(counts) > MAX_BLOCK_THREADS:
+            what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
+            raise Refusal("index", f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles")
+    return sch
+
+
+# -- tiles that threads decide together -----------------------------------------------------------
+
+TEAM_DIMENSION = "block.x"
+"""The dimension of a block whose threads are a team: they are next to each other in a warp."""
+
+
+def count_team(tile_size: int) -> int:
+    """Return how many threads a team has: one for each node of a tile, and a power of two."""
+    return 1 << (tile_size - 1).bit_length()
+
+
+def _find_team_size(sch: Schedule) -> int:
+    """Return how many threads the teams of a schedule have; 1 if there are no tiles."""
+    sizes = (step.arguments["size"] for step in sch.rewrites if step.do == "tile_nodes")
+    return count_team(next(sizes, 1))
+
+
+def _cooperate_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
+    loops = sch.loops()
+    taken = any(loop.cooperate or loop.gpu == TEAM_DIMENSION for loop in loops)
+    if sch.target == "gpu" and _find_team_size(sch) > 1 and not taken:
+        yield from ({"index": loop.name} for loop in loops if loop.gpu)
+
+
+@directive(_cooperate_choices)
+def cooperate(sch: Schedule, index: str) -> Schedule:
+    """Let a team of threads decide each tile together, a thread a node.
+
+    The threads of the dimension "block.x" are the team: as many as a tile has nodes, rounded up to
+    a power of two. Each of them loads one node and the value that it tests, and compares; then all
+    know all outcomes by one instruction of the warp, look up the same child, and go on. The first
+    one adds up. So no other loop may be mapped to "block.x".
+
+    Passes: LowerWalks, map_threads. From "SilvanForge", cooperative tile step.
+
+    Args:
+        index: any loop; holds for all walks at or below. The schedule must have `tile_nodes`, with
+            2 to 8 nodes, and a loop around these walks that is mapped to a GPU.
+
+    Raises:
+        ScheduleError: no such loop, no tiles, a loop is mapped to "block.x" or simdized, the walks
+            are shared out already, or more threads than a block has.
+
+    Rewrite:
+        for b1 in (0, 32, 1)   # block.y   -->   for b1 in (0, 32, 1)   # block.y; cooperate
+          S                                        S
+    """
+    loop = find_loop(sch, index)
+    if sch.target == "cpu":
+        raise Refusal(loop, "has no teams of threads on a CPU; leave this step out")
+    if _find_team_size(sch) == 1:
+        raise Refusal(loop, "walks node by node; use tile_nodes with 2 to 8 nodes before")
+    other = next((x for x in (*sch.path(index), *loop.traverse()) if x.cooperate), None)
+    if other is not None:
+        raise Refusal(loop, f"has the teams of '{other.name}' already; leave this step out")
+    return _check_block(sch.with_loop(index, replace(loop, cooperate=True)))
+
+
+def list_team_problems(nest: Loop) -> Iterator[Problem]:
+    """Yield loops that want the threads of a team, or its lanes, for something else."""
+    for team in (loop for loop in nest.traverse() if loop.cooperate):
+        whose = f"the tiles of '{team.name}' are decided by the threads of {TEAM_DIMENSION}"
+        for loop in nest.traverse():
+            if loop.gpu == TEAM_DIMENSION:
+                what = f"'{loop.name}' is mapped to {loop.gpu}, but {whose}"
+                yield Problem(loop.name, what, "choose another dimension")
+        for loop in (x for x in team.traverse() if x.simdize):
+            what = f"'{loop.name}' has simdize {loop.simdize}, but {whose}"
+            yield Problem(loop.name, what, "choose one of them")
+
+
+# -- sums -----------------------------------------------------------------------------------------
 
 
 def _has_sums_in_block(loop: Loop) -> bool:

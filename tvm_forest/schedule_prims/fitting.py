@@ -60,7 +60,7 @@ def check_device(sch: Schedule, target: Target) -> None:
         ScheduleError: as said.
     """
     loops = sch.loops()
-    on_gpu = [loop for loop in loops if loop.gpu or loop.cache == "shared"]
+    on_gpu = [loop for loop in loops if loop.gpu or loop.cooperate or loop.cache == "shared"]
     if on_gpu and not target.on_gpu:
         what = f"'{on_gpu[0].name}' is for a GPU ({'; '.join(on_gpu[0].annotations())}), but the"
         advice = "use target 'cuda' or 'simt', or look at it with tvm_forest.lower"
@@ -73,6 +73,11 @@ def check_device(sch: Schedule, target: Target) -> None:
         raise _refuse(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
     if not any(loop.gpu for loop in loops):
         raise _refuse(sch, f"no loop is mapped to the threads of a GPU, {but}")
+    for leaf in sch.leaves():
+        path = sch.path(leaf.name)
+        if any(x.cooperate for x in path) and not any(x.gpu for x in path):
+            what = f"no loop around the walks of '{leaf.name}', which teams of threads share,"
+            raise _refuse(sch, f"{what} is mapped to a GPU; use gpu_dimension on one of them")
     for_cpus = {*SIMDIZED.values(), *SIMDIZED_TREES.values()}
     if any(loop.simdize in for_cpus for loop in sch.leaves()):
         what = f"layout {sch.representation!r} is for CPUs only"

@@ -94,6 +94,7 @@ class Schedule:
     vector_reduce = reductions.vector_reduce
     ordered_reduce = reductions.ordered_reduce
     gpu_dimension = devices.gpu_dimension
+    cooperate = devices.cooperate
     shared_reduce = devices.shared_reduce
 
     # -- making -----------------------------------------------------------------------------------
@@ -225,8 +226,9 @@ class Schedule:
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in nests.find_paths(self.nest))
         of_paths = (nests.list_problems(path, wanted, self.vectors) for path in paths)
-        problems = chain(chain.from_iterable(of_paths), regions.list_order_problems(self.nest))
-        return next(problems, None)
+        of_nest = (regions.list_order_problems, devices.list_team_problems)
+        of_all = (problem for find in of_nest for problem in find(self.nest))
+        return next(chain(chain.from_iterable(of_paths), of_all), None)
 
     # -- changing ---------------------------------------------------------------------------------
 

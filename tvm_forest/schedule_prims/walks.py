@@ -241,12 +241,14 @@ class WalkForm:
         hops: of the straight line, or in front of the loop.
         check: whether a leaf test follows every peeled hop.
         even: whether all trees of the loop are equally deep, and as deep as a straight line.
+        by_team: whether a team of threads decides each tile together, see `cooperate`.
     """
 
     kind: str = "loop"
     hops: int = 0
     check: bool = True
     even: bool = True
+    by_team: bool = False
 
 
 def find_walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
@@ -260,7 +262,9 @@ def find_walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
         ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
             peel asks for the likely hops and the forest has no leaf profile.
     """
-    return {leaf.name: _find_form(sch, leaf, forest) for leaf in sch.leaves()}
+    forms = {leaf.name: _find_form(sch, leaf, forest) for leaf in sch.leaves()}
+    teams = {name for name in forms if any(x.cooperate for x in sch.path(name))}
+    return {name: replace(form, by_team=name in teams) for name, form in forms.items()}
 
 
 def _find_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:

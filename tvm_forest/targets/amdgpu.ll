@@ -9,6 +9,7 @@ declare void @llvm.amdgcn.s.barrier() convergent
 declare i32 @llvm.amdgcn.mbcnt.lo(i32, i32)
 declare i32 @llvm.amdgcn.mbcnt.hi(i32, i32)
 declare i32 @llvm.amdgcn.ds.bpermute(i32, i32) convergent
+declare i64 @llvm.amdgcn.ballot.i64(i1) convergent
 
 ; -- barriers: TVM writes `s_barrier` alone; newer GPUs do not wait for memory there by themselves ---
 
@@ -71,4 +72,22 @@ define linkonce_odr double @tvmf_shuffle_down_float64(double %x, i32 %by, i32 %w
   %both = insertelement <2 x i32> %one, i32 %high2, i32 1
   %value = bitcast <2 x i32> %both to double
   ret double %value
+}
+
+; -- ballots: the outcomes of a team of threads, `size` of them next to each other -----------------
+
+define linkonce_odr i32 @tvmf_ballot(i1 %outcome, i32 %size) alwaysinline convergent {
+  %low = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
+  %lane = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %low)
+  %most = sub i32 %size, 1
+  %own = and i32 %lane, %most
+  %first = sub i32 %lane, %own
+  %by = zext i32 %first to i64
+  %all = call i64 @llvm.amdgcn.ballot.i64(i1 %outcome)
+  %behind = lshr i64 %all, %by
+  %some = trunc i64 %behind to i32
+  %ones = shl i32 -1, %size
+  %mask = xor i32 %ones, -1
+  %bits = and i32 %some, %mask
+  ret i32 %bits
 }

@@ -25,6 +25,7 @@ from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
+from ..tir_gen import ops
 from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
 from .kernel_text import atomic_functions, declare_at_launch, launch_with, map_nodes
 
@@ -57,6 +58,17 @@ typedef unsigned long long uint64_t;
 ATOMIC_ADD = """\
 static __device__ {c} {name}({c}* p, {c} v) {{ return atomicAdd(p, v); }}
 """
+BALLOT = """\
+#ifndef TVMF_BALLOT
+#define TVMF_BALLOT
+static __device__ __forceinline__ int tvmf_ballot(bool outcome, int size) {
+  unsigned first = size * (threadIdx.y + blockDim.y * threadIdx.z) % 32, team = (1u << size) - 1;
+  return __ballot_sync(team << first, outcome) >> first & team;
+}
+#endif
+"""
+"""A team is all of the dimension x, so teams follow each other in a warp."""
+
 FLOATS = {"float32": {"c": "float"}, "float64": {"c": "double"}}
 
 
@@ -91,8 +103,8 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     kernels, plans = split_kernels(mod, tvm_target)
     body, sizes = declare_at_launch(kernel_text(load_by_bytes(kernels), tvm_target))
     plans = {name: launch_with(plan, sizes) for name, plan in plans.items()}
-    loads = LOAD * (LOAD_AT in body)
-    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + loads + body, plans
+    functions = LOAD * (LOAD_AT in body) + BALLOT * (ops.BALLOT in body)
+    return PRELUDE + atomic_functions(body, ATOMIC_ADD, FLOATS) + functions + body, plans
 
 
 def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:

@@ -19,7 +19,7 @@ from ..gpu_runtime.plan import Plan
 from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from ..tir_gen.ops import find_calls
+from ..tir_gen.ops import BALLOT, find_calls, find_extern
 from .kernel_text import atomic_functions, map_nodes
 
 KIND = "opencl"
@@ -84,7 +84,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """Return the kernels of a module as OpenCL C, and what launches them.
 
     Raises:
-        BuildError: a kernel uses shuffles.
+        BuildError: a kernel uses shuffles or ballots.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
@@ -92,6 +92,10 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         raise BuildError(
             "build: argument 'schedule': OpenCL has no shuffles; use shared_reduce, or no "
             "reduction of threads in step"
+        )
+    if any(find_extern(func.body, BALLOT) for func in kernels.functions.values()):
+        raise BuildError(
+            "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
     kernels = map_nodes(kernels, tvm.ir.Call, _without_fence)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)

@@ -40,6 +40,10 @@ LINEAR = "tvm_forest.linear"
 REDUCE = "tvm_forest.reduce"
 WALKS = (WALK, WALK_ID)
 
+LANE, BALLOT = "tvmf_lane", "tvmf_ballot"
+"""Functions of a team of threads that decide a tile together, as its code calls them."""
+EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
+
 ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"
 INITIAL = {ADD: 0.0, MIN: float("inf"), MAX: -float("inf"), ATOMIC_ADD: 0.0}
 """What partial results start from, by how values are joined."""
@@ -69,6 +73,33 @@ def join(reduction: Any) -> Any:
     element, value, _, how = reduction.args
     plain = {MIN: tirx.min, MAX: tirx.max}.get(how.value)
     return plain(element, value) if plain else element + value
+
+
+def team_lane() -> Any:
+    """Return the number of a thread in its team, int64; a kernel puts its own variable there."""
+    return tirx.call_pure_extern("int64", LANE)
+
+
+def ballot(outcome: Any, size: int) -> Any:
+    """Return the outcomes of all threads of a team, bit i that of thread i; int32.
+
+    All threads of the team must come here together; others need not.
+
+    Args:
+        outcome: truth value of a thread.
+        size: threads of a team, a power of two.
+    """
+    return tirx.call_extern("int32", BALLOT, outcome, tirx.IntImm("int32", size))
+
+
+def find_extern(node: Any, name: str) -> list[Any]:
+    """Return the calls of a function inside some code."""
+    return find_all(node, tvm.ir.Call, lambda call: is_extern(call, name))
+
+
+def is_extern(node: Any, name: str) -> bool:
+    """Return whether an expression calls a function by its name."""
+    return is_call(node, *EXTERN) and str(node.args[0].value) == name
 
 
 def keep_rounded(value: Any) -> Any:

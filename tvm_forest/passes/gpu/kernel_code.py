@@ -14,7 +14,8 @@ from tvm import sym, tirx
 
 from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import change_loop, find_all, find_loops, i64, replace_vars, rewrite_nest
-from ...tir_gen.ops import find_calls
+from ...tir_gen.ops import LANE, find_calls, is_extern
+from ...tir_gen.ops import find_extern as find_extern
 
 SYNC = "tirx.tvm_storage_sync"
 SHUFFLE = "tirx.tvm_warp_shuffle_down"
@@ -87,6 +88,13 @@ def move_buffers(statement: Any, places: dict[Any, Place]) -> Any:
 
     kinds = [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AllocBuffer, declare)]
     return tvm_ffi.structural_map(statement, kinds) if places else statement
+
+
+def put_lane(statement: Any, lane: Any) -> Any:
+    """Return code in which the number of a thread in its team is an expression."""
+    return tvm_ffi.structural_map(
+        statement, (tvm.ir.Call, lambda call: lane if is_extern(call, LANE) else call)
+    )
 
 
 def widen(buffer: Any, sizes: list[Any], scope: str) -> Any:

@@ -11,7 +11,8 @@ takes: a function with loops bound to blockIdx and threadIdx; gives: a function 
 The statements between two barriers become one loop over the threads. A buffer that is declared
 between barriers is shared memory, one for each block, or local to a thread, and then it gets a
 dimension for the threads, so that its values outlive the barrier. A shuffle stands between two
-barriers of its own: all threads leave their value in a table, then all read.
+barriers of its own: all threads leave their value in a table, then all read. Threads of a team go
+on in step, see `run_teams`.
 
 All threads of a block must meet at every barrier, so one is refused inside a condition or a loop
 that depends on the thread. Threads and blocks may be run backwards: code that needs a barrier and
@@ -30,8 +31,9 @@ from tvm import tirx
 
 from ...errors import BuildError
 from ...tir_gen.ir import find_all, guard, i64, join_statements, replace_vars, with_body
-from ...tir_gen.ops import find_calls
+from ...tir_gen.ops import BALLOT, find_calls
 from . import kernel_code
+from .run_teams import TeamWriter
 
 
 def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
@@ -58,7 +60,7 @@ def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
     block = _BlockWriter(threads, backwards)
     phases = block.write(body)
     code = join_statements([*map(tirx.AllocBuffer, block.memory), *phases])
-    return _repeat(code, blocks, backwards)
+    return repeat(code, blocks, backwards)
 
 
 @dataclass
@@ -184,11 +186,15 @@ class _BlockWriter:
             )
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
-        """Let all threads run some statements, one thread after the other."""
-        return _repeat(join_statements(parts), self.threads, self.backwards)
+        """Let all threads run some statements, one thread, or one team, after the other."""
+        code, around = join_statements(parts), self.threads
+        if kernel_code.find_extern(code, BALLOT):
+            around, team = self.threads[:-1], self.threads[-1]
+            code = TeamWriter(team, lambda s: repeat(s, [team], self.backwards)).write(code)
+        return repeat(code, around, self.backwards)
 
 
-def _repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
+def repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
     """Return code in serial loops, from the last iteration of each to the first if backwards.
 
     A number that runs down lies in a cell: TVM 0.27 makes (7 - x) % 4 a remainder by -4, wrongly.

@@ -10,6 +10,9 @@ barrier if one writes what the other touches, unless each thread goes through bo
 Barriers and shuffles are never inside a condition on threads: such conditions move inwards, to the
 statements without. A loop whose bounds depend on the thread gets the largest, and conditions.
 
+Where a team of threads decides tiles together ("block.x", see `cooperate`), all of it does what
+leads to the next tile, in cells of its own, and the first thread does what the walk is for.
+
 A buffer that one thread fills is its own ("local": registers). Others live where all threads that
 share them see them: shared memory, or else memory of the device with a part for every block. Where
 threads fill such a buffer by themselves, each has a part of its own.
@@ -27,11 +30,11 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ...schedule_prims.devices import MAX_BLOCK_THREADS
+from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
-from ...tir_gen.ops import find_calls
+from ...tir_gen.ops import BALLOT, find_calls
 from ..nest_facts import NestFacts, name_of
 from ..ordered_sums import TERMS
 from . import kernel_code
@@ -90,6 +93,8 @@ class KernelWriter:
                 threads[dimension] = (var, max(facts.sch[name_of(x)].count or 1 for x in mine))
             elif mine:  # bounds only shrink when the loops around go on
                 blocks[dimension] = (var, _largest([replace_vars(x.extent, inner) for x in mine]))
+        for ballot in kernel_code.find_extern(root, BALLOT):
+            threads[TEAM_DIMENSION] = (dimension_var(TEAM_DIMENSION), int(ballot.args[2]))
         _check_threads(facts.sch, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
         sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
@@ -105,7 +110,7 @@ class KernelWriter:
         Raises:
             ScheduleError: too much shared memory.
         """
-        body = self._visit(root, (), ())
+        body = self._visit(kernel_code.put_lane(root, self._lane), (), ())
         mine = kernel_code.buffers_of(body, "global")
         self.places |= {buffer: (kernel_code.widen(buffer, [], "local"), []) for buffer in mine}
         body = kernel_code.move_buffers(body, self.places)
@@ -113,6 +118,12 @@ class KernelWriter:
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.registers)]
         body = bind(join_statements([*memory, body]), {**self.blocks, **self.threads})
         return join_statements([*map(tirx.AllocBuffer, self.outer), body])
+
+    @property
+    def _lane(self) -> Any:
+        """The number of a thread in its team; 0 where there are no teams."""
+        var, _ = self.threads.get(TEAM_DIMENSION, (i64(0), 1))
+        return var
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -122,11 +133,7 @@ class KernelWriter:
         `bound` names the dimensions of the block whose threads have different work in it.
         """
         if self._is_alone(s):
-            is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
-            if is_local and not kernel_code.loads_of(s):
-                return s  # a thread may always set what is its own
-            idle = [var for d, (var, _) in self.threads.items() if d not in bound]
-            return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
+            return self._do_alone(s, when, bound)
         if isinstance(s, tirx.BufferStore):
             return self._check_lanes(s)
         if isinstance(s, tirx.SeqStmt):
@@ -145,6 +152,16 @@ class KernelWriter:
         if find_calls(body, kernel_code.SYNC) or kernel_code.has_spread(s.body):
             body = tirx.SeqStmt([body, kernel_code.barrier()])
         return ir.change_loop(s, extent=extent, body=body, annotations={})
+
+    def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
+        """Let one thread, or one team, of those with the same work do a statement."""
+        is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
+        if is_local and not kernel_code.loads_of(s):
+            return s  # a thread may always set what is its own
+        if kernel_code.find_extern(s, BALLOT):
+            s, bound = _store_by_first(s, self._lane), (*bound, TEAM_DIMENSION)
+        idle = [var for d, (var, _) in self.threads.items() if d not in bound]
+        return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let a thread or a block do one iteration of a loop."""
@@ -289,6 +306,17 @@ class _Accesses:
         if self.alone and other.alone:
             return False
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+
+
+def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:
+    """Let the first thread of a team store what a walk is for; cells of the walk are of each."""
+    cells = set(kernel_code.buffers_of(s, "global"))
+
+    def store(x: Any) -> tirx.Stmt:
+        own = isinstance(x, tirx.BufferStore) and x.buffer in cells
+        return x if own else guard(x, [tirx.EQ(lane, i64(0))])
+
+    return tvm_ffi.structural_map(s, [(tirx.BufferStore, store), (tirx.Evaluate, store)])
 
 
 def _largest(extents: list[Any]) -> Any:

@@ -30,6 +30,7 @@ from ...passes.gpu.launch_plan import CALL_KERNEL, separate
 from ...target import STATIC_SHARED_BYTES
 from ...targets import cuda
 from ...targets.opencl import FENCE
+from ...tir_gen import ops
 from ...tir_gen.ir import guard, i64
 from ...tir_gen.ops import is_call
 
@@ -129,9 +130,8 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
     for word, value in INFINITE.items():
         text = re.sub(rf"\b{word}\b", value, text)
     name = f"tvmf_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return name, ARITHMETIC.read_text(encoding="ascii") + HEAD.sub(
-        f"static __forceinline__ __device__ void {name}(", text
-    )
+    before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)
+    return name, before + HEAD.sub(f"static __forceinline__ __device__ void {name}(", text)
 
 
 def _dtype(x: Any) -> str:

@@ -10,6 +10,10 @@ A tile is decided in one of two forms. With vectors, for LLVM:
 Without, for vectors whose lanes are rows and for other compilers, node by node:
 
     outcome = (x0 < threshold 0) << 0 | (x1 < threshold 1) << 1 | ...
+
+By a team of threads of a GPU, each of which decides one node:
+
+    outcome = ballot(x < threshold of node lane)
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ import tvm
 from tvm import tirx
 
 from ...layouts.representation import NodeTest, TreeAccess
+from ...schedule_prims.devices import count_team
+from .. import ops
 from .vectors import Vectors
 
 LoadedTests = list[tuple[Any, NodeTest]]
@@ -35,11 +41,13 @@ class Comparer:
         comparison: "<" or "<=".
         vectors: vector operations that tiles may be decided with, or None.
         at_once: whether one load brings all fields of a node, as GPUs want it.
+        by_team: whether a team of threads decides a tile together.
     """
 
     comparison: str
     vectors: Vectors | None
     at_once: bool = False
+    by_team: bool = False
 
     @classmethod
     def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
@@ -57,6 +65,8 @@ class Comparer:
         size = access.tile_size
         if size == 1:
             tests = [(access.test_at_once if self.at_once else access.test)(node, hold)]
+        elif self.by_team:
+            tests = [access.member(node, ops.team_lane(), hold)]
         elif self.vectors is not None:
             test = access.test(node, hold)
             return [(hold("x", self.vectors.pick(row, test.feature)), test)]
@@ -71,6 +81,8 @@ class Comparer:
         """Return truth for left, or the bits of a tile."""
         if access.tile_size == 1:
             return self.goes_left(*loaded[0])
+        if self.by_team:
+            return ops.ballot(self.goes_left(*loaded[0]), count_team(access.tile_size))
         if self.vectors is not None:
             return self._bits(self.vectors, *loaded[0])
         zero: Any = tirx.IntImm("int32", 0)
