@@ -27,6 +27,7 @@ from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.layouts import COPIED, SIMDIZED
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims.directive import name_parts
 
 CPU_WORDS = sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"})
 SHAPING = (
@@ -58,7 +59,8 @@ def further_moves(sch: Schedule, shallowest: int = 0) -> Iterator[tuple[str, dic
         shallowest: depth of the leaf of the model that is nearest to its root.
     """
     for loop in sch.loops():
-        names = {"index": loop.name, "outer": f"{loop.name}0", "inner": f"{loop.name}1"}
+        outer, inner = name_parts(loop, "0", "1")
+        names = {"index": loop.name, "outer": outer, "inner": inner}
         yield from (("tile", {**names, "size": size}) for size in (1, 2, 3, 5, 7))
         yield from (("tile", {**names, "parts": parts}) for parts in (2, 3))
         if len(loop.children) == 1 and len(loop.children[0].children) == 1:

@@ -994,6 +994,16 @@ def test_a_search_is_offered_tiles_of_powers_of_two_that_fit() -> None:
     assert sizes == {"batch": [4, 8, 16, 32, 64, 128, 256], "tree": [4, 8, 16, 32]}
 
 
+@pytest.mark.parametrize("word", ["tile", "split"])
+def test_copies_of_loops_are_offered_too(word: str) -> None:
+    sch = Schedule(16, batch=64).tile("tree", "t0", "t1", 8).reorder("t0", "batch", "t1")
+    sch = sch.specialize("t0").split("batch@t0=1", "x", "y", 32)
+    directive = DIRECTIVES[word]
+    offered = list(directive.choices(sch))
+    assert {"batch@t0=0", "t1@t0=0", "t1@t0=1@x"} <= {choice["index"] for choice in offered}
+    assert all(directive.apply(sch, choice).steps for choice in offered)
+
+
 def test_a_search_is_offered_small_plain_loops_to_write_out() -> None:
     sch = Schedule(16).tile("tree", "t0", "t1", 8)
     assert list(DIRECTIVES["unroll"].choices(sch)) == [{"index": "t0"}, {"index": "t1"}]

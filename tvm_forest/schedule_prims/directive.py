@@ -175,6 +175,11 @@ def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choi
     return choices
 
 
+def name_parts(loop: Loop, *endings: str) -> list[str]:
+    """Return names for the parts of a loop; those of the copy `x@t0=1` begin with `x.t0.1`."""
+    return [loop.name.replace("@", ".").replace("=", ".") + ending for ending in endings]
+
+
 def directive(
     choices: Choices = lambda sch: iter(()),
     onto_tir: Callable[..., None] | None = None,

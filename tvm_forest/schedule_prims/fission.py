@@ -24,6 +24,7 @@ from .directive import (
     directive,
     find_loop,
     is_whole,
+    name_parts,
     offer_loops,
 )
 from .walks import MAX_HOPS
@@ -39,9 +40,10 @@ def _split_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
         if loop.count is None or loop.count < 2 or loop.is_specialized:
             continue
+        first, second = name_parts(loop, "a", "b")
         for part in sorted({1, loop.count // 2, loop.count - 1}):
-            names = {"first": f"{loop.name}a", "second": f"{loop.name}b"}
-            yield {"index": loop.name, **names, "at": loop.start + part * loop.step}
+            at = loop.start + part * loop.step
+            yield {"index": loop.name, "first": first, "second": second, "at": at}
 
 
 @directive(_split_choices)

@@ -18,6 +18,7 @@ from .directive import (
     directive,
     find_loop,
     is_whole,
+    name_parts,
     offer_loops,
 )
 
@@ -32,10 +33,10 @@ MAX_UNROLLED = 256
 
 def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     for loop in sch.loops():
-        names = {"outer": f"{loop.name}0", "inner": f"{loop.name}1"}
+        outer, inner = name_parts(loop, "0", "1")
         for size in TILE_SIZES if not loop.describe() else ():
             if loop.count is None or size < loop.count:
-                yield {"index": loop.name, **names, "size": size}
+                yield {"index": loop.name, "outer": outer, "inner": inner, "size": size}
 
 
 def _tile_onto_tir(
