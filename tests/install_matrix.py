@@ -4,8 +4,10 @@
 
 takes: a wheel, and the interpreters of the machine that `uv` finds; gives: a table of environments,
 Python by Python, with the oldest and the newest versions of what the wheel asks for; and one of the
-sizes of the optional parts. With `--write` both go into docs/installing.md. Ends with status 1 if
-an environment predicts wrongly. `make install-matrix` installs `uv` and runs it.
+sizes of the optional parts. With `--write` they go into docs/installing.md, where Pythons that were
+not tried keep their rows: so one that only another machine has can be tried there, `--no-parts`.
+Ends with status 1 if an environment predicts wrongly. `make install-matrix` installs `uv` and runs
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "installing.md"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 SHOWN = ("apache-tvm", "apache-tvm-ffi", "numpy", "rich")
-FOR_DEVELOPERS = re.compile(r"test|lint|plot|dev|docs|release|torch|bench.*")
+FEW = 6
+"""Packages of a part that are all named."""
+NOT_TRIED = "not tried"
+FOR_DEVELOPERS = re.compile(r"test|lint|plot|dev|docs|release|torch|coverage|bench.*")
 """Optional parts whose size no user asks for; torch alone is some GB."""
 
 PROGRAM = """
@@ -61,21 +66,23 @@ def run(*command: str | Path, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def read_requirements(wheel: Path) -> tuple[list[str], list[str]]:
-    """Return what a wheel asks for, and the names of its optional parts."""
+def read_requirements(wheel: Path) -> dict[str, list[str]]:
+    """Return what a wheel asks for by itself, under the name "", and for each optional part."""
     with ZipFile(wheel) as archive:
         (name,) = (x for x in archive.namelist() if x.endswith(".dist-info/METADATA"))
         fields = HeaderParser().parsestr(archive.read(name).decode())
-    asked = fields.get_all("Requires-Dist", [])
-    return [x for x in asked if "extra ==" not in x], fields.get_all("Provides-Extra", [])
+    asked: dict[str, list[str]] = {part: [] for part in ["", *fields.get_all("Provides-Extra", [])]}
+    for line in fields.get_all("Requires-Dist", []):
+        part = re.search(r"extra == '(.+?)'", line)
+        asked[part[1] if part else ""].append(line)
+    return asked
 
 
 def make_environment(folder: Path, python: str, what: list[str], *options: str) -> Path:
-    """Make a bare environment, install wheels only, and return its interpreter."""
+    """Make a bare environment, install into it, and return its interpreter."""
     run("uv", "venv", "-q", "--clear", "--python", python, folder)
     found = folder / "bin" / "python"
-    command = ["uv", "pip", "install", "-q", "--python", str(found), "--only-binary", ":all:"]
-    run(*command, *options, *what)
+    run("uv", "pip", "install", "-q", "--python", found, *options, *what)
     return found
 
 
@@ -106,9 +113,9 @@ def try_python(wheel: Path, version: str, folder: Path) -> list[str]:
         ["uv", "python", "find", "--no-python-downloads", version], capture_output=True, text=True
     )
     if found.returncode:
-        return [f"| {version} | not tried | | | | | |"]
+        return [f"| {version} | {NOT_TRIED} | | | | | |"]
     lines = []
-    required, _ = read_requirements(wheel)
+    required = read_requirements(wheel)[""]
     for kind, resolution in (("oldest", "lowest-direct"), ("newest", "highest")):
         place = folder / f"{version}-{kind}"
         what = [str(wheel), *required]
@@ -116,9 +123,9 @@ def try_python(wheel: Path, version: str, folder: Path) -> list[str]:
             place,
             found.stdout.strip(),
             what,
+            *("--only-binary", ":all:"),
             "--refresh-package=tvm-forest",
-            "--resolution",
-            resolution,
+            *("--resolution", resolution),
         )
         weight = weigh(place)  # before Python writes its own caches
         check(python, folder / f"{version}-{kind}-work")
@@ -130,58 +137,91 @@ def try_python(wheel: Path, version: str, folder: Path) -> list[str]:
     return lines
 
 
-def weigh_part(wheel: Path, part: str, python: str, base: dict[str, str], folder: Path) -> str:
-    """Return the row of one optional part: what it adds, and what that weighs."""
+def weigh_part(
+    wheel: Path, part: str, asked: list[str], python: str, base: dict[str, str], folder: Path
+) -> str:
+    """Return the row of one optional part: what it adds, and what that weighs.
+
+    Of many packages, those that the part asks for itself are named. Wheels are made where there is
+    none, as of PySpark.
+    """
     place = folder / f"part-{part}"
     found = make_environment(place, python, [f"{wheel}[{part}]"])
     added = sorted(set(list_versions(found)) - set(base))
-    line = f"| `{part}` | {weigh(place):.0f} | {', '.join(added)} |"
+    own = {re.split(r"[^\w.-]", line)[0].lower() for line in asked}
+    named = [name for name in added if name in own or len(added) <= FEW]
+    others = len(added) - len(named)
+    brings = ", ".join(named) + (f", and {others} more" if others else "")
+    line = f"| `{part}` | {weigh(place):.0f} | {brings} |"
     print(line, flush=True)
     shutil.rmtree(place)
     return line
 
 
-def try_all(wheel: Path, pythons: list[str], folder: Path) -> dict[str, str]:
-    """Return both tables."""
+def try_pythons(wheel: Path, pythons: list[str], folder: Path) -> str:
+    """Return the table of environments."""
     rows = [line for version in pythons for line in try_python(wheel, version, folder)]
-    _, parts = read_requirements(wheel)
+    head = (
+        "| Python | versions | " + " | ".join(SHOWN) + " | MB |\n|---|---|---|---|---|---|---:|\n"
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+def weigh_parts(wheel: Path, folder: Path) -> str:
+    """Return the table of optional parts."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     plain = make_environment(folder / "plain", python, [str(wheel)])
     base = list_versions(plain)
-    sizes = [f"| none | {weigh(folder / 'plain'):.0f} | {', '.join(sorted(base))} |"]
-    sizes += [
-        weigh_part(wheel, part, python, base, folder)
-        for part in parts
-        if not FOR_DEVELOPERS.fullmatch(part)
+    rows = [f"| none | {weigh(folder / 'plain'):.0f} | {', '.join(sorted(base))} |"]
+    rows += [
+        weigh_part(wheel, part, asked, python, base, folder)
+        for part, asked in read_requirements(wheel).items()
+        if part and not FOR_DEVELOPERS.fullmatch(part)
     ]
-    heads = (
-        "| Python | versions | " + " | ".join(SHOWN) + " | MB |\n|---|---|---|---|---|---|---:|\n"
-    )
-    return {
-        "matrix": heads + "\n".join(rows) + "\n",
-        "sizes": "| part | MB | what it brings |\n|---|---:|---|\n" + "\n".join(sizes) + "\n",
-    }
+    return "| part | MB | what it brings |\n|---|---:|---|\n" + "\n".join(rows) + "\n"
+
+
+def join_rows(old: str, new: str) -> str:
+    """Return a new table of environments, with the old rows of Pythons that were not tried anew."""
+    rows = {}
+    for row in [*old.splitlines()[2:], *new.splitlines()[2:]]:
+        version, kind = (cell.strip() for cell in row.split("|")[1:3])
+        rows[int(version.partition(".")[2]), kind] = row
+    by_version = sorted(rows, key=lambda x: x[0])
+    tried = {version for version, kind in rows if kind != NOT_TRIED}
+    kept = [rows[x] for x in by_version if x[1] != NOT_TRIED or x[0] not in tried]
+    return "\n".join([*new.splitlines()[:2], *kept]) + "\n"
 
 
 def write_page(tables: dict[str, str]) -> None:
-    """Put the tables into the page, each behind its mark."""
+    """Put tables into the page, each behind its mark."""
     text = PAGE.read_text(encoding="utf-8")
     for name, table in tables.items():
-        marked = re.compile(rf"(<!-- {name} -->\n\n).*?(<!-- end -->)", re.DOTALL)
-        text = marked.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+        marked = re.compile(rf"(<!-- {name} -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+        (old,) = (found[2] for found in marked.finditer(text))
+        joined = join_rows(old, table) if name == "matrix" else table
+        text = marked.sub(lambda found, joined=joined: f"{found[1]}{joined}{found[3]}", text)
     PAGE.write_text(text, encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)
+    parser.add_argument("--no-parts", action="store_true", help="do not weigh the optional parts")
     parser.add_argument(
         "--write", action="store_true", help="put the tables into docs/installing.md"
     )
     chosen = parser.parse_args()
+    wheel = chosen.wheel.resolve()
     with tempfile.TemporaryDirectory() as temporary:
-        result = try_all(chosen.wheel.resolve(), chosen.pythons, Path(temporary))
+        result = {"matrix": try_pythons(wheel, chosen.pythons, Path(temporary))}
+        if not chosen.no_parts:
+            result["sizes"] = weigh_parts(wheel, Path(temporary))
     print("\n".join(result.values()))
     if chosen.write:
         write_page(result)
+
+
+if __name__ == "__main__":
+    main()
