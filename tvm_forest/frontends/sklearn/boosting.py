@@ -90,7 +90,7 @@ def load_hist_boosting(model: Any) -> Forest:
     place = records["feature_idx"]
     nodes = {
         "left": np.where(records["is_leaf"] != 0, LEAF, records["left"].astype(np.int64)),
-        "right": records["right"],
+        "right": records["right"].astype(np.int64),
         "feature": np.where(place < 0, place, columns[place]),  # Forest refuses a negative one
         "threshold": records["num_threshold"],
         "default_left": records["missing_go_to_left"],
