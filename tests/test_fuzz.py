@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("ydf", reason="YDF has no wheel for this Python")
+
 import fuzz
 from fuzz_files import FILES, drawn_file
 

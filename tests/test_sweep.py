@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("ydf", reason="YDF has no wheel for this Python")
+
 import sweep
 import tvm_forest
 

@@ -15,7 +15,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import xgboost
-import ydf
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
 import tvm_forest
@@ -82,6 +81,7 @@ def cat(rows: Any, **options: Any) -> Any:
 
 
 def yggdrasil(rows: Any) -> Any:
+    ydf = pytest.importorskip("ydf", reason="YDF has no wheel for this Python")
     texts = rows.assign(city=rows["city"].astype(object).fillna(""), target=trained()[1])
     texts.loc[:60, "city"] = [f"village {k}" for k in range(61)]  # too rare to be listed
     learner = ydf.GradientBoostedTreesLearner("target", task=ydf.Task.REGRESSION, num_trees=4)
