@@ -307,6 +307,27 @@ def test_a_primitive_of_tvm_adds_all_trees_and_the_base_score_once(step: str, na
     check_sums(name, OTHER_ORDER[step], partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
 
 
+def bind_then_decompose(tir: s_tir.Schedule) -> None:
+    """TVM accepts this, and lets threads add to one sum at the same time."""
+    bind_trees(5)(tir)
+    block, *_, tree, _ = walk_of(tir)
+    tir.decompose_reduction(block, tree)
+
+
+def bind_blocks_of_trees(tir: s_tir.Schedule) -> None:
+    _, rows, tree = walk_of(tir)
+    outer, inner = tir.split(tree, [None, 5])
+    tir.blockize(inner)
+    tir.bind(rows, "blockIdx.x")
+    tir.bind(outer, "threadIdx.x")
+
+
+@pytest.mark.parametrize("step", [bind_then_decompose, bind_blocks_of_trees])
+def test_threads_that_cannot_share_a_sum_are_refused(step: Step) -> None:
+    with pytest.raises(AssertionError, match="threads share 'walk_(o|update)', which is no whole"):
+        compiled("one class", scheduled("one class", step))
+
+
 # -- parts of sums --------------------------------------------------------------------------------
 
 PARTS = """
