@@ -307,6 +307,15 @@ def test_a_primitive_of_tvm_adds_all_trees_and_the_base_score_once(step: str, na
     check_sums(name, OTHER_ORDER[step], partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
 
 
+@pytest.mark.parametrize("name", ["base last", "minimum"])
+def test_sums_and_base_scores_can_be_copied_before_they_are_joined(name: str) -> None:
+    def copy(tir: s_tir.Schedule) -> None:
+        for read in range(2):
+            tir.cache_read(tir.get_sblock("finish"), read, "global")
+
+    check_sums(name, copy, np.testing.assert_array_equal)
+
+
 def bind_then_decompose(tir: s_tir.Schedule) -> None:
     """TVM accepts this, and lets threads add to one sum at the same time."""
     bind_trees(5)(tir)
