@@ -387,6 +387,16 @@ def test_parallel_trees_get_sums_of_their_own(name: str) -> None:
     tvm.ir.assert_structural_equal(simple(after), simple(nest_module(expected)))
 
 
+def test_threads_share_the_rows_of_sums_in_blocks_where_these_may_be_many() -> None:
+    sch = Schedule(11).reorder("tree", "batch").tile("tree", "t0", "t1", 4)
+    blocks = []
+    for given in (sch.parallel("t0"), sch.parallel("t0").parallel("t1")):
+        mod, step = lowered_up_to(given, "PrivatizeSums")
+        text = step(mod).script()
+        blocks.append((text.count("for block in T.parallel("), text.count(" // T.int64(512)")))
+    assert blocks == [(1, 1), (1, 1)]
+
+
 def test_atomic_trees_need_no_sums_of_their_own() -> None:
     sch = Schedule(11).parallel("tree").atomic_reduce("tree")
     mod, step = lowered_up_to(sch, "PrivatizeSums")

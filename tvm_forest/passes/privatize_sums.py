@@ -200,8 +200,7 @@ class _Region:
 
     def _shares_rows(self, level: int) -> bool:
         """Whether threads share the rows while they add up: no others run, and rows may be many."""
-        alone = not any(map(self.facts.is_parallel, self.around))
-        return level == 0 and alone and self.facts.is_parallel(self.loop)
+        return level == 0 and self.facts.is_parallel(self.loop)
 
     def _count_threads(self) -> int:
         """Threads of the blocks that run this region."""
