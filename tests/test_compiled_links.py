@@ -92,3 +92,4 @@ def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None
         least = unit / 2 if forest.link.endswith(("softmax", "logistic")) else 0.0
         bound = {"rtol": (1 + LINK_ULPS[forest.link]) * unit, "atol": least}
         np.testing.assert_allclose(found, expected, **bound, err_msg=str(forest.link))
+        assert np.array_equal(found == 0, expected == 0), forest.link  # below any bound
