@@ -228,6 +228,18 @@ def test_terms_are_loaded_sixteen_at_a_time_and_added_in_order(trees: int) -> No
     check(model, in_order(model), BACKWARDS, (7,))
 
 
+@pytest.mark.parametrize("how", ["ordered_reduce", "shared_reduce"])
+def test_trees_that_lie_apart_have_places_side_by_side(how: str) -> None:
+    model = forest(1)
+    sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 2)
+    sch = sch.reorder("b0", "t1", "b1", "t0").gpu_dimension("b0", "grid.x")
+    sch = getattr(sch.gpu_dimension("b1", "block.y").gpu_dimension("t0", "block.x"), how)("t0")
+    text = kernels(model, sch)
+    assert re.search(r"(terms|part) = T.alloc_shared\(\(7, 1, 4\)\)", text)
+    assert " < n:" in text and "<= n" not in text  # no sum lies behind the last row
+    check(model, sch, BACKWARDS, (1, 7))
+
+
 def test_terms_that_do_not_fit_are_refused_with_the_trees_and_rows_that_would() -> None:
     model = drawn_forest(1000, 1)
     said = r"256000 \(terms 1000 x 1 x 64\).* at most 908 trees at a time, .* or at most 58 rows"
