@@ -3,9 +3,9 @@
     python benchmarks/cpu_page.py build/cpu/results.json [MORE ...]
 
 Several files are runs for different models, one after the other on the same machine; of a model
-that is in several, the last one counts; `--only` leaves tables that another run has written. A
-table stands between `<!-- figures: NAME -->` and
-`<!-- end -->`.
+that is in several, the last one counts; `--only` leaves tables that another run has written, and
+`--page` names another page than that of the vendor. A table stands between
+`<!-- figures: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path, help="results.json of one run or several")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="tables to write")
+    parser.add_argument("--page", help="another page of docs, such as cpu_avx2.md")
     chosen = parser.parse_args()
     results = merged(chosen.results)
-    page, is_shown = page_of(PAGES)
+    page, is_shown = (chosen.page, False) if chosen.page else page_of(PAGES)
     tables: dict[str, Callable[[], str]] = {
         "one thread": lambda: report.ours_and_best(results, 1, "ours"),
         "means on one thread": lambda: report.means(results, 1),

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as tb
 
 import tvm_forest
-from forests import drawn_forest
-from tvm_forest.forest.rules import LINK_ULPS
+from forests import drawn_forest, forest_of
+from tvm_forest.forest import Forest
+from tvm_forest.forest.reference import apply_link
+from tvm_forest.forest.rules import LEAST_POWER, LINK_ULPS
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.tir_gen.links import emit_epilogue
 
 LINKS = [
     *(("softmax", (1, 2)), ("sorted", ()), ("softmax", ())),
@@ -33,3 +41,55 @@ def test_a_compiled_link_is_that_of_the_reference(
     unit = np.finfo(np.float32 if link == "rounded_softmax" else dtype).eps
     assert found.shape == expected.shape and found.dtype == expected.dtype
     assert np.allclose(found, expected, rtol=(1 + LINK_ULPS[link]) * unit, atol=unit / 2)
+
+
+# -- all links on margins that few models have ----------------------------------------------------
+
+SCALED = ("sigmoid", "unbounded_sigmoid", "isolation", "halving")
+CASES: list[dict[str, Any]] = [
+    *({"link": link} for link in LINK_ULPS if link != "identity"),
+    *({"link": link, "link_scale": 2.5} for link in SCALED),
+    *({"link": link, "targets": (1, 4)} for link in LINK_ULPS if link.endswith("softmax")),
+]
+CLASSES = 5
+"""One more than `LANES`."""
+
+
+def hard_margins(dtype: str) -> Any:
+    """Return margins (R, CLASSES): on edges of links, and some in order, in none and all alike."""
+    edges = [0.0, 0.5, 1.0, 1.5, 88.0, 89.0, 200.0, -LEAST_POWER, 720.0, 1e-40]
+    drawn = np.random.default_rng(1).choice([*edges, *np.negative(edges)], (300, CLASSES))
+    near = np.random.default_rng(2).normal(size=(100, CLASSES))
+    ordered = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1] * 5, [0, 0, 0, 0, LEAST_POWER]]
+    return np.concatenate([drawn, near, ordered]).astype(dtype)
+
+
+def link_function(forest: Forest) -> Any:
+    """Return the function (margin, value, base) of what comes after the sums."""
+    n, dtype = tirx.Var("n", "int64"), forest.sum_dtype
+    with IRBuilder() as ib, tb.prim_func(s_tir=True):
+        tb.func_name("main")
+        both = {name: tb.arg(name, tb.buffer((n, CLASSES), dtype)) for name in ("margin", "value")}
+        base = tb.arg("base", tb.buffer((CLASSES,), dtype))
+        emit_epilogue(forest, n, base, both)
+    return ib.get()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None:
+    stumps = forest_of([0.0] * CLASSES, base=[0.0] * CLASSES, dtype=dtype)
+    forests = [replace(stumps, **case) for case in CASES]
+    functions = {f"f{k}": link_function(forest) for k, forest in enumerate(forests)}
+    named = {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
+    library = tvm.compile(tvm.IRModule(named), {"kind": "llvm", "opt-level": 0})  # the quickest
+    margin = hard_margins(dtype)
+    for name, forest in zip(named, forests, strict=True):
+        found = np.full_like(margin, 7.5)
+        library[name](margin, found, forest.base_score.copy())
+        with np.errstate(all="ignore"):
+            expected = apply_link(forest.link, margin, forest.link_scale, forest.targets)
+        unit = np.finfo(np.float32 if forest.link == "rounded_softmax" else dtype).eps
+        least = unit / 2 if forest.link.endswith(("softmax", "logistic")) else 0.0
+        bound = {"rtol": (1 + LINK_ULPS[forest.link]) * unit, "atol": least}
+        np.testing.assert_allclose(found, expected, **bound, err_msg=str(forest.link))
+        assert np.array_equal(found == 0, expected == 0), forest.link  # below any bound

@@ -219,6 +219,27 @@ def test_the_smallest_and_the_largest_leaf_may_be_looked_for_by_several_threads(
     assert np.array_equal(made.predict_margin(rows), model.predict_reference(rows)[:, 0])
 
 
+@pytest.mark.parametrize("trees", [16, 37])
+def test_terms_are_loaded_sixteen_at_a_time_and_added_in_order(trees: int) -> None:
+    model = drawn_forest(trees, 2)
+    text = kernels(model, in_order(model))
+    assert f"for group in range({trees // 16}):" in text
+    assert "for each in T.unroll(16):" in text
+    check(model, in_order(model), BACKWARDS, (7,))
+
+
+@pytest.mark.parametrize("how", ["ordered_reduce", "shared_reduce"])
+def test_trees_that_lie_apart_have_places_side_by_side(how: str) -> None:
+    model = forest(1)
+    sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 2)
+    sch = sch.reorder("b0", "t1", "b1", "t0").gpu_dimension("b0", "grid.x")
+    sch = getattr(sch.gpu_dimension("b1", "block.y").gpu_dimension("t0", "block.x"), how)("t0")
+    text = kernels(model, sch)
+    assert re.search(r"(terms|part) = T.alloc_shared\(\(7, 1, 4\)\)", text)
+    assert " < n:" in text and "<= n" not in text  # no sum lies behind the last row
+    check(model, sch, BACKWARDS, (1, 7))
+
+
 def test_terms_that_do_not_fit_are_refused_with_the_trees_and_rows_that_would() -> None:
     model = drawn_forest(1000, 1)
     said = r"256000 \(terms 1000 x 1 x 64\).* at most 908 trees at a time, .* or at most 58 rows"
@@ -298,6 +319,15 @@ def test_loops_beside_each_other_share_the_sums_of_a_dimension() -> None:
     sch = sch.reorder("b0", "b1", "t0", "t1").gpu_dimension("b0", "grid.x")
     sch = sch.gpu_dimension("b1", "block.x").gpu_dimension("t0", "block.y").specialize("t0")
     sch = sch.gpu_dimension("t1@t0=0", "block.z").gpu_dimension("t1@t0=2", "block.z")
+    check(model, sch, BACKWARDS, (1, 7))
+
+
+def test_trees_beside_those_of_threads_are_added_to_the_sum_of_the_first_thread() -> None:
+    model = forest(1)
+    sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 4).split("tree", "d1", "d2", 1)
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.y")
+    sch = sch.gpu_dimension("d1", "block.x")
+    assert set(re.findall(r"part\[blockx, (\w+)", kernels(model, sch))) == {"0"}
     check(model, sch, BACKWARDS, (1, 7))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 import tvm_forest
-from forests import Split, drawn_forest, forest_of
+from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.cpu.fuse_parallel import FuseParallel
@@ -24,7 +25,7 @@ from tvm_forest.passes.tighten_guards import TightenGuards
 from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import find_walk_forms
-from tvm_forest.tir_gen import ops, representation
+from tvm_forest.tir_gen import ir, ops, representation
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 FUNCTIONS = {"predict", "per_tree", "apply"}
@@ -386,6 +387,16 @@ def test_parallel_trees_get_sums_of_their_own(name: str) -> None:
     tvm.ir.assert_structural_equal(simple(after), simple(nest_module(expected)))
 
 
+def test_threads_share_the_rows_of_sums_in_blocks_where_these_may_be_many() -> None:
+    sch = Schedule(11).reorder("tree", "batch").tile("tree", "t0", "t1", 4)
+    blocks = []
+    for given in (sch.parallel("t0"), sch.parallel("t0").parallel("t1")):
+        mod, step = lowered_up_to(given, "PrivatizeSums")
+        text = step(mod).script()
+        blocks.append((text.count("for block in T.parallel("), text.count(" // T.int64(512)")))
+    assert blocks == [(1, 1), (1, 1)]
+
+
 def test_atomic_trees_need_no_sums_of_their_own() -> None:
     sch = Schedule(11).parallel("tree").atomic_reduce("tree")
     mod, step = lowered_up_to(sch, "PrivatizeSums")
@@ -519,6 +530,19 @@ def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
     assert "isnan" in tvm_forest.lower(left, sch).after.script()
 
 
+def test_rows_that_a_guard_may_cut_off_are_not_read_before_it() -> None:
+    """Parts of the rows are equally long, so the last rows of the last one may not be there."""
+    sch = Schedule(11).tile("batch", "b0", "b1", parts=4).reorder("b1", "tree", "b0")
+    func = tvm_forest.lower(FOREST, sch.interleave("b0", 2)).after["predict"]
+    rows, *_ = func.params
+
+    def count_loads(node: Any) -> int:
+        return len(ir.find_all(node, tvm.ir.TensorLoad, lambda x: x.source.same_as(rows)))
+
+    guarded = ir.find_all(func.body, tirx.IfThenElse)
+    assert count_loads(func.body) == sum(map(count_loads, guarded)) > 0
+
+
 @pytest.mark.parametrize(("name", "groups"), [("interleave", 3), ("straight lines", 2)])
 def test_walks_that_are_left_over_go_together_too(name: str, groups: int) -> None:
     """Rows by 4, 2 and 1, for their number is unknown; of 11 trees 3 times 3, and the other 2."""
@@ -526,6 +550,40 @@ def test_walks_that_are_left_over_go_together_too(name: str, groups: int) -> Non
     func = tvm_forest.lower(FOREST, SCHEDULES[name]).after["predict"]
     tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
     assert sum(str(loop.loop_var) == "group" for loop in found) == groups
+
+
+@pytest.mark.parametrize(
+    ("layout", "held", "resting"), [("array", 7, 0), ("sparse", 0, 0), ("banked", 7, 7)]
+)
+def test_walks_are_held_only_beside_longer_ones(layout: str, held: int, resting: int) -> None:
+    """Trees go by 4, and then 3: their walks may differ in length, those of rows do not."""
+    trees = Schedule(11).represent_as(layout).interleave("tree", 4)
+    rows = Schedule(11).represent_as(layout).reorder("tree", "batch").interleave("batch", 4)
+    for forest, sch in product((FOREST, full_forest(11, 3)), (trees, rows)):
+        text = tvm_forest.lower(forest, sch).after["predict"].script()
+        words = (r"node(_\d+)? = T.Select\(", r"place(_\d+)?: .* = T.Select\(", r"hop in .*T.max")
+        found = tuple(len(re.findall(word, text)) for word in words)
+        uneven = forest is FOREST and sch is trees
+        assert found == ((held, resting, 2) if uneven else (0, 0, 0))
+
+
+def test_peeled_hops_are_written_out_before_a_single_loop() -> None:
+    func = tvm_forest.lower(FOREST, Schedule(11).peel_walk("tree", 3)).after["predict"]
+    assert len(ir.find_all(func.body, tirx.IfThenElse)) == 3
+    assert len(ir.find_all(func.body, tirx.While)) == 1
+
+
+def test_trees_are_walked_together_unless_their_loop_is_written_out() -> None:
+    sch = Schedule(11).represent_as("levels").tile("batch", "b0", "b1", 64)
+    trees = sch.reorder("b0", "tree", "b1").simdize("b1", "permute")
+    rows = sch.tile("b1", "b2", "b3", 16).reorder("b0", "tree", "b2", "b3")
+    together, written_out, of_rows = (
+        tvm_forest.lower(FOREST, x).after["predict"].script()
+        for x in (trees, trees.unroll("tree"), rows.simdize("b3", "permute"))
+    )
+    assert "for four in range" in together
+    assert "for tree in T.unroll(" in written_out and "four" not in written_out
+    assert '"tvm_forest.name": "b2"' in of_rows and "four" not in of_rows
 
 
 # -- what users look at ---------------------------------------------------------------------------

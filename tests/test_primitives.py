@@ -43,6 +43,9 @@ FORESTS = {
     "one class": drawn_forest(30, 4, seed=1, base=[0.3]),
     "classes": drawn_forest(30, 4, seed=3, base=[0.3, -0.2, 0.1]),
     "base last": replace(drawn_forest(30, 4, seed=1, base=[0.3]), base_first=False),
+    "classes, base last": replace(
+        drawn_forest(30, 4, seed=3, base=[0.3, -0.2, 0.1]), base_first=False
+    ),
     "minimum": replace(drawn_forest(30, 4, seed=1), aggregate="min", base_first=False),
 }
 
@@ -305,6 +308,37 @@ def test_a_primitive_of_tvm_keeps_every_bit(step: str, name: str) -> None:
 @pytest.mark.cases(11)
 def test_a_primitive_of_tvm_adds_all_trees_and_the_base_score_once(step: str, name: str) -> None:
     check_sums(name, OTHER_ORDER[step], partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
+
+
+@pytest.mark.parametrize("name", ["base last", "classes, base last"])
+def test_what_is_read_and_written_after_the_sums_can_be_copied(name: str) -> None:
+    def copy(tir: s_tir.Schedule) -> None:
+        for read in range(2):
+            tir.cache_read(tir.get_sblock("finish"), read, "global")
+        tir.cache_write(tir.get_sblock("finish"), 0, "global")
+
+    check_sums(name, copy, np.testing.assert_array_equal)
+
+
+def bind_then_decompose(tir: s_tir.Schedule) -> None:
+    """TVM accepts this, and lets threads add to one sum at the same time."""
+    bind_trees(5)(tir)
+    block, *_, tree, _ = walk_of(tir)
+    tir.decompose_reduction(block, tree)
+
+
+def bind_blocks_of_trees(tir: s_tir.Schedule) -> None:
+    _, rows, tree = walk_of(tir)
+    outer, inner = tir.split(tree, [None, 5])
+    tir.blockize(inner)
+    tir.bind(rows, "blockIdx.x")
+    tir.bind(outer, "threadIdx.x")
+
+
+@pytest.mark.parametrize("step", [bind_then_decompose, bind_blocks_of_trees])
+def test_threads_that_cannot_share_a_sum_are_refused(step: Step) -> None:
+    with pytest.raises(AssertionError, match="threads share 'walk_(o|update)', which is no whole"):
+        compiled("one class", scheduled("one class", step))
 
 
 # -- parts of sums --------------------------------------------------------------------------------

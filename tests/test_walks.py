@@ -15,6 +15,7 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from shared_models import shared_model
 from tvm_forest.forest import Forest
+from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -150,6 +151,14 @@ def test_year_with_its_leaves_at_depth_0_to_8(form: str, together: str) -> None:
     forest = year()
     assert set(forest.depths) >= {0, 8}
     check_every_size(forest, schedule(forest, form, together, LAYOUTS[len(form) % 2]))
+
+
+def test_a_model_of_no_trees_gives_its_base_scores_and_no_leaves() -> None:
+    forest = models()["classes"]
+    empty, rows = take_trees(forest, np.full(2, NULL_TREE)), hard_rows(forest, 5)
+    predictor = tvm_forest.build(empty, schedule=tvm_forest.new_schedule(empty))
+    assert np.array_equal(predictor.predict_margin(rows), np.tile(forest.base_score, (5, 1)))
+    assert predictor.predict_per_tree(rows).shape == predictor.apply(rows).shape == (5, 0)
 
 
 def leaf_wise_tree(depth: int, seed: int) -> Split:

@@ -93,10 +93,10 @@ def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
         block, pairs = realize.block, zip(realize.block.iter_vars, realize.iter_values, strict=True)
         shared = [value for x, value in pairs if x.iter_type == tirx.IterVar.CommReduce]
         reduction: Any = getattr(block.body, "value", None)
-        if block.init is None or not ops.is_call(reduction, ops.REDUCE):
-            return realize
         if not ir.mentions(shared, bound):
             return realize
+        whole = block.init is not None and ops.is_call(reduction, ops.REDUCE)
+        assert whole, f"threads share '{block.name_hint}', which is no whole reduction"
         _, _, start, how = reduction.args
         initials[block.init.buffer] = block.init, how.value
         start = tirx.BufferStore(block.init.buffer, start, list(block.init.indices))

@@ -161,18 +161,18 @@ class _Region:
     def levels(self) -> list[tirx.For]:
         """The loops that get a dimension."""
         plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
-        return [x for x in plain if not (self.facts.shuffle_width(x) and int(self.count(x)) == 1)]
+        return [x for x in plain if not (self.facts.shuffle_width(x) and self.count(x) == 1)]
 
     def is_shared(self, loop: tirx.For) -> bool:
         """Whether the partial sums of a loop lie in shared memory."""
-        return self.facts.reduction(loop)[0] == "shared" or self.facts.shuffle_width(loop) > 0
+        return self.facts.reduction(loop)[0] == "shared" or bool(self.facts.shuffle_width(loop))
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
         inside = self.around, self.loop, self.n
         row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
         class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
-        counts = [self.count(loop) for loop in self.levels]
+        counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
             return self._redirect_additions(lambda indices: (self.margin, list(indices)))
         code, dtype = Builder(), self.margin.dtype
@@ -200,8 +200,7 @@ class _Region:
 
     def _shares_rows(self, level: int) -> bool:
         """Whether threads share the rows while they add up: no others run, and rows may be many."""
-        alone = not any(map(self.facts.is_parallel, self.around))
-        return level == 0 and alone and self.facts.is_parallel(self.loop)
+        return level == 0 and self.facts.is_parallel(self.loop)
 
     def _count_threads(self) -> int:
         """Threads of the blocks that run this region."""
@@ -211,17 +210,14 @@ class _Region:
                 sizes[fact.gpu] = max(sizes.get(fact.gpu, 1), fact.count or 1)
         return prod(sizes.values())
 
-    def count(self, loop: tirx.For) -> Any:
+    def count(self, loop: tirx.For) -> int:
         """Iterations of a loop over trees, also where fewer are left inside other loops.
 
         Groups of them where they are added up by shuffles.
         """
         count = self.facts.sch[name_of(loop)].count
-        return (
-            loop.extent
-            if count is None
-            else ir.i64(-(-count // (self.facts.shuffle_width(loop) or 1)))
-        )
+        assert count is not None, "the number of trees is known"
+        return -(-count // (self.facts.shuffle_width(loop) or 1))
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
         """The loop, whose additions go to the place that is given for each of their old ones."""
@@ -310,7 +306,7 @@ class _Dimension:
         """
         (*outer, count), spans = self.counts[: self.level + 1], [self.classes[1], self.rows[1]]
         sums = [int(x) if isinstance(x, tirx.IntImm) else 1 for x in (*outer, *spans)]
-        if 2 * prod(sums) < threads and isinstance(count, tirx.IntImm):
+        if 2 * prod(sums) < threads:
             count = int(count)
             while count > 1:
                 half = (count + 1) // 2

@@ -8,7 +8,8 @@ as two implementations of `exp` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tvm import tirx
@@ -118,20 +119,26 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     raise AssertionError(f"no link named {link!r}")
 
 
+def _spans_of_targets(forest: Forest) -> Iterator[tuple[int, int]]:
+    """Return where the outputs of each target begin and end; all of them if there is one target."""
+    return pairwise(accumulate(forest.targets or (forest.n_outputs,), initial=0))
+
+
 def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
     """Exponentials of the margins themselves, times the inverse of their sum: as YDF does."""
     dtype = str(value.dtype)
     one = tirx.FloatImm(dtype, 1.0)
     total = tb.sblock_alloc_buffer((1,), dtype, scope="global")
     IRBuilder.name("total", total)
-    tb.buffer_store(total, tirx.FloatImm(dtype, 0.0), [0])
-    with tb.serial(0, forest.n_outputs) as c:
-        tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype)), [r, c])
-        tb.buffer_store(total, total[0] + value[r, c], [0])
-    tb.buffer_store(total, one / total[0], [0])
-    with tb.serial(0, forest.n_outputs) as c:
-        share = value[r, c] * total[0]
-        tb.buffer_store(value, tirx.Select(share > one, one, share), [r, c])
+    for begin, end in _spans_of_targets(forest):
+        tb.buffer_store(total, tirx.FloatImm(dtype, 0.0), [0])
+        with tb.serial(begin, end) as c:
+            tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype)), [r, c])
+            tb.buffer_store(total, total[0] + value[r, c], [0])
+        tb.buffer_store(total, one / total[0], [0])
+        with tb.serial(begin, end) as c:
+            share = value[r, c] * total[0]
+            tb.buffer_store(value, tirx.Select(share > one, one, share), [r, c])
 
 
 def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
@@ -143,9 +150,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
     IRBuilder.name("top", top)
     IRBuilder.name("total", total)
     zero, least = tirx.FloatImm(dtype, 0.0), tirx.FloatImm(dtype, LEAST_POWER)
-    end = 0
-    for size in forest.targets or (forest.n_outputs,):
-        begin, end = end, end + size
+    for begin, end in _spans_of_targets(forest):
         tb.buffer_store(top, margin[r, begin].astype(kept), [0])
         with tb.serial(begin + 1, end) as c:
             tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(kept)), [0])
@@ -154,7 +159,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
             distance = margin[r, c].astype(dtype) - top[0].astype(dtype)
             power = tirx.exp(distance)
             if forest.link == "coarse_softmax":
-                is_zero = (c >= begin + size // LANES * LANES) & (distance <= least)
+                is_zero = (c >= begin + (end - begin) // LANES * LANES) & (distance <= least)
                 power = tirx.Select(is_zero, zero, _exp_from_least(distance))
             tb.buffer_store(value, power.astype(kept).astype(dtype), [r, c])
             tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
