@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +14,9 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import archive, code_cache
+from tvm_forest import archive, code_cache, compiler
 from tvm_forest.forest.fields import to_fields
+from tvm_forest.late import import_late
 from tvm_forest.predictor import compiling, saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.search import machines
@@ -200,3 +202,15 @@ def test_instructions_that_linux_tells_are_those_that_llvm_knows() -> None:
     assert known & {str(name) for name in told} <= has
     assert loading.find_missing(cpu.instructions_here() | {"avx9000"}) == {"avx9000"}
     assert loading.find_missing(()) == set()
+
+
+def test_what_stands_for_a_module_is_pickled_by_its_name() -> None:
+    stand_in = import_late("tvm_forest.compiler")
+    again = pickle.loads(pickle.dumps(stand_in))
+    assert type(again) is type(stand_in)
+    assert again.compile_forest is compiler.compile_forest
+
+
+def test_only_a_missing_compiler_is_told_by_an_error_of_ours() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_room"):
+        _ = import_late("tvm_forest.no_such_room").anything
