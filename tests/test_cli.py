@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from tvm_forest.cli import main
+from tvm_forest.cli import calibrate, main
+from tvm_forest.search.machines import VARIABLE, Machine, shipped_machines
 
 pytestmark = pytest.mark.slow
 
@@ -176,3 +178,43 @@ def test_export_refuses_what_it_cannot_write_before_it_reads_the_model(
 ) -> None:
     assert main(["export", "no model", *wanted]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_calibrate_writes_a_file_that_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = replace(shipped_machines()[0], name="here")
+    monkeypatch.setattr(calibrate, "calibrate", lambda target, show: show(1, 1) or machine)
+    out = tmp_path / "new" / "machine.json"
+    assert main(["calibrate", "--out", str(out)]) == 0
+    assert f"operations, written to {out}" in capsys.readouterr().out
+    assert Machine.from_json(out.read_text(encoding="utf-8"), "out") == machine
+    monkeypatch.setenv(VARIABLE, "off")
+    assert main(["calibrate"]) == 2
+    assert f"{VARIABLE} is 'off'; name a file by --out" in capsys.readouterr().err
+
+
+WRONG_ROWS = {
+    "1,2\n": "line 1 has 2 fields, the model has 3 features",
+    "a,b,c\n\n1,2,x\n": "line 3: 'x' is no number",
+    "a,c,b\n1,2,3\n": "column 'c' differs from the model's names: a, b, c",
+    "a,b\n1,2,3\n": "column '(number of names)' differs",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_ROWS)
+def test_rows_to_verify_that_do_not_fit_are_told_in_one_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(text, encoding="utf-8")
+    assert main(["verify", str(model), str(rows)]) == 2
+    assert f"verify: rows file '{rows}': {WRONG_ROWS[text]}" in capsys.readouterr().err
+
+
+def test_rows_to_verify_may_have_names_and_gaps(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("a,b,c\n0.5,-1,\n\n1e-3,2,3\n", encoding="utf-8")
+    assert main(["verify", str(model), str(tmp_path / "rows.csv"), "--n-rows", "9"]) == 0
+    assert "xgboost" in capsys.readouterr().out

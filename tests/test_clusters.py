@@ -38,7 +38,7 @@ from cluster_rows import (
     table,
 )
 from test_surface import run
-from tvm_forest import archive, clusters
+from tvm_forest import archive, clusters, ray
 from tvm_forest.cli import main
 from tvm_forest.clusters import Score, names_of, ship
 from tvm_forest.errors import InputError
@@ -330,3 +330,11 @@ def test_a_model_that_is_compiled_for_all_workers_travels_as_it_is(
     assert not any("avx512" in name for name in manifest["code"]["made_for"]["instructions"])
     found = Score("model.tvmf")(table())
     assert equal_bits(found["prediction"], predictor().predict(given()))
+
+
+def test_an_actor_outside_of_ray_takes_one_thread() -> None:
+    pytest.importorskip("ray")
+    score = ray.Score(predictor())
+    assert score._n_jobs == 1
+    expected = predictor().predict(given(), n_jobs=1)
+    assert equal_bits(score(table())["prediction"], expected)

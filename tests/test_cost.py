@@ -13,13 +13,14 @@ import pytest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest.rewrites.tiling import tile_nodes
+from tvm_forest.layouts import WORD_NODES
 from tvm_forest.layouts.representation import find
 from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
 from tvm_forest.search.measuring import caches, calibrating, calls
-from tvm_forest.search.measuring.calls import Cell
+from tvm_forest.search.measuring.calls import SMALL, Cell
 from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest
 from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
@@ -326,3 +327,28 @@ def test_what_is_timed_needs_most_operations(monkeypatch: pytest.MonkeyPatch) ->
     assert len(found.nanoseconds) > 100 and done == sorted(done)
     for name, time in found.nanoseconds.items():
         assert time == pytest.approx(guess(name), rel=0.05)
+
+
+def test_calls_are_timed_beside_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrating, "TURNS", 1)
+    monkeypatch.setattr(calibrating, "TURN_SECONDS", 1e-6)
+    target, forest = parse_target("llvm"), draw_forest(SMALL)
+    clock = calibrating.Clock(target)
+    points = [calls.walk_point(WORD_NODES, 1, "rows", rows) for rows in (4, 8)]
+    cells = [Cell(SMALL, point, batch) for point, batch in zip(points, (8, 64), strict=True)]
+    times = calibrating.time_cells(cells, forest, target, clock)
+    assert len(times) == len(clock.readings) == 2 and min(*times, *clock.readings) > 0
+
+
+def test_caches_of_data_are_those_that_the_system_tells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(caches, "FOLDER", str(tmp_path))
+    assert caches.read_caches() == ()
+    told = ("1 Data 32K", "1 Instruction 64K", "2 Unified 512K", "3 Unified 16M", "4")
+    for number, words in enumerate(told):  # of the last one the size is kept secret
+        (tmp_path / f"index{number}").mkdir()
+        for name, word in zip(("level", "type", "size"), words.split(), strict=False):
+            (tmp_path / f"index{number}" / name).write_text(word + "\n")
+    assert caches.read_caches() == (32 << 10, 512 << 10, 16 << 20)
+    assert caches.time_lines(64 << 10) > 0
