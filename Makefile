@@ -36,7 +36,7 @@ size: $(INSTALLED)  ## lines of code of each room beside its budget in ARCHITECT
 	$(BIN)/python tests/code_size.py
 
 coverage: $(INSTALLED)  ## lines and branches that the tests reach, by room; goes on in build/coverage
-	$(BIN)/pip install --quiet --editable '.[test,coverage]'
+	$(BIN)/pip install --quiet --editable '.[test,coverage,torch]'
 	$(BIN)/python tests/coverage_rooms.py
 
 mutants: $(INSTALLED)  ## small faults in the code that the tests should notice; goes on in build/mutants.json
