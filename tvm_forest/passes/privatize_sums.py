@@ -13,7 +13,7 @@ takes: IRModule without blocks, whose parallel loops are still serial; gives: IR
 The base score is in `margin` already, so it enters once. The sums live in a buffer of the call, so
 calls do not meet. `part` covers the rows and classes that the loop can reach: all values below it,
 from the sum of the loops around it on. Nested loops over trees have one dimension each and are
-added up level by level, innermost first. A loop with `atomic_reduce` has no dimension; its
+added up level by level, outermost first. A loop with `atomic_reduce` has no dimension; its
 additions are atomic. On a GPU, the threads of a loop with `vector_reduce` share a part for each
 group of so many, see `thread_sums`, and need none if they are one group. With `ordered_reduce`
 no sums are made inside, see `ordered_sums`.
@@ -144,7 +144,7 @@ class _Region:
     Attributes:
         facts: of the loops of the nest.
         loop: the outermost parallel loop.
-        trees: the parallel loops over trees, outermost first.
+        trees: the parallel loops over trees, innermost first.
         margin: the buffer that walks are added to.
         n: number of rows.
         around: the loops outside.
