@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.sparse
 import xgboost as xgb
 
-from models import is_dart, matrix_of
+from models import XGBOOST, is_dart, matrix_of
 from sweep_drawn import Drawn, Job, Options, Table, drawn_job, drawn_target, handed_over, pick
 
 OPTIONS: Table = {
@@ -70,7 +70,7 @@ TARGETS = {
     "rank:ndcg": "classes",
     "rank:map": "flags",
 }
-if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 3):
+if XGBOOST >= (3, 3):
     TARGETS["reg:expectileerror"] = "real"
 OF_OBJECTIVE: dict[str, Table] = {
     "reg:expectileerror": {"expectile_alpha": (0.5, 0.9, [0.1, 0.5], [0.2, 0.4, 0.6, 0.95])},

@@ -228,7 +228,7 @@ KIND_DAMAGES = {
     "a set too few": (
         "categories_in_sets",
         tree_part("categories_sizes", list.pop),
-        "'categories_sizes': tree 2 has ",
+        "'categories_sizes': tree 2 has {fewer} entries for {sets} categorical nodes",
     ),
     "a set that is too large": (
         "categories_in_sets",
@@ -311,6 +311,9 @@ KIND_DAMAGES = {
 @pytest.mark.parametrize("damage", KIND_DAMAGES)
 def test_damaged_categories_vectors_and_weights_are_refused(tmp_path, capfd, damage):
     name, change, message = KIND_DAMAGES[damage]
+    if "{sets}" in message:  # versions of XGBoost grow different trees
+        sets = len(gb(json.loads(KINDS[name]().save_raw("json")))["trees"][2]["categories_sizes"])
+        message = message.format(fewer=sets - 1, sets=sets)
     with pytest.raises(ModelFormatError) as error:
         load(edited(tmp_path, change, name))
     assert message in str(error.value)
