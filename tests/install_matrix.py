@@ -5,9 +5,8 @@
 takes: a wheel, and the interpreters of the machine that `uv` finds; gives: a table of environments,
 Python by Python, with the oldest and the newest versions of what the wheel asks for; and one of the
 sizes of the optional parts. With `--write` they go into docs/installing.md, where Pythons that were
-not tried keep their rows: so one that only another machine has can be tried there, `--no-parts`.
-Ends with status 1 if an environment predicts wrongly. `make install-matrix` installs `uv` and runs
-it.
+not tried keep their rows, so that another machine can try those that this one lacks. Ends with
+status 1 if an environment predicts wrongly. `make install-matrix` installs `uv` and runs it.
 """
 
 from __future__ import annotations
@@ -123,9 +122,9 @@ def try_python(wheel: Path, version: str, folder: Path) -> list[str]:
             place,
             found.stdout.strip(),
             what,
-            *("--only-binary", ":all:"),
+            "--only-binary=:all:",
             "--refresh-package=tvm-forest",
-            *("--resolution", resolution),
+            f"--resolution={resolution}",
         )
         weight = weigh(place)  # before Python writes its own caches
         check(python, folder / f"{version}-{kind}-work")

@@ -15,6 +15,7 @@ import pytest
 
 import tvm_forest
 from code_size import PACKAGE, ROOT
+from install_matrix import join_rows
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BUILD = """
@@ -115,3 +116,11 @@ def test_workflows_call_targets_that_there_are() -> None:
     called = {x for text in texts.values() for x in re.findall(r"run: make (.+)", text)}
     assert {target for words in called for target in words.split()} <= set(targets)
     assert "run: .ci/run" in texts["tests"]
+
+
+def test_pythons_that_were_not_tried_keep_their_rows() -> None:
+    head = "| Python | versions |\n|---|---|\n"
+    old = head + "| 3.9 | not tried |\n| 3.10 | oldest | 1 |\n| 3.10 | newest | 2 |\n"
+    new = head + "| 3.9 | oldest | 3 |\n| 3.10 | not tried |\n| 3.11 | not tried |\n"
+    rows = ("| 3.9 | oldest | 3 |", "| 3.10 | oldest | 1 |", "| 3.10 | newest | 2 |")
+    assert join_rows(old, new) == head + "\n".join([*rows, "| 3.11 | not tried |", ""])
