@@ -56,6 +56,7 @@ from tvm_forest.targets.kernel_text import declare_at_launch
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu_cycles.md"
 NAMES = ("airline", "higgs", "year", "epsilon", "letters")
 BATCHES = (1, 32, 512, 4096, 65536, 1_000_000)
+TILES = (2, 4, 8)
 DEFAULT = "default from"
 ALU = {
     *("IADD3", "VIADD", "LOP3", "ISETP", "SEL", "SHF", "LEA", "PRMT", "FSETP", "FSEL", "VIMNMX"),
@@ -402,16 +403,20 @@ def _cell(forest: Any, setting: Setting | None, batch: int) -> str:
 
 
 def list_tile_schedules(forest: Any) -> dict[str, Schedule]:
-    """Return schedules of tiles for a GPU, whose rows lie in shared memory, by label."""
-    start, found = tvm_forest.new_schedule(forest), dict[str, Schedule]()
+    """Return schedules with and without tiles, whose rows lie in shared memory, by label."""
+
+    def map_rows(sch: Schedule, dimension: str) -> Schedule:
+        sch = sch.represent_as("sparse").tile("batch", "b0", "b1", 32)
+        return (
+            sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", dimension).cache("b0", "shared")
+        )
+
+    start = tvm_forest.new_schedule(forest)
+    found = {"none | a thread a row": map_rows(start, "block.x")}
     for size in TILES:
-        tiled = (start.tile_nodes(size) if size > 1 else start).represent_as("sparse")
-        tiled = tiled.tile("batch", "b0", "b1", 32).gpu_dimension("b0", "grid.x")
-        label = f"{size} | a thread a row" if size > 1 else "none | a thread a row"
-        found[label] = tiled.gpu_dimension("b1", "block.x").cache("b0", "shared")
-        if size > 1:
-            team = tiled.gpu_dimension("b1", "block.y").cache("b0", "shared").cooperate("b1")
-            found[f"{size} | a team a row"] = team
+        tiled = start.tile_nodes(size)
+        found[f"{size} | a thread a row"] = map_rows(tiled, "block.x")
+        found[f"{size} | a team a row"] = map_rows(tiled, "block.y").cooperate("b1")
     return found
 
 
@@ -433,7 +438,6 @@ def list_tiles(folder: Path) -> list[str]:
     return [*lines, ""]
 
 
-TILES = (1, 2, 4, 8)
 TILES_SAID = """\
 ## Tiles, by a thread or by a team
 
@@ -491,11 +495,12 @@ def main() -> None:
     """Write the page, or print the part of some models."""
     parser = argparse.ArgumentParser(description="what kernels take of a GPU's multiprocessor")
     parser.add_argument("--models", nargs="*", default=None)
-    parser.add_argument("--tiles", action="store_true")
+    parser.add_argument("--tiles", action="store_true", help="print the part on tiles alone")
     parser.add_argument("--folder", type=Path, default=models.CACHE)
     options = parser.parse_args()
     if options.tiles:
-        return print("\n".join(list_tiles(options.folder)))
+        print("\n".join(list_tiles(options.folder)))
+        return
     lines = list[str]()
     for name in options.models or NAMES:
         lines += [f"## {name}", "", HEAD, "|---|" + "---:|" * 11]
