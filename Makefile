@@ -14,8 +14,8 @@ demo: $(INSTALLED)  ## train, compile, predict, compare
 test: lint size  ## style, types, size and the tests
 	$(BIN)/pytest -n 2 --dist worksteal
 
-test-all: test  ## and the long tests, which hold the same on more models, seeds and schedules
-	$(BIN)/pytest -n 2 --dist worksteal -m "long and not gpu and not rare"
+test-all: lint size  ## and the long tests, which hold the same on more models, seeds and schedules
+	$(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not rare"
 
 test-full: test-all  ## and the rare ones: every case that there is, before a release
 	$(BIN)/pytest -n 2 --dist worksteal -m "rare and not gpu"
