@@ -8,8 +8,8 @@ prepared for. At last, what is still missing for the layout is said.
     sch = drawn_schedule(random.Random(7), tvm_forest.new_schedule(forest), forest)
 
 `ARGUMENTS` has, for each directive, what draws its arguments: mostly ones that may be accepted, and
-at times any. A step that is refused is left out. hypothesis draws such schedules by its own `Random`,
-see `strategies.py`.
+at times any. A step that is refused is left out. hypothesis draws such schedules by a `Random` of
+its own, see `strategies.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ Arguments = dict[str, Any]
 LAYOUTS = tuple(sorted(REPRESENTATIONS))
 CODED = [x for x in LAYOUTS if "code" in getattr(find(x), "__dataclass_fields__", ())]
 """Layouts that code blocks of rows before they are walked."""
+GPU_LAYOUTS = [x for x in LAYOUTS if find(x).walks == "hops" and 1 in find(x).tile_sizes]
+"""Layouts that a GPU can walk, and which need no tiles."""
 ON_DEVICES = {"gpu_dimension", "cooperate", "shared_reduce"}
 """Directives that no schedule for a CPU may hold."""
 CPU_WORDS = tuple(sorted(set(DIRECTIVES) - ON_DEVICES))
@@ -54,7 +56,7 @@ MULTIPLES = (1, 1, 1, 2, 3, 5, 8, 12)
 GATES = (None, None, (0.05, 0.9), (1.0, 0.0), (0.3, 0.5))
 MOSTLY = 0.9
 """How often what is drawn is likely to be accepted."""
-MOST_HOPS = 48
+MOST_HOPS = 36
 """Hops in the code of a function, above which a step is not taken, for the sake of its compiler."""
 MOST_SLOTS = 1 << 15
 """Nodes of a padded model, above which it is not padded."""
@@ -216,7 +218,7 @@ def _begin(draw: Draw, layout: str) -> None:
         draw.takes("tile", index="batch", outer="b0", inner="b1", size=draw.rng.choice(SIZES))
     elif draw.says(0.3):
         draw.step("tile")
-    if draw.says(0.6):  # else after further steps
+    if layout in SIMDIZED_TREES or draw.says(0.6):  # else after further steps
         _say_walks(draw, 0.7 if draw.says(0.5) else 0)
 
 
@@ -256,8 +258,10 @@ def _put_rows_inside(draw: Draw, counts: Sequence[int]) -> None:
         parts = {"outer": "t0", "inner": "t1"}
         draw.takes("tile", index="tree", **parts, size=_size(draw, draw.sch["tree"]))
     others = [name for name in draw.sch.names() if name != "b1"]
-    if draw.says(0.3):
+    if draw.says(0.4):
         draw.rng.shuffle(others)
+        rows = ("B", "b0") if draw.says(MOSTLY) else ()  # layouts code rows outside of trees
+        others.sort(key=lambda name: (name not in rows, name in rows and name))
     last = ["class"] if draw.sch.vectors and draw.sch.classes > 1 else []
     draw.takes("reorder", indices=[*(x for x in others if x not in last), "b1", *last])
 
@@ -406,7 +410,9 @@ def _simdize(draw: Draw) -> Arguments:
 
 
 def _tile_nodes(draw: Draw, sizes: Sequence[int] = ()) -> Arguments:
-    held = sizes or [size for size in range(1, 9) if size in find(draw.sch.representation).tile_sizes]
+    held = sizes or [
+        size for size in range(1, 9) if size in find(draw.sch.representation).tile_sizes
+    ]
     size = draw.rng.choice(held if held and draw.says(MOSTLY) else range(1, 9))
     profiled = draw.forest is not None and draw.forest.hits is not None
     how = draw.rng.choice(WAYS) if profiled or not draw.says(MOSTLY) else "uniform"
@@ -435,7 +441,8 @@ def _represent_as(draw: Draw) -> Arguments:
     walks, tiled = find(draw.sch.representation).walks, draw.sch.has_rewrite("tile_nodes")
 
     def fits(name: str) -> bool:
-        return find(name).walks == walks and (len(find(name).tile_sizes) > 1 or not tiled)
+        sizes = find(name).tile_sizes
+        return find(name).walks == walks and (len(sizes) > 1 if tiled else 1 in sizes)
 
     fit = [layout for layout in LAYOUTS if fits(layout)]
     layout = draw.rng.choice(fit if fit and draw.says(MOSTLY) else LAYOUTS)
@@ -466,7 +473,10 @@ def _reduce(draw: Draw) -> Arguments:
 def _vector_reduce(draw: Draw) -> Arguments:
     loop = draw.concurrent()
     fit = [k for k in WIDTHS if not loop.gpu or (loop.count or 1) % k == 0]
-    return {"index": loop.name, "width": draw.rng.choice(fit if draw.says(MOSTLY) and fit else WIDTHS)}
+    return {
+        "index": loop.name,
+        "width": draw.rng.choice(fit if draw.says(MOSTLY) and fit else WIDTHS),
+    }
 
 
 def _gpu_dimension(draw: Draw) -> Arguments:

@@ -54,8 +54,8 @@ def aggregate(how: Any, seed: int) -> Forest:
 TAKEN: dict[str, tuple[dict[str, Callable[[], Any]], str]] = {
     "xgboost": (
         models.MODELS,
-        "default_options some_single_leaves single_leaves deep dart softprob missing_values_classes "
-        "pruned one_feature softprob_26_classes",
+        "default_options some_single_leaves single_leaves deep dart softprob one_feature pruned "
+        "missing_values_classes softprob_26_classes",
     ),
     "xgboost kind": (
         xgboost_models.KINDS,

@@ -2,13 +2,13 @@
 
 Forests are those of `forests.py`: single leaves, chains and bushes over a few thresholds. Rows take
 their values from the thresholds, what lies right beside them, and special numbers. Schedules are
-steps from the moves of `schedules.py`; a step that is refused is left out.
+those of `drawn_schedules.py`.
 
     @given(data=st.data())
     @examples(20)
     def test(data):
         forest = data.draw(forests())
-        rows, sch = data.draw(rows_of(forest)), data.draw(schedules_of(forest))
+        rows, sch = data.draw(rows_of(forest)), data.draw(any_schedules())
 
 `examples` makes a test the same at every run; `make test-full` also draws anew.
 """
@@ -22,13 +22,11 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-import tvm_forest
+from drawn_schedules import drawn_schedule
 from forests import Split, forest_of
-from schedules import GPU_LAYOUTS, LAYOUTS, MOST_HOPS, SHAPING, hops_written_out, moves
-from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Array, Forest
 from tvm_forest.probe_rows import SPECIAL, hard_rows
-from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims import Schedule
 
 FEATURES = 4
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -120,79 +118,11 @@ def problems(draw: Any) -> Schedule:
 
 
 @st.composite
-def schedules_from(
-    draw: Any, start: Schedule, forest: Forest | None = None, most: int = 8
-) -> Schedule:
-    """Draw a schedule for CPUs: at most so many of the moves that there are at each step."""
-    sch, steps = start, draw(st.integers(0, 2 * most))
-    if forest is not None:
-        sch = sch.represent_as(draw(st.sampled_from(LAYOUTS)))
-    for _ in range(steps):
-        if len(sch.steps) >= most:
-            break
-        choices = moves(sch, forest)
-        words = [*(word for word in SHAPING if word in choices), *sorted(choices)]
-        name = draw(st.sampled_from(words))
-        try:
-            new = DIRECTIVES[name].apply(sch, draw(st.sampled_from(choices[name])))
-        except ScheduleError:
-            continue
-        sch = new if hops_written_out(new) <= MOST_HOPS else sch
-    return sch
-
-
-def schedules_of(forest: Forest, most: int = 8) -> st.SearchStrategy[Schedule]:
-    """Draw a schedule of a forest for CPUs, whose model may be rewritten as well."""
-    return schedules_from(tvm_forest.new_schedule(forest), forest, most)
+def schedules_from(draw: Any, start: Schedule, **options: Any) -> Schedule:
+    """Draw a schedule, see `drawn_schedule`."""
+    return drawn_schedule(draw(st.randoms(use_true_random=False)), start, **options)
 
 
 def any_schedules() -> st.SearchStrategy[Schedule]:
     """Draw a schedule of any problem for CPUs, without a model."""
     return problems().flatmap(schedules_from)
-
-
-@st.composite
-def gpu_schedules_from(
-    draw: Any, start: Schedule, layouts: tuple[str, ...] = GPU_LAYOUTS
-) -> Schedule:
-    """Draw a schedule for GPUs: tiles in any order, some mapped to a dimension, and more steps.
-
-    Few schedules that were drawn freely would fit on a GPU.
-    """
-    sch = start.represent_as(draw(st.sampled_from(layouts)))
-    sch = sch.tile("batch", "b0", "b1", draw(st.sampled_from([1, 3, 4, 8])))
-    sizes = [size for size in (1, 2, 4, 5, 8) if size <= start.rounds]
-    sch = sch.tile("tree", "t0", "t1", draw(st.sampled_from(sizes)))
-    inner = [*(["class"] if start.classes > 1 else []), "b1", "t0", "t1"]
-    sch = sch.reorder("b0", *draw(st.permutations(inner))).gpu_dimension("b0", "grid.x")
-    if draw(st.booleans()):
-        sch = _step_if_allowed(sch, "gpu_dimension", "t1", "block.x")
-    for _ in range(draw(st.integers(0, 12))):
-        sch = _step_if_allowed(sch, *draw(_gpu_steps(inner, start.rounds)))
-    return sch
-
-
-def _gpu_steps(inner: list[str], rounds: int) -> st.SearchStrategy[tuple[Any, ...]]:
-    loop, row = st.sampled_from(inner), st.sampled_from(["b0", "b1"])
-    just = st.just
-    return st.one_of(
-        st.tuples(st.sampled_from(["unroll", "unroll_walk", "specialize", "cache"]), loop),
-        st.tuples(just("gpu_dimension"), loop, st.sampled_from(["block.x", "grid.y", "block.y"])),
-        st.tuples(st.sampled_from(["shared_reduce", "ordered_reduce"]), just("t1")),
-        st.tuples(just("vector_reduce"), just("t1"), st.sampled_from([2, 4, 8])),
-        st.tuples(st.sampled_from(["atomic_reduce", "ordered_reduce"]), loop),
-        st.tuples(just("cache"), row),
-        st.tuples(just("peel_walk"), loop, just(2)),
-        st.tuples(just("interleave"), loop, st.sampled_from([2, 3, 4])),
-        st.tuples(
-            *(just("split"), st.sampled_from(["t0", "t1"]), just("d1"), just("d2")),
-            st.integers(1, max(1, rounds - 1)),
-        ),
-    )
-
-
-def _step_if_allowed(sch: Schedule, word: str, *arguments: Any) -> Schedule:
-    try:
-        return getattr(sch, word)(*arguments)
-    except ScheduleError:
-        return sch

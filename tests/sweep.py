@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
+import random
 import re
 import sys
 import tempfile
@@ -36,7 +36,8 @@ import sweep_sklearn
 import sweep_xgboost
 import sweep_ydf
 import tvm_forest
-from schedules import drawn_schedule, hops_written_out
+from child import Child, Ended
+from drawn_schedules import drawn_schedule
 from sweep_drawn import Drawn, pick
 from sweep_rows import drawn_rows, in_kind
 from tvm_forest.errors import BuildError, ScheduleError, UnsupportedModel
@@ -207,15 +208,13 @@ def _check(what: str, forest: Forest, found: Any, expected: Any, count: int) -> 
 
 def _built(forest: Forest, rng: Any, said: dict[str, Any]) -> Any:
     """Compile by the default schedule, or for one model in four by a drawn one."""
-    seed = int(rng.integers(1 << 30))
+    draw = random.Random(int(rng.integers(1 << 30)))
     if rng.random() > 0.25:
         return tvm_forest.build(forest)
-    start = tvm_forest.new_schedule(forest)
-    sch = drawn_schedule(seed, start, most=5)
-    while not sch.keeps_order or hops_written_out(sch) > 40:
-        seed += 1
-        sch = drawn_schedule(seed, start, most=5)
-    said["schedule"] = seed
+    sch = start = tvm_forest.new_schedule(forest)
+    while sch == start or not sch.keeps_order:
+        sch = drawn_schedule(draw, start, forest, most=5)
+    said["schedule"] = sch.to_json()
     try:
         return tvm_forest.build(forest, schedule=sch)
     except (ScheduleError, BuildError) as error:  # such as a layout that holds no doubles
@@ -233,47 +232,14 @@ def _serve(pipe: Connection) -> None:
         pipe.send(check(*case, lambda phase: pipe.send(phase)))
 
 
-class Child:
-    """A process that tries models, started when there is one, and anew after one that ended it."""
-
-    process: Any = None
-
-    def _start(self) -> None:
-        self.pipe, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def tried(self, library: str, seed: int, n_rows: int) -> dict[str, Any]:
-        """Try a model."""
-        if self.process is None:
-            self._start()
-        self.pipe.send((library, seed, n_rows))
-        phase, how = "training", "crash"
-        try:
-            while self.pipe.poll(LIMITS[phase]):
-                answer = self.pipe.recv()
-                if isinstance(answer, dict):
-                    return answer
-                phase = answer
-            how = "hang"
-        except (EOFError, ConnectionError):
-            pass
-        if phase == "training":  # that is the library alone
-            how = "untrained"
-        why = f"while {phase}, exit code {self.close()}"
-        return {"library": library, "seed": seed, "outcome": how, "why": why}
-
-    def close(self) -> int | None:
-        """End the process; return its exit code."""
-        ended, self.process = self.process, None
-        if ended is None:
-            return None
-        ended.join(1)  # one that crashes says so itself
-        ended.kill()
-        ended.join()
-        return int(ended.exitcode)
+def _tried(child: Child, library: str, seed: int, n_rows: int) -> dict[str, Any]:
+    """Try a model in a process of its own."""
+    answer = child.tried((library, seed, n_rows))
+    if not isinstance(answer, Ended):
+        return answer
+    how = "untrained" if answer.phase == "training" else answer.how  # that is the library alone
+    why = f"while {answer.phase}, exit code {answer.code}"
+    return {"library": library, "seed": seed, "outcome": how, "why": why}
 
 
 def read(path: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
@@ -288,10 +254,10 @@ def run(
     libraries: list[str], seeds: range, n_rows: int, path: Path | None
 ) -> Iterator[dict[str, Any]]:
     """Yield what becomes of every model; those that the file has are not tried again."""
-    known, child = read(path), Child()
+    known, child = read(path), Child(_serve, LIMITS)
     for library in libraries:
         for seed in seeds:
-            found = known.get((library, seed)) or child.tried(library, seed, n_rows)
+            found = known.get((library, seed)) or _tried(child, library, seed, n_rows)
             if path and (library, seed) not in known:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("a", encoding="utf-8") as file:

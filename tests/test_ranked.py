@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
-from schedules import check_results, drawn_schedule, odd_forest
+from schedules import check_results
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
@@ -223,18 +223,3 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     made = [line.strip() for line in after[which].script().splitlines() if "codes = " in line]
     assert made == [f'codes = T.alloc_buffer(({rows}, T.int64(2)), "uint8")']
     check_results(forest, sch, SIZES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed",
-    [*range(1000, 1008), *(pytest.param(n, marks=pytest.mark.long) for n in range(1008, 1015))],
-)
-@pytest.mark.cases(4)
-def test_random_schedules_compute_what_the_model_says(seed: int) -> None:
-    forest = replace(odd_forest(seed), comparison=COMPARISONS[seed % 2])
-    start = tvm_forest.new_schedule(forest)
-    sch = drawn_schedule(seed, start)
-    if any(step.do == "tile_nodes" for step in sch.steps):
-        sch = start.interleave("tree", 2)  # ranked holds no tiles
-    check_results(forest, sch.represent_as("ranked"), (1, 7, 65))

@@ -13,8 +13,9 @@ import tvm
 from tvm import s_tir
 
 import tvm_forest
+from drawn_schedules import drawn_schedule
 from forests import drawn_forest
-from schedules import drawn_gpu_schedule, drawn_schedule, with_vectors
+from schedules import with_vectors
 from test_linear_trees import by_hand
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation
@@ -59,12 +60,13 @@ def scheduled(forest: Any, sch: Any, output: Any) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("draw", [drawn_schedule, drawn_gpu_schedule])
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.cases(6)
-def test_scheduled_functions_parse_back(draw: Any, seed: int) -> None:
+def test_scheduled_functions_parse_back(gpu: bool, seed: int) -> None:
     name = sorted(set(FORESTS) - {"linear leaves"})[seed % 6]  # one tree has nothing to schedule
-    sch = draw(seed, tvm_forest.new_schedule(FORESTS[name]))
-    assert_parses_back(scheduled(FORESTS[name], sch, random.Random(seed).choice(OUTPUTS)))
+    rng = random.Random(seed)
+    sch = drawn_schedule(rng, tvm_forest.new_schedule(FORESTS[name]), gpu=gpu)
+    assert_parses_back(scheduled(FORESTS[name], sch, rng.choice(OUTPUTS)))
 
 
 def test_a_module_of_operators_may_be_imported_again() -> None:

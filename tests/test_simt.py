@@ -16,10 +16,10 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import tvm_forest
+from drawn_schedules import GPU_LAYOUTS as LAYOUTS
 from forests import Split, drawn_forest, forest_of
 from gpu_schedules import BACKWARDS, ORDERS, check
 from recipe_cases import CASES, ON_GPU
-from schedules import GPU_LAYOUTS as LAYOUTS
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, InputError, ScheduleError
 from tvm_forest.forest import Forest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 from collections.abc import Callable
@@ -10,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import gpu_schedules
 import tvm_forest
 from emulated_cuda import emulated
 from forests import drawn_forest, full_forest
 from gpu_schedules import ORDERS
-from strategies import examples, forests, gpu_schedules_from
 from test_categories import asks
 from test_rocm import GPUS, check_code_object, check_results, has_linker, made
 from tvm_forest.errors import BuildError, ScheduleError
@@ -109,34 +105,6 @@ def test_code_objects_have_ballots_and_compute_what_the_model_says(
     compiled, plan = made(model, sch, gpu)
     check_code_object(compiled, plan, gpu)
     check_results(compiled, plan, tmp_path, gpu, model, sch)
-
-
-@pytest.mark.slow
-@given(data=st.data())
-@examples(6)
-def test_teams_in_random_schedules_compute_what_the_model_says(data: Any) -> None:
-    check_drawn(data)
-
-
-@pytest.mark.long
-@given(data=st.data())
-@examples(40)
-def test_teams_in_more_random_schedules_compute_what_the_model_says(data: Any) -> None:
-    check_drawn(data)
-
-
-def check_drawn(data: Any) -> None:
-    model = data.draw(forests(depth=3, n_trees=30))
-    size = data.draw(st.sampled_from([2, 3, 4]))
-    tiled = tvm_forest.new_schedule(model).tile_nodes(size)
-    sch = data.draw(gpu_schedules_from(tiled, LAYOUTS))
-    loop = data.draw(st.sampled_from([loop.name for loop in sch.loops()]))
-    with contextlib.suppress(ScheduleError):  # threads of "block.x" may have other work
-        sch = sch.cooperate(loop)
-    try:
-        gpu_schedules.check(model, sch, data.draw(st.sampled_from(ORDERS)), (1, 7, 20))
-    except ScheduleError as refused:
-        assert "cannot be copied into shared memory" in str(refused), str(sch)
 
 
 def test_a_team_is_a_dimension_of_the_block() -> None:

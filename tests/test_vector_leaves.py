@@ -12,8 +12,8 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 
 import tvm_forest
 from forests import drawn_forest, forest_of
-from schedules import check_results, drawn_schedule, odd_forest, refusal, with_vectors
-from tvm_forest.errors import BuildError, ScheduleError
+from schedules import check_results, with_vectors
+from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest import leaf_table as vectors
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
@@ -94,25 +94,6 @@ def test_every_layout_is_walked_once_for_all_classes() -> None:
     text = lowered.after["predict"].script()
     assert text.count("for hop in") == 2, "a group of two rows, and one that is left"
     assert text.count("T.vectorized(T.int64(7)") == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "first",
-    [*range(0, 20, 5), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 40, 5))],
-)
-def test_random_schedules_compute_what_the_model_says(first: int) -> None:
-    for seed in range(first, first + 5):
-        forest = with_vectors(odd_forest(seed), WIDTHS[seed % 4])
-        sch = drawn_schedule(seed, tvm_forest.new_schedule(forest), forest=forest)
-        assert Schedule.from_json(sch.to_json()) == sch
-        refused = refusal(forest, sch)
-        try:
-            check_results(forest, sch, (1, 5, 2 * seed + 1))
-            assert refused != "must"
-        except (ScheduleError, BuildError):
-            if not refused:
-                raise
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "average", "min", "max"])
