@@ -13,7 +13,7 @@ category leads to the codes of its memberships, or to the bits of their planes (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 from tvm import tirx
@@ -116,6 +116,7 @@ class PlaneCoder(RowCoder):
         planes: how rows become planes; `ranks` is how values are coded before.
     """
 
+    in_blocks: ClassVar[bool] = True
     planes: PlaneCode
 
     def declare(self, most: Any, scope: str) -> Any:

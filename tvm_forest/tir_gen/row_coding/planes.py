@@ -10,8 +10,8 @@ bits each, and so is c:
 So 16 planes of "low <= l" and 16 of "high <= h" are made once a column, from the planes of the
 code's bits, and a test costs one instruction for up to 512 rows, where comparing codes costs one
 for 64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests,
-which lie beside each other. Planes of other sizes are made in parts of as many words as divide both,
-one part after the other.
+which lie beside each other. Planes of other sizes are made part by part, each of as many words as
+divide both.
 """
 
 from __future__ import annotations
