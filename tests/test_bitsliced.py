@@ -29,6 +29,13 @@ def sliced(forest: Forest, rows: int = 64) -> Schedule:
     return in_blocks(forest, "bitsliced", rows)
 
 
+def in_larger_blocks(forest: Forest, words: int) -> Schedule:
+    """Rows are coded in blocks of 64 times so many, and walk 64 by 64."""
+    sch = tvm_forest.new_schedule(forest).represent_as("bitsliced")
+    sch = sch.tile("batch", "b0", "b1", 64 * words).tile("b1", "b2", "b3", 64)
+    return sch.reorder("b0", "b2", "tree", "b3").simdize("b3", "bits")
+
+
 def pack(forest: Forest) -> tuple[Any, Any]:
     return representation.find("bitsliced").pack(canonicalize(forest))
 
@@ -173,6 +180,28 @@ def test_older_cpus_get_code_of_their_own(mcpu: str) -> None:
         assert "lacks" in str(error)  # this machine is older
         return
     rows = hard_rows(forest, 150)
+    assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "mcpu"), [(3, None), (3, "haswell"), (6, None), (20, None), (32, None)]
+)
+def test_blocks_of_any_number_of_words_are_exact(words: int, mcpu: str | None) -> None:
+    """With columns of few, some and many thresholds, and a list of selections."""
+    stumps = [
+        Split(feature, float(k), k, -k, k % 2 == 0)
+        for feature, count in enumerate((5, 40, 300))
+        for k in range(count)
+    ]
+    forest = forest_of([*stumps, chain(20)])
+    target = {"kind": "llvm"} | ({"mcpu": mcpu} if mcpu else {})
+    try:
+        predictor = tvm_forest.build(forest, target, in_larger_blocks(forest, words))
+    except BuildError as error:
+        assert "lacks" in str(error)  # this machine is older
+        return
+    rows = hard_rows(forest, 64 * words + 70)
     assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
 
 

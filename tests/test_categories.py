@@ -14,7 +14,7 @@ import xgboost
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from schedules import check_results
-from test_bitsliced import sliced
+from test_bitsliced import in_larger_blocks, sliced
 from test_plain import asking
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import CategoryRule, Forest
@@ -149,6 +149,7 @@ SCHEDULES = {
     "blocks": blocks,
     "64 bits": sliced,
     "512 bits": lambda forest: sliced(forest, 512).parallel("b0"),
+    "3 times 64 bits": lambda forest: in_larger_blocks(forest, 3),
     "columns": lambda forest: tvm_forest.new_schedule(forest).represent_as("sparse"),
 }
 
@@ -171,7 +172,7 @@ def compiled(rule: str, comparison: Any, dtype: str, name: str) -> tuple[Forest,
         pytest.param("scikit-learn", "<=", "float64", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.cases(12)
+@pytest.mark.cases(15)
 def test_every_corner_of_a_rule_is_compiled(
     rule: str, comparison: Any, dtype: str, name: str
 ) -> None:

@@ -39,7 +39,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves, find_occupants, find_slot_excess
 from .packed import PackedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
 from .row_codes.selections import MAX_PLANES, has_levels, is_listed, write_selections
@@ -236,7 +236,7 @@ class _Places(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BitTree:
+class BitTree(NearTree):
     """One tree, of which `tir_gen/walks/bits.py` asks planes of slots and leaves of numbers.
 
     Attributes:
@@ -270,6 +270,10 @@ class BitTree:
     def leaf_id(self, number: Expr) -> Expr:
         """Its number in the source model."""
         return tir.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
+
+    def heads(self) -> list[Expr]:
+        """The first tests and selections, of which the tree has one or the other."""
+        return [self.plane(0), *([self.selection(tir.i64(0))] if self.rep.lists else [])]
 
     def leaf_bytes(self) -> Expr:
         """The first byte of the tree's leaves, None if they are not looked up by bytes."""

@@ -31,7 +31,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
 
 REGISTER = 64
@@ -188,7 +188,7 @@ def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class LevelTree:
+class LevelTree(NearTree):
     """One tree: `tir_gen/walks/permutes.py` asks it for words of levels and for leaves.
 
     Attributes:

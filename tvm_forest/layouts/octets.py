@@ -37,7 +37,7 @@ from . import tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, read_specs, register
+from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
 
 TREES = 8
@@ -228,7 +228,7 @@ def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Octet:
+class Octet(NearTree):
     """Eight trees of a class: `tir_gen/walks/octets.py` asks it for addresses and for leaves.
 
     Attributes:
@@ -260,3 +260,7 @@ class Octet:
             number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
         place = (self.octet * TREES + tree) * (1 << self.rep.depth) + number
         return tir.BufferLoad(self.buffers["leaf_id"], [place])
+
+    def heads(self) -> list[Expr]:
+        """The first tiles of all trees."""
+        return [self.tile(0)]

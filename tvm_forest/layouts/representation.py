@@ -87,7 +87,26 @@ class NodeTest:
     default_left: Expr | None
 
 
-class TreeAccess(Protocol):
+class NearTree(Protocol):
+    """One tree, as far as `cache` needs it, which asks for what the next walk reads.
+
+    Only the addresses of loads are used, and they may lie behind the end of a buffer. Lists may be
+    empty: then nothing is asked for.
+    """
+
+    def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
+        """Return all cache lines of a tree: how many there are at most, and a load in the i-th.
+
+        One pair for each buffer.
+        """
+        return []
+
+    def heads(self) -> list[Expr]:
+        """Return loads, plain or of another type, of what a walk reads first: some cache lines."""
+        return []
+
+
+class TreeAccess(NearTree, Protocol):
     """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
 
     What the number of a node means, an int64, is the layout's choice, and so is what a step from a
@@ -152,19 +171,6 @@ class TreeAccess(Protocol):
 
     def leaf_id(self, node: Expr) -> Expr:
         """Return the leaf's number in the source model, int32; needs the id buffers."""
-
-    def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Return all cache lines of a tree: how many there are at most, and a load in the i-th.
-
-        One pair for each buffer. Only addresses are used, as with `heads`; [] is correct too.
-        """
-        return []
-
-    def heads(self) -> list[Expr]:
-        """Return loads, plain or of another type, of what a walk reads first: some cache lines.
-
-        Only their addresses are used, to prefetch: they may lie behind the end. [] is correct too.
-        """
 
 
 class Representation(Protocol):

@@ -11,7 +11,8 @@ takes: IRModule without blocks; gives: IRModule whose walks read codes.
 Rows are coded in the outermost loop over rows that has no other kind of loop around it and reaches
 a number of rows that is known, or in one further inside with the directive `cache`. So a row is
 coded once, whatever the number of trees. Where a nest has no such loop, because a loop over trees
-comes first, all rows of the call are coded ahead of it.
+comes first or is to be fused with that over rows, all rows of the call are coded ahead of it. Bit
+planes, which need blocks of a known size, are made by every iteration of a fused loop.
 
 On a GPU the threads of a block share this work, a code each. The codes lie in shared memory where
 `cache` asks for it, or where they take at most half of it.
@@ -77,7 +78,8 @@ class _RowCoding:
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
         """Code rows in a loop over rows, not in others: there a row would be coded repeatedly."""
         facts = self.facts
-        if not isinstance(s, tirx.For) or facts.kind(s) != "batch":
+        is_place = facts.kind(s) == "batch" or self._ends_fused(s, around)
+        if not isinstance(s, tirx.For) or not is_place:
             return s
         first, here, most = facts.rows((*around, s), self.rows.shape[0])
         if most is None or not self._may_hold_codes(s) or self._is_packed_inside(s):
@@ -109,6 +111,14 @@ class _RowCoding:
         parallel = self.facts.is_parallel
         fused = parallel(loop) and any(map(parallel, find_loops(loop.body)))
         return self.facts.form(loop) is None and not fused
+
+    def _ends_fused(self, s: tirx.Stmt, around: Around) -> bool:
+        """Whether a loop is to be fused with those around, and codes must be made in blocks.
+
+        So each iteration of the fused loop codes rows, be they those of others too.
+        """
+        fused = all(map(self.facts.is_parallel, (s, *around[-1:])))
+        return bool(around) and fused and self.coder.in_blocks
 
     def _is_packed_inside(self, loop: tirx.For) -> bool:
         """Whether loops over rows alone lead to one inside that is to keep its rows near."""

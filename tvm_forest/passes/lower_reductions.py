@@ -39,7 +39,7 @@ class LowerReductions:
         calls = ops.find_calls(func.body, ops.REDUCE)
         kinds = [(tirx.BufferStore, _add_atomically), (tvm.ir.Call, _join)]
         body = tvm_ffi.structural_map(func.body, kinds)
-        if any(map(_is_atomic, calls)):
+        if any(map(ops.is_atomic, calls)):
             zero = tirx.const(0, "int32")
             body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)
@@ -47,7 +47,7 @@ class LowerReductions:
 
 def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
     """Call the function where a store is an atomic addition."""
-    if not _is_atomic(store.value):
+    if not ops.is_atomic(store.value):
         return store
     dtype, value = store.value.ty.dtype, store.value.args[1]
     place = tirx.address_of(store.buffer[list(store.indices)])
@@ -55,9 +55,4 @@ def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _join(call: tvm.ir.Call) -> Any:
-    return ops.join(call) if ops.is_call(call, ops.REDUCE) and not _is_atomic(call) else call
-
-
-def _is_atomic(value: Any) -> bool:
-    """Whether a value is an atomic addition."""
-    return ops.is_call(value, ops.REDUCE) and value.args[-1].value == ops.ATOMIC_ADD
+    return ops.join(call) if ops.is_call(call, ops.REDUCE) and not ops.is_atomic(call) else call

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import tvm
 from tvm import tirx
 
 from ..layouts.representation import Representation
 from ..schedule_prims.walks import WalkForm
-from ..tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
-from ..tir_gen.ops import find_walk
+from ..tir_gen.ir import change_loop, find_all, rewrite_loops, rewrite_nest
+from ..tir_gen.ops import WALKS, find_calls, find_walk
 from ..tir_gen.walks import WALKERS
 from ..tir_gen.walks.hops import HopWalker
 from ..tir_gen.walks.lanes import LaneWalker
@@ -54,28 +56,38 @@ class LowerWalks:
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Lower leaf loops, first those whose walker takes the loop over trees around them too."""
         comparer = Comparer.on(self.comparison, self.abilities)
-        body = rewrite_loops(func.body, partial(self._lower_trees, comparer))
-        body = rewrite_loops(body, partial(self._lower, comparer))
+        shared = self._find_shared(func.body)
+        body = rewrite_loops(func.body, partial(self._lower_trees, comparer, shared))
+        body = rewrite_loops(body, partial(self._lower, comparer, shared))
         if find_walk(body) is not None:
             body = rewrite_nest(body, partial(self._lower_other, comparer))
         return func.with_body(comparer.wrap(body))
 
-    def _lower_trees(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
+    def _find_shared(self, body: tirx.Stmt) -> frozenset[Any]:
+        """Return the buffers that walks of different iterations of a parallel loop read."""
+        shared = set[Any]()
+        for loop in find_all(body, tirx.For, self.facts.is_parallel):
+            own = {alloc.buffer for alloc in find_all(loop, tirx.AllocBuffer)}
+            loads = (x for call in find_calls(loop, *WALKS) for x in call.args)
+            shared |= {x.source for x in loads if isinstance(x, tvm.ir.TensorLoad)} - own
+        return frozenset(shared)
+
+    def _lower_trees(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
         """Return a loop over trees as its walker takes it, and any other loop as it is."""
         leaf, fact = loop.body, self.facts.of(loop.body)
         of_trees = self.facts.kind(loop) == "tree" and loop.kind == tirx.ForKind.SERIAL
         if fact is None or not of_trees or not is_one_walk(leaf.body):
             return loop
-        return WALKERS[fact.simdize](self.rep, comparer).lower_trees(loop, fact) or loop
+        return WALKERS[fact.simdize](self.rep, comparer, shared).lower_trees(loop, fact) or loop
 
-    def _lower(self, comparer: Comparer, loop: tirx.For) -> tirx.Stmt:
+    def _lower(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
         """Return a leaf loop in its form, and any other loop as it is."""
         fact, form = self.facts.of(loop), self.facts.form(loop)
         if fact is None or form is None:
             return loop
         comparer = replace(comparer, by_team=form.by_team)
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:
-            return WALKERS[fact.simdize](self.rep, comparer).lower(loop, fact, form)
+            return WALKERS[fact.simdize](self.rep, comparer, shared).lower(loop, fact, form)
         return change_loop(loop, body=HopWalker(self.rep, comparer).lower_body(loop.body, form))
 
     def _lower_other(

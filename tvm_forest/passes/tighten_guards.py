@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
 
 from ..tir_gen.ir import change_loop, guard, mentions, rewrite_loops, split_condition
@@ -39,7 +40,7 @@ class TightenGuards:
         return func.with_body(rewrite_loops(func.body, self._tighten))
 
     def _tighten(self, loop: tirx.For) -> tirx.Stmt:
-        body = loop.body
+        body = loop.body if self.facts.form(loop) is None else _guard_together(loop.body)
         if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
             return loop
         if self.facts.is_parallel(loop):
@@ -58,6 +59,17 @@ class TightenGuards:
         extent = sym.Analyzer().simplify(extent)
         tight = change_loop(loop, extent=extent, body=guard(body.then_case, inside))
         return guard(tight, outside)
+
+
+def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
+    """Return what follows a walk, loops over classes, under one guard if all have the same."""
+    parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
+    if len(parts) < 2 or not all(isinstance(x, tirx.IfThenElse) for x in parts):
+        return body
+    condition = parts[0].condition
+    if not all(tvm_ffi.structural_equal(x.condition, condition) for x in parts):
+        return body
+    return tirx.IfThenElse(condition, tirx.SeqStmt([x.then_case for x in parts]), None)
 
 
 def _upper_bound(condition: Any, var: tirx.Var) -> Any | None:

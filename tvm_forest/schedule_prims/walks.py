@@ -17,7 +17,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
 from ..layouts import SIMDIZED, SIMDIZED_TREES
-from ..nest import Loop
+from ..nest import Loop, Problem
 from .directive import (
     Refusal,
     directive,
@@ -167,6 +167,15 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
     if not isinstance(check, bool):
         raise Refusal("check", f"{check!r} is no truth value; use True or False")
     return sch.with_loop(index, replace(loop, peel=(hops, check)))
+
+
+def list_lane_problems(nest: Loop) -> Iterator[Problem]:
+    """Yield loops that are simdized and that a step has left without lanes."""
+    for loop in (x for x in nest.traverse() if x.simdize):
+        refused = _find_no_lanes(loop, loop.simdize or "")
+        if refused is not None:
+            what = f"'{loop.name}' has simdize {loop.simdize}, but {refused.partition('; ')[0]}"
+            yield Problem(loop.name, what, "leave this step out, or cut the loop elsewhere")
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -68,6 +68,15 @@ class Builder:
             yield var
 
     @contextmanager
+    def parts(self, name: str, count: int, size: int) -> Iterator[Any]:
+        """Open a loop over the first of each `size` of `count` elements; none for a single part."""
+        if count == size:
+            yield i64(0)
+        else:
+            with self.repeat(name, i64(count // size)) as part:
+                yield part * size
+
+    @contextmanager
     def lanes(self, name: str, count: int) -> Iterator[Any]:
         """Open a vector loop; with one lane there is none."""
         if count == 1:

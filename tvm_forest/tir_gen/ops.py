@@ -75,6 +75,35 @@ def join(reduction: Any) -> Any:
     return plain(element, value) if plain else element + value
 
 
+def is_atomic(value: Any) -> bool:
+    """Return whether a value is a reduction that other threads join to the same element."""
+    return is_call(value, REDUCE) and value.args[-1].value == ATOMIC_ADD
+
+
+def begin_kept(element: Any, value: Any) -> Any:
+    """Return what a sum begins with that is kept elsewhere for a while.
+
+    That is the element, or nothing if other threads add to it meanwhile.
+
+    Args:
+        element: load of the element.
+        value: what would be stored to it.
+    """
+    return tirx.const(0.0, element.ty.dtype) if is_atomic(value) else element
+
+
+def add_to_kept(kept: Any, value: Any) -> Any:
+    """Return what is stored to a kept sum in place of a value; reductions are joined to it."""
+    if not is_call(value, REDUCE):
+        return value
+    return reduce_into(kept, value, ADD if is_atomic(value) else "")
+
+
+def end_kept(element: Any, kept: Any, value: Any) -> Any:
+    """Return what is stored to the element when all is added to the kept sum."""
+    return reduce(element, kept, ATOMIC_ADD) if is_atomic(value) else kept
+
+
 def team_lane() -> Any:
     """Return the number of a thread in its team, int64; a kernel puts its own variable there."""
     return tirx.call_pure_extern("int64", LANE)

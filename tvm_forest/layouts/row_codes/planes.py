@@ -25,6 +25,7 @@ are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ from .unions import UnionSizes, write_unions
 
 ROWS_IN_WORD = 64
 """Rows of a word."""
+
+VECTOR_WORDS = 8
+"""Words of a vector of 512 bits."""
 
 OVERCOUNTS = ("too_high", "last", "too_low")
 """What a column's search counts too much in the high part, the last high part, and what it counts
@@ -114,6 +118,11 @@ def number_tests(forest: Forest) -> NumberedTests:
     return NumberedTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
+def words_together(words: int) -> int:
+    """Return how many words of a plane are made at once: 1, 2, 4 or 8, as many as divide them."""
+    return gcd(words, VECTOR_WORDS)
+
+
 def bit_of_row(row: Expr) -> Expr:
     """Return the bit of a row in a plane: 64 k + 8 i + e -> 64 k + 8 e + i, with i and e below 8.
 
@@ -127,6 +136,11 @@ def byte_of_row(row: Expr, words: int) -> Expr:
 
     64 k + 8 i + e -> 8 words * i + 8 k + e, with i and e below 8: the bits of byte b of the planes
     are the numbers' bits of eight bytes, those at b, b + 8 words, b + 16 words and so on. Takes and
-    gives an int or an int64 expression.
+    gives an int or an int64 expression. Words that are not made at once follow each other so, group
+    by group.
     """
-    return row // 8 % 8 * (8 * words) + row // 64 * 8 + row % 8
+    together = words_together(words)
+    if together == words:
+        return row // 8 % 8 * (8 * words) + row // 64 * 8 + row % 8
+    rows = ROWS_IN_WORD * together
+    return row // rows * rows + byte_of_row(row % rows, together)

@@ -53,21 +53,23 @@ class KeepSums:
         # linear leaves read rows, and there are none behind the last one
         if mentions(store.indices, {trees.loop_var}) or ops.find_calls(store, ops.LINEAR):
             return trees
+        if self.facts.is_parallel(trees):  # its threads would share the sums
+            return trees
         code = Builder()
         sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.store(sums, store.buffer[at], [row])
+            code.store(sums, ops.begin_kept(store.buffer[at], store.value), [row])
         code.add(change_loop(trees, body=_inside(leaf, store, sums, computed)))
         with code.repeat("row", leaf.extent) as row:
             at = list(at_iteration(leaf, leaf.min + row).indices)
-            code.store(store.buffer, sums[row], at)
+            total = ops.end_kept(store.buffer[at], sums[row], store.value)
+            code.store(store.buffer, total, at)
         return code.finish()
 
 
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
     """The leaf loop over all rows that are computed, which adds to `sums`."""
-    row, value = leaf.loop_var - leaf.min, store.value
-    if ops.is_call(value, ops.REDUCE):  # what leaves of a single tree say is only stored
-        value = ops.reduce_into(sums[row], value)
+    row = leaf.loop_var - leaf.min
+    value = ops.add_to_kept(sums[row], store.value)
     return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))

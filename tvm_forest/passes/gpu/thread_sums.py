@@ -179,9 +179,7 @@ class _RegisterSums:
             if not x.buffer.same_as(old.buffer):
                 return x
             value = _read_registers(x.value, old, load, self.serial)
-            atomic = value.args[-1].value == ops.ATOMIC_ADD
-            total = ops.reduce_into(load, value, ops.ADD if atomic else "")
-            return tirx.BufferStore(self.sums, total, place)
+            return tirx.BufferStore(self.sums, ops.add_to_kept(load, value), place)
 
         def loop(x: tirx.For) -> tirx.For:
             count, fact = self.serial.get(x.loop_var), self.facts.of(x)

@@ -13,13 +13,20 @@ category leads to the codes of its memberships, or to the bits of their planes (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.banks import BankCode
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row, byte_of_row
+from ...layouts.row_codes.planes import (
+    ROWS_IN_WORD,
+    VECTOR_WORDS,
+    PlaneCode,
+    bit_of_row,
+    byte_of_row,
+    words_together,
+)
 from ...layouts.row_codes.ranks import RankCode
 from ..builder import Builder
 from ..ir import guard, i64
@@ -27,7 +34,7 @@ from ..walks.node_test import Comparer
 from .banks import BankCoder
 from .memberships import SetWriter, copy_answers
 from .panels import PanelCoder, found_dtypes
-from .planes import PART_VALUES, VECTOR_WORDS, PlaneWriter
+from .planes import PART_VALUES, PlaneWriter
 from .searches import ColumnSearch, RowCoder, row_pitch
 
 
@@ -109,6 +116,7 @@ class PlaneCoder(RowCoder):
         planes: how rows become planes; `ranks` is how values are coded before.
     """
 
+    in_blocks: ClassVar[bool] = True
     planes: PlaneCode
 
     def declare(self, most: Any, scope: str) -> Any:
@@ -152,10 +160,12 @@ class PlaneCoder(RowCoder):
             sets = SetWriter(code, buffers, results["numbers"], near, first_set, hot)
             with code.repeat("feature", features) as feature:
                 sets.write(feature, here)
-        for plane, value in ((0, 0), (1, 2**64 - 1)):
-            for word in range(words):
-                at = [i64(self.planes.tests + plane), i64(word)]
-                code.store(near, tirx.const(value, "uint64"), at)
+        some = words_together(words)
+        with code.parts("word", words, some) as word:
+            for plane, value in ((0, 0), (1, 2**64 - 1)):
+                for k in range(some):
+                    at = [i64(self.planes.tests + plane), word + k]
+                    code.store(near, tirx.const(value, "uint64"), at)
 
     def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
         """Store codes, or the two parts of each if these are found directly."""

@@ -121,7 +121,7 @@ def search(
         column: load of the first value.
         table: load of the first entry of the tables.
         into: load of the rank of the first row, see `planes.byte_of_row`.
-        words: words of a plane.
+        words: words of a plane that are made at once.
     """
     lines = list[str]()
     for level in range(1, levels):

@@ -6,13 +6,14 @@ code, or a bit of a plane, for each set of categories that some test of the feat
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from ...layouts.row_codes.planes import ROWS_IN_WORD, bit_of_row
+from ...layouts.row_codes.planes import ROWS_IN_WORD, bit_of_row, words_together
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 
@@ -73,8 +74,8 @@ class SetWriter:
 
     @property
     def words(self) -> int:
-        """Words of a plane."""
-        return int(self.planes.shape[1])
+        """Words of a plane that are made at once."""
+        return words_together(int(self.planes.shape[1]))
 
     def write(self, feature: Any, here: Any) -> None:
         """Write all planes of one feature; bits behind those of `here` rows mean nothing."""
@@ -87,17 +88,19 @@ class SetWriter:
             first, last = (hold("union", self.buffers["union_at"][plane + k]) for k in (0, 1))
             flip = hold("flip", -(first & 1)).astype("uint64")
             first, last = (tirx.shift_right(x, i64(1)) for x in (first, last))
-            self.code.store(total, self._empty, [self._plane])
-            with self.code.repeat("word", last - first) as word:
-                self._unite(total, hold("numbers", self.buffers["unions"][first + word]))
-            value = total[self._plane] ^ spread(flip, self.words)
-            self.code.store(self.planes, value, [self.first + plane, self._plane])
+            with self._parts() as part:
+                self.code.store(total, self._empty, [self._words(i64(0))])
+                with self.code.repeat("word", last - first) as word:
+                    numbers = hold("numbers", self.buffers["unions"][first + word])
+                    self._unite(total, numbers, part)
+                value = total[self._words(i64(0))] ^ spread(flip, self.words)
+                self.code.store(self.planes, value, [self.first + plane, self._words(part)])
 
     def _write_hot(self, feature: Any, here: Any) -> None:
         """Set the bit of each row in the plane of its number."""
         count = self.code.hold("count", self._field(feature, 3))
-        with self.code.repeat("number", count) as number:
-            self.code.store(self.hot, self._empty, [number, self._plane])
+        with self.code.repeat("number", count) as number, self._parts() as part:
+            self.code.store(self.hot, self._empty, [number, self._words(part)])
         with self.code.repeat("row", here) as row:
             number = self.numbers[feature, row].astype("int64")
             place = self.code.hold("bit", bit_of_row(row))
@@ -106,24 +109,27 @@ class SetWriter:
             bit = tirx.shift_left(tirx.const(1, "uint64"), place)
             self.code.store(self.hot, self.hot[at] | bit, at)
 
-    def _unite(self, total: Any, numbers: Any) -> None:
-        """Add the rows of four numbers."""
-        value = total[self._plane]
+    def _unite(self, total: Any, numbers: Any, part: Any) -> None:
+        """Add the rows of four numbers, as far as they are in a part of the words."""
+        value = total[self._words(i64(0))]
         for k in range(4):
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
             number = (number & tirx.const(0xFFFF, "uint64")).astype("int64")
-            value = value | self.hot[number, self._plane]
-        self.code.store(total, value, [self._plane])
+            value = value | self.hot[number, self._words(part)]
+        self.code.store(total, value, [self._words(i64(0))])
 
     def _field(self, feature: Any, field: int) -> Any:
         return self.buffers["set_features"][feature, i64(field)]
 
-    @property
-    def _plane(self) -> Any:
-        """Index of all words of a plane."""
-        return lanes(i64(0), self.words)
+    def _parts(self) -> AbstractContextManager[Any]:
+        """Open a loop over the parts of a plane; gives the first word of each."""
+        return self.code.parts("part", int(self.planes.shape[1]), self.words)
+
+    def _words(self, part: Any) -> Any:
+        """Index of the words of a plane that are made at once."""
+        return lanes(part, self.words)
 
     @property
     def _empty(self) -> Any:
-        """A plane of zeros."""
+        """Zeros for the words that are made at once."""
         return spread(tirx.const(0, "uint64"), self.words)

@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 
 from ...layouts.row_codes.panels import UNIT_FEATURES, PanelCode, PanelGroup
-from ...layouts.row_codes.planes import ROWS_IN_WORD, PlaneCode, bit_of_row, byte_of_row
+from ...layouts.row_codes.planes import (
+    ROWS_IN_WORD,
+    PlaneCode,
+    bit_of_row,
+    byte_of_row,
+    words_together,
+)
 from ...layouts.row_codes.ranks import SearchGroup
 from ..builder import Builder
 from ..ir import i64
@@ -164,8 +170,9 @@ class PanelCoder:
             values = self.values[place, i64(0)]
             words = int(self.planes.shape[1])
             into = self.found["ranks"][column, byte_of_row(chunk.start, words)]
+            some = words_together(words)
             self.code.add(
-                column_vectors.search(self.vectors, how, group.levels, values, table, into, words)
+                column_vectors.search(self.vectors, how, group.levels, values, table, into, some)
             )
             return
         columns = SearchGroup(group.stop, group.steps, group.missing_left)

@@ -10,25 +10,28 @@ bits each, and so is c:
 So 16 planes of "low <= l" and 16 of "high <= h" are made once a column, from the planes of the
 code's bits, and a test costs one instruction for up to 512 rows, where comparing codes costs one
 for 64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests,
-which lie beside each other.
+which lie beside each other. Planes of other sizes are made part by part, each of as many words as
+divide both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 
-from ...layouts.row_codes.planes import OVERCOUNTS, ROWS_IN_WORD
+from ...layouts.row_codes.planes import (
+    OVERCOUNTS,
+    ROWS_IN_WORD,
+    VECTOR_WORDS,
+    words_together,
+)
 from ..bit_matrices import make_planes
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 from ..walks.vectors import Vectors
-
-VECTOR_WORDS = 8
-"""Words of a vector of 512 bits."""
 
 NUMBER_BITS = 8
 """Bits of a rank or code."""
@@ -50,6 +53,7 @@ class PlaneWriter:
         planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
             column may be overwritten, so columns come in order.
         below: buffer (17, 8): planes of "high < h".
+        part: first word of the part of all planes that is written.
     """
 
     code: Builder
@@ -58,14 +62,19 @@ class PlaneWriter:
     found: dict[str, Any]
     planes: Any
     below: Any
+    part: Any = i64(0)
 
     @property
     def words(self) -> int:
-        """Words of a plane."""
-        return int(self.planes.shape[1])
+        """Words of a plane that are made at once."""
+        return words_together(int(self.planes.shape[1]))
 
     def write(self, steps: int, column: Any) -> None:
         """Write the planes of a column whose cuts are searched in so many steps."""
+        with self.code.parts("part", int(self.planes.shape[1]), self.words) as part:
+            replace(self, part=part)._write(steps, column)
+
+    def _write(self, steps: int, column: Any) -> None:
         hold = self.code.hold
         begin, end = (hold("plane", self.buffers["column_planes"][column + k]) for k in (0, 1))
         first, count = begin.astype("int64"), (end - begin).astype("int64")
@@ -91,7 +100,7 @@ class PlaneWriter:
         with self.code.repeat("cut", count) as cut:
             for word, codes in enumerate(held):
                 bits = self.vectors.not_above(codes, cut.astype(self.found["codes"].dtype))
-                self.code.store(self.planes, bits, [first + cut, i64(word)])
+                self.code.store(self.planes, bits, [first + cut, self._word(word)])
 
     def _bits(self, column: Any) -> tuple[list[Any], list[Any]]:
         """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
@@ -112,7 +121,7 @@ class PlaneWriter:
         if "ranks" in self.found:
 
             def ranks(row: int, word: int, width: int) -> Any:
-                start = i64((row * self.words + word) * NUMBER_BITS)
+                start = self._row((row * self.words + word) * NUMBER_BITS)
                 some = self.found["ranks"][column, lanes(start, width * NUMBER_BITS)]
                 return self.vectors.cast(some, f"uint64x{width}" if width > 1 else "uint64")
 
@@ -137,7 +146,15 @@ class PlaneWriter:
         return codes
 
     def _rows(self, name: str, column: Any, word: int) -> Any:
-        return self.found[name][column, lanes(i64(word * ROWS_IN_WORD), ROWS_IN_WORD)]
+        return self.found[name][column, lanes(self._row(word * ROWS_IN_WORD), ROWS_IN_WORD)]
+
+    def _word(self, word: int) -> Any:
+        """Return which word of a plane one of the part is."""
+        return self.part + word
+
+    def _row(self, row: int) -> Any:
+        """Return which row of all found numbers one of the part is."""
+        return self.part * ROWS_IN_WORD + row
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
         """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
@@ -184,5 +201,12 @@ class PlaneWriter:
     def _store(self, first: Any, place: int, value: Any) -> None:
         """Store eight words, the `place`-th such from the plane `first` on."""
         plane, word = divmod(place * VECTOR_WORDS, self.words)
-        at = [first + plane, lanes(i64(word), VECTOR_WORDS)]
-        self.code.store(self.planes, value, at)
+        if self.words == int(self.planes.shape[1]):
+            at = [first + plane, lanes(i64(word), VECTOR_WORDS)]
+            self.code.store(self.planes, value, at)
+            return
+        held = self.code.hold("made", value).source
+        for k in range(0, VECTOR_WORDS, self.words):
+            some = held[lanes(i64(k), self.words)]
+            at = [first + plane + k // self.words, lanes(self.part, self.words)]
+            self.code.store(self.planes, some, at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -65,6 +65,8 @@ class RowCoder:
         comparer: how they are compared with cuts.
     """
 
+    in_blocks: ClassVar[bool] = False
+    """Whether rows are coded in blocks of a known size only."""
     ranks: RankCode
     rows: Any
     comparer: Comparer

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 TREES_ABREAST = 4
 """Oblivious trees whose leaves are added before sums are stored."""
 
+CONSTANTS = 2
+"""Planes of zeros and of ones, which lie between those of tests and those of selections."""
+
 NUMBER_BITS = 8
 """Bits of a leaf's number that are joined at once."""
 
@@ -85,7 +88,8 @@ class BitWalker(BlockWalker):
         walks, count, loop = list[tuple[LeafTable, Any]](), fact.count or 0, loops[0]
         for call, tree in zip(calls, self.open_trees(code, calls), strict=True):
             words = count // ROWS_IN_WORD
-            walk = BitWalk.begin(code, tree, call.args[0], words, self.comparer.vectors)
+            row, vectors = call.args[0], self.comparer.vectors
+            walk = BitWalk.begin(code, tree, row, words, vectors, row.source in self.shared)
             numbers, bits = walk.numbers()
             is_id = ops.is_call(call, ops.WALK_ID)
             walks.append((LeafTable(walk.vectors, tree, is_id, bits), numbers))
@@ -146,15 +150,17 @@ class BitWalker(BlockWalker):
                 code.store(sums, tirx.const(0, sums.dtype), [lane])
         with each() as lane:
             store, _ = ends[0](lane)
-            code.store(sums, store.buffer[list(store.indices)], [lane])
+            element = store.buffer[list(store.indices)]
+            code.store(sums, ops.begin_kept(element, store.value), [lane])
         for end in ends:
             with code.lanes("lane", count) as lane:
                 store, leaf = end(lane)
-                value = ops.reduce_into(sums[lane], store.value)
+                value = ops.add_to_kept(sums[lane], store.value)
                 self.add_end(code, tirx.BufferStore(sums, value, [lane]), leaf)
         with each() as lane:
             store, _ = ends[0](lane)
-            code.store(store.buffer, sums[lane], list(store.indices))
+            at = list(store.indices)
+            code.store(store.buffer, ops.end_kept(store.buffer[at], sums[lane], store.value), at)
 
 
 def _at_class(classes: tirx.For, leaf: Any, number: Any) -> tuple[Any, Any]:
@@ -182,6 +188,7 @@ class BitWalk:
         near: load of the first row's word of plane 0.
         words: words of the rows, 1 to 8.
         vectors: operations on vectors.
+        shared: whether others read the planes at the same time.
     """
 
     code: Builder
@@ -189,12 +196,21 @@ class BitWalk:
     near: Any
     words: int
     vectors: Vectors
+    shared: bool = False
 
     @classmethod
-    def begin(cls, code: Builder, tree: BitTree, row: Any, words: int, vectors: Vectors) -> BitWalk:
+    def begin(
+        cls,
+        code: Builder,
+        tree: BitTree,
+        row: Any,
+        words: int,
+        vectors: Vectors,
+        shared: bool = False,
+    ) -> BitWalk:
         """Begin a walk; `row` is the load of planes by which the walk names its first row."""
         word = code.hold("word", row.indices[1])
-        return cls(code, tree, row.source[i64(0), word], words, vectors)
+        return cls(code, tree, row.source[i64(0), word], words, vectors, shared)
 
     def numbers(self) -> tuple[Any, int]:
         """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
@@ -264,7 +280,25 @@ class BitWalk:
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
     def _walk_list(self, bits: Any, form: int) -> None:
-        """Walk a tree that is a list of selections, which write bits behind the tests' planes."""
+        """Walk a tree that is a list of selections, which write bits behind the tests' planes.
+
+        Where walks share these planes, each writes to planes of its own.
+        """
+        first, own = self.tree.rep.code.tests + CONSTANTS, None
+        if self.shared:
+            size = (i64(self.tree.rep.code.spare - CONSTANTS), i64(self.words))
+            own = self.code.buffer("spare", size, "uint64")
+
+        def place(plane: Any) -> list[Any]:
+            if own is None:
+                return [plane, lanes(self.near.indices[1], self.words)]
+            return [plane - first, lanes(i64(0), self.words)]
+
+        def read(plane: Any) -> Any:
+            if own is None:
+                return self._plane(plane)
+            return tirx.if_then_else(plane < first, self._plane(plane), own[place(plane)])
+
         with self.code.repeat("step", self.tree.count) as step:
             word = self.code.hold("selection", self.tree.selection(step))
             mask = tirx.const(0xFFFF, "uint64")
@@ -272,11 +306,10 @@ class BitWalk:
             fields = [tirx.shift_right(word, shift) & mask for shift in shifts]
             test, true, false, into = (field.astype("int64") for field in fields)
             test = self.code.hold("test", self._plane(test))
-            value = (test & self._plane(true)) | (tirx.bitwise_not(test) & self._plane(false))
-            into = [into, lanes(self.near.indices[1], self.words)]
-            self.code.store(self.near.source, value, into)
+            value = (test & read(true)) | (tirx.bitwise_not(test) & read(false))
+            self.code.store(self.near.source if own is None else own, value, place(into))
         for bit in range(self.tree.rep.bits):
-            found = self._plane(i64(self.tree.rep.code.tests + 2 + bit))
+            found = read(i64(first + bit))
             self.code.store(bits, found, [i64(bit), lanes(i64(0), self.words)])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:

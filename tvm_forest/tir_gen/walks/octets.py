@@ -145,7 +145,9 @@ def _keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
     if not is_sum or mentions(store.indices, {loop.loop_var}):
         return loop, lambda: None
     place = list(store.indices)
-    cell = code.hold("sum", store.buffer[place])
-    value = ops.reduce_into(cell, store.value)
+    element = store.buffer[place]
+    cell = code.hold("sum", ops.begin_kept(element, store.value))
+    value = ops.add_to_kept(cell, store.value)
     body = tirx.BufferStore(cell.source, value, list(cell.indices))
-    return change_loop(loop, body=body), lambda: code.store(store.buffer, cell, place)
+    total = ops.end_kept(element, cell, store.value)
+    return change_loop(loop, body=body), lambda: code.store(store.buffer, total, place)

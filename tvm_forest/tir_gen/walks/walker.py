@@ -35,10 +35,13 @@ class Walker:
     Attributes:
         rep: layout that emits loads and steps.
         comparer: how rows are compared with nodes.
+        shared: buffers that walks read which run at the same time, so that none may write there.
+            What a walk writes beside its result it declares itself.
     """
 
     rep: Representation
     comparer: Comparer
+    shared: frozenset[Any] = frozenset()
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
