@@ -254,7 +254,7 @@ def _put_rows_inside(draw: Draw, counts: Sequence[int]) -> None:
         draw.takes("tile", index="b", outer="b0", inner="b1", size=count)
     else:
         draw.takes("tile", index="batch", outer="b0", inner="b1", size=count)
-    if draw.says(0.4):
+    if "tree" in draw.sch.names() and draw.says(0.4):
         parts = {"outer": "t0", "inner": "t1"}
         draw.takes("tile", index="tree", **parts, size=_size(draw, draw.sch["tree"]))
     others = [name for name in draw.sch.names() if name != "b1"]
