@@ -261,7 +261,7 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
     """
 
     def _to_task(self, forest: Forest) -> Forest:
-        if forest.labels is not None:
+        if forest.gives_labels:
             raise UnsupportedModel(
                 f"ForestRegressor: argument 'model': '{forest.source}' predicts labels; use "
                 "ForestClassifier"
@@ -350,7 +350,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         return tags
 
     def _to_task(self, forest: Forest) -> Forest:
-        if forest.labels is not None:
+        if forest.gives_labels:
             return forest
         several = forest.n_outputs > 1
         ours = "softmax" in forest.link or forest.source == "lightgbm multiclassova"
@@ -379,7 +379,7 @@ def compile_estimator(
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
     """
     forest = api.load(model)
-    kind = ForestRegressor if forest.labels is None else ForestClassifier
+    kind = ForestClassifier if forest.gives_labels else ForestRegressor
     made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
     found = kind(model, made, target, n_jobs)
     found._keep(forest)

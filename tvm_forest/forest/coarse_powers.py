@@ -78,3 +78,20 @@ def take_powers(x: Array, alone: Array) -> Array:
 def are_alone(count: int) -> Array:
     """Return which of the powers of an array are taken alone, bool (count,)."""
     return np.arange(count) >= count // LANES * LANES
+
+
+def sum_powers(margin: Array) -> tuple[Array, Array, Array]:
+    """Return what a softmax is made of.
+
+    Args:
+        margin: float64 (R, C).
+
+    Returns:
+        the largest margins (R, 1), the sums of the powers of distances to these (R, 1), and the
+        powers (R, C).
+    """
+    top = margin[:, :1]
+    for column in margin.T[1:, :, None]:
+        top = np.where(top < column, column, top)  # NaN is never larger
+    powers = take_powers(margin - top, are_alone(margin.shape[1]))
+    return top, np.cumsum(powers, axis=1)[:, -1:], powers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .coarse_powers import COARSE_LINKS, are_alone, take_powers
+from .coarse_powers import COARSE_LINKS, are_alone, sum_powers, take_powers
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
 from .rules import Array, Link, Output
@@ -145,12 +145,12 @@ def apply_link(
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         bound = LARGEST_POWER[str(margin.dtype)] if link == "sigmoid" else np.inf
         with np.errstate(over="ignore"):
-            return one / (one + _exp(np.minimum(power, margin.dtype.type(bound))))
+            return one / (one + take_c_powers(np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
-        above = one / (one + _exp(-np.abs(margin)))
+        above = one / (one + take_c_powers(-np.abs(margin)))
         return np.where(margin < 0, one - above, above)
     if link == "exp":
-        return _exp(margin)
+        return take_c_powers(margin)
     if link == "log1p_exp":
         return np.log1p(np.exp(margin))
     assert link in ("isolation", "halving"), f"no link named {link!r}"
@@ -158,8 +158,8 @@ def apply_link(
     return halved if link == "halving" else -halved
 
 
-def _exp(power: Array) -> Array:
-    """Return what the C library gives for float64, as libraries have it from there."""
+def take_c_powers(power: Array) -> Array:
+    """Return `exp` of the C library for float64, as libraries have it from there."""
     if power.dtype != np.float64:
         return np.exp(power)
     return np.array([_exp_of_one(x) for x in power.ravel().tolist()]).reshape(power.shape)
@@ -188,7 +188,8 @@ def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> 
     Those of an output are taken of all rows together, and those of a softmax of all outputs.
     """
     if link == "coarse_softmax":
-        return np.concatenate([_coarse_softmax(own) for own in _split(margin, targets)], axis=1)
+        found = [sum_powers(own) for own in _split(margin, targets)]
+        return np.concatenate([powers / total for _, total, powers in found], axis=1)
     alone = are_alone(len(margin))[:, None]
     if link == "coarse_exp":
         return take_powers(margin, alone)
@@ -197,21 +198,13 @@ def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> 
     return value
 
 
-def _coarse_softmax(margin: Array) -> Array:
-    top = margin[:, :1]
-    for column in margin.T[1:, :, None]:
-        top = np.where(top < column, column, top)  # NaN is never larger
-    powers = take_powers(margin - top, are_alone(margin.shape[1]))
-    return powers / np.cumsum(powers, axis=1)[:, -1:]
-
-
 def _softmax(link: Link, margin: Array) -> Array:
     if link == "plain_softmax":
-        powers = _exp(margin)
+        powers = take_c_powers(margin)
         inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
         return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
-    powers = _exp(distance).astype(dtype)
+    powers = take_c_powers(distance).astype(dtype)
     total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

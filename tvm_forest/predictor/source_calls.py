@@ -18,9 +18,13 @@ from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
 from ..inputs import to_rows
 from ..inputs.frames import kind_of
+from ..late import import_late
 
 if TYPE_CHECKING:
+    from ..frontends.catboost import prediction_types
     from .predictor import Predictor, Range
+else:
+    prediction_types = import_late("tvm_forest.frontends.catboost.prediction_types")
 
 KINDS = {
     **dict.fromkeys(("output_margin", "raw_score"), "predict_margin"),
@@ -39,22 +43,21 @@ ARGUMENTS = {
         *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
         *("start_iteration", "num_iteration"),
     ),
-    "catboost": ("prediction_type", "ntree_start", "ntree_end", "thread_count"),
+    "catboost": (
+        *("prediction_type", "ntree_start", "ntree_end"),
+        *("thread_count", "verbose", "task_type"),
+    ),
 }
 """Arguments of each library, beside those that `Predictor.predict` has for all."""
 
 COUNTS = ("start_iteration", "num_iteration")
 """Those of LightGBM that are numbers of rounds."""
 
+_OF_CATBOOST_PROBA = ARGUMENTS["catboost"][1:]
+"""Those of CatBoost that its `predict_proba` has too."""
+
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin")
 """Those that are no yes or no."""
-
-PREDICTION_TYPES = {
-    "RawFormulaVal": "predict_margin",
-    "Class": "predict",
-    "Probability": "predict_proba",
-}
-"""What CatBoost is asked for, and the methods that give it."""
 
 
 def predict_as_source(
@@ -133,6 +136,30 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
     return int(number)
 
 
+def predict_proba_as_source(
+    predictor: Predictor,
+    rows: Any,
+    n_jobs: int | None,
+    iteration_range: Range,
+    arguments: dict[str, Any],
+) -> Array | list[Array]:
+    """Predict probabilities as CatBoost does with these arguments.
+
+    Raises:
+        InputError: the library has no such argument, or does not take this value of it.
+    """
+    own = predictor.forest.source.startswith("catboost")
+    odd = next((x for x in arguments if not own or x not in _OF_CATBOOST_PROBA), None)
+    if odd is not None:
+        has = f"has {', '.join(_OF_CATBOOST_PROBA)}" if own else "has none"
+        raise InputError(
+            f"predict_proba: argument {odd!r}: there is no such argument (`predict_proba` of this "
+            f"model {has}); see n_jobs and iteration_range"
+        )
+    rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
+    return predictor.predict_proba(rows, jobs, rounds)
+
+
 def _predict_as_catboost(
     predictor: Predictor,
     rows: Any,
@@ -140,26 +167,39 @@ def _predict_as_catboost(
     iteration_range: Range,
     arguments: dict[str, Any],
 ) -> Array:
-    """Predict as CatBoost does with its arguments; its rounds are a first one and an end."""
+    """Predict as CatBoost does with its arguments."""
+    rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
     asked = arguments.get("prediction_type")
-    has_classes = predictor.forest.labels is not None
-    known = [name for name in PREDICTION_TYPES if has_classes or name == "RawFormulaVal"]
-    if asked is not None and asked not in known:
+    if asked is None:
+        return predictor.predict(rows, jobs, rounds)
+    known = prediction_types.list_types(predictor.forest)
+    if asked not in known:
         raise InputError(
             f"predict: argument 'prediction_type': {asked!r} is not given by this model here "
             f"(have: {', '.join(known)})"
         )
+    margin, value = predictor._sums(rows, jobs, rounds)
+    return prediction_types.make(asked, predictor.forest, margin, value)
+
+
+def _read_catboost(
+    iteration_range: Range, n_jobs: int | None, arguments: dict[str, Any]
+) -> tuple[Range, int | None]:
+    """Return the rounds and threads that CatBoost's arguments name: a first round and an end."""
     span = tuple(_read_count(name, arguments) for name in ("ntree_start", "ntree_end"))
     if any(span) and iteration_range is not None:
         raise InputError(
             "predict: argument 'iteration_range': give it, or 'ntree_start' and 'ntree_end', not "
             "both"
         )
+    task = arguments.get("task_type")
+    if task not in (None, "CPU"):
+        raise InputError(
+            f"predict: argument 'task_type': {task!r} is not taken here; build for the target "
+            "'cuda' to predict on a GPU"
+        )
     threads = _read_count("thread_count", arguments)
-    method = "predict" if asked is None else PREDICTION_TYPES[asked]
-    rounds = (span[0], span[1]) if any(span) else iteration_range
-    found: Array = getattr(predictor, method)(rows, threads or n_jobs, rounds)
-    return found
+    return (span[0], span[1]) if any(span) else iteration_range, threads or n_jobs
 
 
 def _add_leaves(
