@@ -49,7 +49,7 @@ SUPPORT = [
     *list_refused(
         "catboost",
         loss_function="any other",
-        class_params="classes in another order than their labels",
+        class_params="labels that are not those of the classes",
         text_features="features of text",
         embedding_features="features of embeddings",
         ctr_type="any other statistic, such as FeatureFreq and FloatTargetMeanValue of GPUs",

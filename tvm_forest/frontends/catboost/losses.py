@@ -103,22 +103,22 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Add the classes without training rows, whose margins are -inf, to leaf values and biases.
+    """Put leaf values and biases into the order of the labels, which may be more than the classes.
 
-    A model has them if it was told by `classes_count` or `class_names`. Classes that CatBoost puts
-    into another order are refused.
+    A model has labels without training rows if it was told by `classes_count` or `class_names`.
+    Their margins are -inf.
     """
     params = _take_class_params(info)
     count = max(take(params, "classes_count", int, 0), len(take(params, "class_names", list, [])))
     seen = take(params, "class_to_label", list, [])
     if loss not in CLASSES or loss in _SEVERAL or not seen or not count:
         return values, base_score
-    count, trained = max(count, len(seen)), max(2, len(base_score))
-    known = sorted({x for x in seen if type(x) in (int, float) and x in range(count)})
-    if len(seen) != trained or seen != known or count > _MAX_CLASSES:
-        what = f"class_to_label {seen!r:.80} is not {trained} of {count} classes in their order"
+    trained = max(2, len(base_score))
+    known = {x for x in seen if type(x) in (int, float) and x in range(count)}
+    if not len(seen) == len(known) == trained or count > _MAX_CLASSES:
+        what = f"class_to_label {seen!r:.80} is not {trained} of {count} classes"
         raise unsupported("class_params", what, "train with the classes that the labels have")
-    if count == trained:
+    if len(base_score) == 1 or seen == list(range(count)):
         return values, base_score
     wide, base = np.zeros((len(values), count), values.dtype), np.full(count, -np.inf)
     places = np.array(seen, np.int64)
