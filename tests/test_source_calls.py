@@ -16,6 +16,7 @@ import sklearn_models
 import tvm_forest
 import xgboost_models
 from tvm_forest import InputError
+from tvm_forest.frontends.catboost import prediction_types
 
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
 XGBOOST = ["regression", "logistic_with_base_score", "softmax", "dart", "vectors_softmax_classes"]
@@ -178,21 +179,17 @@ def test_prediction_type_and_ntrees_are_those_of_catboost(name: str, span: Any) 
     found = predictor.predict(rows, prediction_type="RawFormulaVal", **span)
     np.testing.assert_array_equal(found, margin)
     np.testing.assert_array_equal(predictor.predict(rows, **span), model.predict(rows, **span))
-    if name in ("classifier", "classes", "labels"):
-        for kind in ("Class", "Probability"):
-            wanted = model.predict(rows, prediction_type=kind, **span)
-            found = predictor.predict(rows, prediction_type=kind, thread_count=1, **span)
-            if kind == "Class":
-                np.testing.assert_array_equal(found, wanted)
-            else:
-                np.testing.assert_array_max_ulp(found, wanted, 1024)
+    for kind in prediction_types.list_types(predictor.forest):
+        options = {"prediction_type": kind, "thread_count": 1, "verbose": False, **span}
+        wanted = model.predict(rows, task_type="CPU", **options)
+        found = predictor.predict(rows, task_type="CPU", **options)
+        np.testing.assert_array_equal(found, wanted, kind)
 
 
-@pytest.mark.parametrize("kind", ["Exponent", "LogProbability", "Class", 3])
-def test_other_predictions_of_catboost_are_refused(kind: Any) -> None:
+def test_other_arguments_of_catboost_are_refused() -> None:
     predictor = built_of_catboost("regressor")[1]
-    with pytest.raises(InputError, match=r"'prediction_type': .*\(have: RawFormulaVal\)"):
-        predictor.predict(NUMBERS, prediction_type=kind)
+    with pytest.raises(InputError, match="'task_type': 'GPU' is not taken here; build for the"):
+        predictor.predict(NUMBERS, task_type="GPU")
     with pytest.raises(InputError, match="'ntree_end': 'x' is no whole number"):
         predictor.predict(NUMBERS, ntree_end="x")
     with pytest.raises(InputError, match="not both"):

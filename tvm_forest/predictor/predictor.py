@@ -28,7 +28,7 @@ from .class_numbers import ClassMethods
 from .contributions import ContributionMethods
 from .functions import Functions
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
-from .source_calls import predict_as_source, predict_proba_as_source
+from .source_calls import predict_as_source
 
 if TYPE_CHECKING:
     from .. import compiler
@@ -235,18 +235,9 @@ class Predictor(ContributionMethods, ClassMethods):
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_proba(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array | list[Array]:
         """Predict the probability of every class.
-
-        Args:
-            rows, n_jobs, iteration_range: see `predict`.
-            as_source: arguments that `predict_proba` has in CatBoost: ntree_start, ntree_end,
-                thread_count, verbose, task_type.
 
         Returns:
             (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
@@ -254,10 +245,8 @@ class Predictor(ContributionMethods, ClassMethods):
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
-            InputError: rows or another argument of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        if as_source:
-            return predict_proba_as_source(self, rows, n_jobs, iteration_range, as_source)
         if not self.gives_probabilities:
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "

@@ -53,9 +53,6 @@ ARGUMENTS = {
 COUNTS = ("start_iteration", "num_iteration")
 """Those of LightGBM that are numbers of rounds."""
 
-_OF_CATBOOST_PROBA = ARGUMENTS["catboost"][1:]
-"""Those of CatBoost that its `predict_proba` has too."""
-
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin")
 """Those that are no yes or no."""
 
@@ -134,30 +131,6 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         raise InputError(f"predict: argument {name!r}: {number!r} is no whole number")
     return int(number)
-
-
-def predict_proba_as_source(
-    predictor: Predictor,
-    rows: Any,
-    n_jobs: int | None,
-    iteration_range: Range,
-    arguments: dict[str, Any],
-) -> Array | list[Array]:
-    """Predict probabilities as CatBoost does with these arguments.
-
-    Raises:
-        InputError: the library has no such argument, or does not take this value of it.
-    """
-    own = predictor.forest.source.startswith("catboost")
-    odd = next((x for x in arguments if not own or x not in _OF_CATBOOST_PROBA), None)
-    if odd is not None:
-        has = f"has {', '.join(_OF_CATBOOST_PROBA)}" if own else "has none"
-        raise InputError(
-            f"predict_proba: argument {odd!r}: there is no such argument (`predict_proba` of this "
-            f"model {has}); see n_jobs and iteration_range"
-        )
-    rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
-    return predictor.predict_proba(rows, jobs, rounds)
 
 
 def _predict_as_catboost(

@@ -23,7 +23,7 @@ from .losses import CLASSES
 def list_types(forest: Forest) -> list[str]:
     """Return the prediction types that a model can be asked for."""
     lacks = {"Class": forest.labels is None, "RMSEWithUncertainty": forest.n_outputs < 2}
-    return [name for name in _TYPES if not lacks.get(name)]
+    return [name for name in TYPES if not lacks.get(name)]
 
 
 def make(asked: str, forest: Forest, margin: Array, value: Array) -> Array:
@@ -35,7 +35,7 @@ def make(asked: str, forest: Forest, margin: Array, value: Array) -> Array:
         margin, value: (R, C), as the model gives them for some rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return _TYPES[asked](forest, margin, value)
+        return TYPES[asked](forest, margin, value)
 
 
 def _to_margins(forest: Forest, margin: Array, value: Array) -> Array:
@@ -71,7 +71,7 @@ def _to_variances(forest: Forest, margin: Array, value: Array) -> Array:
     return _link("variance", forest, margin[:, :2], value)
 
 
-_TYPES: dict[str, Callable[[Forest, Array, Array], Array]] = {
+TYPES: dict[str, Callable[[Forest, Array, Array], Array]] = {
     "RawFormulaVal": _to_margins,
     "Class": _to_classes,
     "Probability": _to_probabilities,
