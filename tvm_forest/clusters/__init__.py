@@ -19,7 +19,7 @@ import numpy as np
 from .. import api, archive
 from ..errors import InputError
 from ..forest import Array, Forest
-from ..inputs import frames
+from ..inputs import column_names, frames
 from ..inputs.checks import refusal
 from ..streams.batches import Columns, check_present, import_arrow, list_some, take_columns
 from ..streams.formats import KINDS, Predicted
@@ -188,7 +188,7 @@ def names_of(batch: Any) -> list[str]:
             f"a {type(batch).__name__} has no names; give a table of pyarrow, a frame, or arrays "
             "by name"
         )
-    return frames.names_of(batch, kind)
+    return column_names.names_of(batch, kind)
 
 
 def add_columns(where: str, batch: Any, columns: dict[str, Array]) -> Any:
@@ -278,7 +278,7 @@ def _to_table(batch: Any, names: list[str]) -> Any:
             return arrow.table({name: np.asarray(batch[name]) for name in names})
         kind = frames.kind_of(batch)
         if kind == "pandas":
-            known = frames.names_of(batch, kind)
+            known = column_names.names_of(batch, kind)
             taken = batch.iloc[:, [known.index(name) for name in names]]
             table = arrow.Table.from_pandas(taken, preserve_index=False, nthreads=1)
             return table.rename_columns(names)
