@@ -83,6 +83,62 @@ def test_base_margin_is_that_of_xgboost(name: str, span: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+PROBA_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "estimator_classifier": [{"validate_features": False}, {"iteration_range": (1, 3)}],
+    "estimator_classifier_classes": [{"validate_features": True}, {"iteration_range": (0, 2)}],
+    "estimator_classifier_words": [
+        *({kind: True} for kind in ("raw_score", "pred_leaf", "pred_contrib")),
+        *({"start_iteration": 1, "num_iteration": count} for count in (1, None)),
+        {"validate_features": False},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PROBA_OPTIONS)
+def test_arguments_of_predict_proba_are_those_of_the_library(name: str) -> None:
+    made = (lightgbm_models.MODELS if name in LIGHTGBM else OF_XGBOOST)[name]()
+    for options in PROBA_OPTIONS[name]:
+        found = built(name).predict_proba(rows_of(name), **options)
+        wanted = made.predict_proba(rows_of(name), **options)
+        assert found.shape == wanted.shape, options
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_predict_proba_starts_from_a_base_margin_as_xgboost(name: str) -> None:
+    rows, predictor = rows_of(name), built(name)
+    start = np.random.default_rng(1).normal(size=(len(rows), predictor.forest.n_outputs))
+    wanted = OF_XGBOOST[name]().predict_proba(rows, base_margin=start)
+    for given in (start, start.ravel()):
+        found = predictor.predict_proba(rows, base_margin=given)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_flat_base_margin_of_several_classes_is_read_row_by_row_as_a_matrix_does() -> None:
+    rows, predictor = rows_of("softmax"), built("softmax")
+    start = np.random.default_rng(2).normal(size=len(rows) * predictor.forest.n_outputs)
+    matrix = xgb.DMatrix(rows, base_margin=start)
+    wanted = models.MODELS["softmax"]().predict(matrix, output_margin=True)
+    found = predictor.predict(rows, base_margin=start, output_margin=True)
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(InputError, match=r"'base_margin': got shape \(\d+,\), the rows need"):
+        predictor.predict(rows, base_margin=start[1:])
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("estimator_classifier", {"output_margin": True}, "`predict_proba` .* no such argument"),
+        ("estimator_classifier_words", {"base_margin": [1]}, "that of lightgbm has raw_score"),
+    ],
+)
+def test_what_predict_proba_of_the_library_does_not_take_is_refused(
+    name: str, options: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"predict_proba: argument .*{message}"):
+        built(name).predict_proba(rows_of(name), **options)
+
+
 def test_contributions_are_those_of_the_library() -> None:
     rows, close = rows_of("regression"), np.testing.assert_allclose
     for option in ("pred_contribs", "pred_interactions"):
@@ -106,7 +162,7 @@ def test_validate_features_lets_columns_have_other_names() -> None:
         predictor = tvm_forest.build(model, schedule=tvm_forest.new_schedule(model))
         found = predictor.predict(other, validate_features=False)
         np.testing.assert_array_equal(found, model.predict(other, validate_features=False), library)
-        with pytest.raises(InputError, match="column 0 is 'z', the model has 'a' there"):
+        with pytest.raises(InputError, match="no column 'a', and the model has no 'z'"):
             predictor.predict(other, validate_features=True)
 
 
@@ -184,6 +240,10 @@ def test_prediction_type_and_ntrees_are_those_of_catboost(name: str, span: Any) 
         wanted = model.predict(rows, task_type="CPU", **options)
         found = predictor.predict(rows, task_type="CPU", **options)
         np.testing.assert_array_equal(found, wanted, kind)
+    if name in ("classifier", "classes", "labels"):
+        options = {"thread_count": 1, "verbose": False, "task_type": "CPU", **span}
+        wanted = model.predict_proba(rows, **options)
+        np.testing.assert_array_equal(predictor.predict_proba(rows, **options), wanted)
 
 
 def test_other_arguments_of_catboost_are_refused() -> None:
