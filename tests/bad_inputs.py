@@ -199,9 +199,27 @@ BAD_INPUTS = [
         "column 1 is 'weight', the model has 'height' there",
         "use rows[list(predictor.forest.given_names)]",
     ),
-    _rows("a column too few", _frame()[["age", "height"]], "expected 3 columns, got 2"),
-    _rows("a column too many", _frame().assign(sex=1), "expected 3 columns, got 4"),
-    _rows("a column of another name", _frame().rename(columns={"age": "Age"}), "column 0 is 'Age'"),
+    _rows(
+        "a column too few",
+        _frame()[["age", "height"]],
+        "expected 3 columns, got 2: the frame has no column 'weight'; rename or add columns",
+    ),
+    _rows(
+        "a column too many",
+        _frame().assign(sex=1),
+        "expected 3 columns, got 4: the model has no column 'sex'",
+        "use rows[list(predictor.forest.given_names)]",
+    ),
+    _rows(
+        "a column of another name",
+        _frame().rename(columns={"age": "Age"}),
+        "the frame has no column 'age', and the model has no 'Age'; rename or add columns",
+    ),
+    _rows(
+        "a column that comes twice",
+        pd.concat([_frame(), _frame()[["age"]]], axis=1),
+        "expected 3 columns, got 4: column 'age' occurs twice; rename or drop one of them",
+    ),
     _rows(
         "a categorical column",
         _frame(height=pd.Categorical(["a", "b"])),
@@ -209,8 +227,10 @@ BAD_INPUTS = [
         "the model stores no labels",
         "convert it to the numbers that the model was trained on",
     ),
-    _rows("an object column", _frame(age=pd.Series([1, "x"], dtype=object)), "column 'age': dtype"),
-    _rows("a text column", _frame(weight=["1", "2"]), "column 'weight': dtype"),
+    _rows(
+        "an object column", _frame(age=pd.Series([1, "x"], dtype=object)), "holds texts such as 'x'"
+    ),
+    _rows("a text column", _frame(weight=["1", "2"]), "column 'weight' holds texts such as '1'"),
     _rows("a date column", _frame(age=pd.to_datetime(["2020-01-01"] * 2)), "column 'age': dtype"),
     # threads
     *(_jobs(value) for value in (0, -2, 1.5, "2", True, [1])),

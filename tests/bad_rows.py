@@ -71,18 +71,21 @@ def _negative() -> Any:
 
 
 SHAPE = "rows must have shape (R, 3), got "
-NO_NUMBERS = ("column 'height': type ", " holds no numbers", "convert it to numbers first")
+NO_NUMBERS = (
+    "column 'height': type ",
+    " holds no integers, floats or bools",
+    "convert it to numbers first",
+)
+TEXTS = ("column 'height' holds texts such as '1'", "has numbers there; convert it to numbers")
 NO_LABELS = ("column 'height' holds categories", "stores no labels", "convert it to the numbers")
 NUMBERS = ("column 'height' holds numbers", "'low', 'high', 'none'", "give codes as a numpy array")
 UNKNOWN = ("row 1, column 'height' is 'top'", "'low', 'high', 'none'", "make it a missing value")
 OTHER = {
-    "text": ["1", "2"],
     "date": [datetime.date(2020, 1, 1)] * 2,
     "time": [datetime.time(1)] * 2,
     "duration": [datetime.timedelta(1)] * 2,
     "decimal": [decimal.Decimal("1.5")] * 2,
     "list": [[1], [2]],
-    "null": [None, None],
     "bytes": [b"1", b"2"],
 }
 
@@ -165,18 +168,31 @@ BAD_ROWS = [
         for library, make in {"polars": pl.DataFrame, "pyarrow": pa.table}.items()
         for kind, values in OTHER.items()
     ),
+    BadRows(
+        "pandas: periods",
+        lambda: pd.DataFrame(columns(height=pd.period_range("2020", periods=2))),
+        ("column 'height': Period('2020", "is no number; convert it to numbers first"),
+    ),
+    *(
+        BadRows(
+            f"{name}: text", lambda make=make, texts=texts: make(columns(height=texts())), TEXTS
+        )
+        for name, (make, texts) in {
+            "pandas": (pd.DataFrame, lambda: pd.Series(["1", "2"], dtype="string")),
+            "polars": (pl.DataFrame, lambda: ["1", "2"]),
+            "pyarrow": (pa.table, lambda: pa.array(["1", "2"], pa.string_view())),
+        }.items()
+    ),
     *(
         BadRows(
             f"pandas: {dtype}",
             lambda dtype=dtype, v=values: pd.DataFrame(columns(height=pd.Series(v, dtype=dtype))),
-            ("column 'height': dtype ", "holds no numbers", "convert it to numbers first"),
+            ("column 'height': dtype ", "holds no integers, floats or bools", "convert it to"),
         )
         for dtype, values in {
             "complex128": [1, 2],
             "timedelta64[ns]": [1, 2],
             "datetime64[ns, UTC]": [1, 2],
-            "period[D]": ["2020-01-01"] * 2,
-            "string": ["1", "2"],
             "timestamp[us][pyarrow]": [1, 2],
         }.items()
     ),

@@ -1,17 +1,23 @@
-"""CatBoost's losses, trees, borders and statistics, each trained, compiled and compared by margins.
+"""CatBoost's losses, trees, borders and statistics, each trained, compiled and compared.
 
     PYTHONPATH=. python tests/catboost_configurations.py [--rows 10000] [--only "nan *" Counter]
+    PYTHONPATH=. python tests/catboost_configurations.py --values [--rows 100000] [--only Logloss]
 
 A configuration is trained on 3,000 rows, and predicts hard rows in batches of several sizes. Each
 margin must equal CatBoost's to the bit, and CatBoost's own must not depend on the batch. A line for
-each configuration tells how many rows differ; `--only` takes names and patterns of them. Ends with
-status 1 if a row differs.
+each configuration tells how many rows differ; `--only` takes names and patterns of them.
+
+With `--values`, all that `predict` can be asked for is compared instead, for each loss: of the
+model as it was trained, and of one with leaves so large that margins leave the range of powers,
+each as an estimator and as a plain `CatBoost`. The table tells how many values are CatBoost's to
+the bit. Ends with status 1 if a row or value differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +29,8 @@ import catboost as cb
 import numpy as np
 
 import tvm_forest
-from catboost_models import flags, margins, pairs, yes
+from catboost_models import flags, margins, pairs, with_leaves, yes
+from tvm_forest.frontends.catboost.prediction_types import TYPES, list_types
 from tvm_forest.probe_rows import given_rows, hard_rows
 
 N_ROWS = 3000
@@ -250,6 +257,65 @@ def count_differences(model: Any, n_rows: int) -> dict[int, int]:
     return found
 
 
+def count_equal_values(loss: str, n_rows: int) -> dict[str, tuple[int, int]]:
+    """Compare all that `predict` can be asked for with CatBoost's.
+
+    Args:
+        loss: one of `LOSSES`.
+        n_rows: hard rows, predicted together; some of them also in small batches, in which the
+            powers that CatBoost takes one by one are others.
+
+    Returns:
+        by prediction type, how many values are equal to the bit, of how many.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    trained = CONFIGURATIONS[loss]()
+    factor = 3000 / np.ptp(margins(trained, data().numbers))
+    for model in (trained, with_leaves(trained, factor)):
+        rows = hard_rows(tvm_forest.load(model), n_rows)
+        for given in (model, to_plain(model)):
+            predictor = tvm_forest.build(given, schedule=lambda start: start)
+            asked = {kind: {"prediction_type": kind} for kind in list_types(predictor.forest)}
+            for kind, options in {"predict": {}, **asked}.items():
+                ours, theirs = (partial(x.predict, **options) for x in (predictor, given))
+                for few, size in ((rows, n_rows), (rows[:FEW], 127), (rows[:99], 3)):
+                    equal = is_equal(*(predict_in_batches(x, few, size) for x in (ours, theirs)))
+                    before = counts.get(kind, (0, 0))
+                    counts[kind] = (before[0] + int(equal.sum()), before[1] + equal.size)
+    return counts
+
+
+def to_plain(model: Any) -> Any:
+    """Return the same model as an object of no task."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_model(f"{folder}/model.cbm")
+        return cb.CatBoost().load_model(f"{folder}/model.cbm")
+
+
+def is_equal(found: Any, expected: Any) -> Any:
+    """Return which values are equal to the bit; none, if they are of another shape or dtype."""
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        return np.zeros(max(1, expected.size), bool)
+    if expected.dtype.kind != "f":
+        return np.ravel(found == expected)
+    bits = [np.ascontiguousarray(x).view(np.int64) for x in (found, expected)]
+    return np.ravel((bits[0] == bits[1]) | (np.isnan(found) & np.isnan(expected)))
+
+
+def print_values(losses: list[str], n_rows: int) -> int:
+    """Print a table of `count_equal_values`; return how many values differ."""
+    kinds, total = ("predict", *TYPES), 0
+    print("| loss | " + " | ".join(kinds) + " |")
+    print("|---" * (len(kinds) + 1) + "|")
+    for loss in losses:
+        counts = count_equal_values(loss, n_rows)
+        cells = ["{:,} of {:,}".format(*counts[x]) if x in counts else "refused" for x in kinds]
+        print(f"| {loss} | {' | '.join(cells)} |", flush=True)
+        total += sum(of - equal for equal, of in counts.values())
+    print(f"{len(losses)} losses x {n_rows} hard rows: {total} values differ")
+    return total
+
+
 def predict_in_batches(predict: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """Return what is predicted of rows, some at a time."""
     return np.concatenate([predict(rows[at : at + size]) for at in range(0, len(rows), size)])
@@ -266,22 +332,31 @@ def count_unequal(found: Any, expected: Any) -> int:
 def main() -> int:
     """Read the command line; return whether a row differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000, help="hard rows of each configuration")
+    parser.add_argument("--rows", type=int, help="hard rows of each; 10,000, or 100,000 for values")
+    parser.add_argument("--values", action="store_true", help="compare all prediction types")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="names, patterns")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    chosen = [x for x in CONFIGURATIONS if any(fnmatchcase(x, only) for only in options.only)]
+    known = LOSSES if options.values else CONFIGURATIONS
+    chosen = [x for x in known if any(fnmatchcase(x, only) for only in options.only)]
+    n_rows = options.rows or (100_000 if options.values else 10_000)
+    total = print_values(chosen, n_rows) if options.values else print_margins(chosen, n_rows)
+    return int(total > 0 or not chosen)
+
+
+def print_margins(chosen: list[str], n_rows: int) -> int:
+    """Print how many rows differ in each configuration; return how many in all."""
     total = 0
     for name in chosen:
         start = time.perf_counter()
-        found = count_differences(CONFIGURATIONS[name](), options.rows)
+        found = count_differences(CONFIGURATIONS[name](), n_rows)
         different = sum(found.values())
         by_size = f", by size of batch: {found}" if different else ""
         seconds = time.perf_counter() - start
         print(f"{name}: {different} differ{by_size} ({seconds:.1f} s)", flush=True)
         total += different
-    print(f"{len(chosen)} configurations x {options.rows} hard rows: {total} differ")
-    return int(total > 0 or not chosen)
+    print(f"{len(chosen)} configurations x {n_rows} hard rows: {total} differ")
+    return total
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -123,3 +124,12 @@ MODELS: dict[str, Callable[[], Any]] = {
 def margins(model: Any, rows: Any, **span: Any) -> Any:
     """CatBoost's margins, float64 (R,) or (R, C)."""
     return cb.CatBoost.predict(model, rows, "RawFormulaVal", thread_count=1, **span)
+
+
+def with_leaves(model: Any, factor: float) -> Any:
+    """Return a model of the same class with leaves that are so much larger."""
+    with tempfile.TemporaryDirectory() as folder:  # a copy of a model cannot be changed
+        model.save_model(f"{folder}/model.json", format="json")
+        large = type(model)().load_model(f"{folder}/model.json", format="json")
+    large.set_leaf_values(large.get_leaf_values() * factor)
+    return large

@@ -197,8 +197,9 @@ def test_calibrate_writes_a_file_that_is_read_again(
 WRONG_ROWS = {
     "1,2\n": "line 1 has 2 fields, the model has 3 features",
     "a,b,c\n\n1,2,x\n": "line 3: 'x' is no number",
-    "a,c,b\n1,2,3\n": "column 'c' differs from the model's names: a, b, c",
-    "a,b\n1,2,3\n": "column '(number of names)' differs",
+    "a,c,b\n1,2,3\n": "the model has its columns as 'a', 'b', 'c'; write the columns in its",
+    "a,b\n1,2,3\n": "no column 'c' (have: 'a', 'b')",
+    "a,b,c,d\n1,2,3,4\n": "the model has no column 'd'; write the columns in its order",
 }
 
 

@@ -168,7 +168,7 @@ def test_categories_of_catboost_are_texts_in_batches_and_in_files(tmp_path: Path
             "clusters.Score: argument 'columns': no column 'age' ",
         ),
         ({}, lambda x: x.rename(columns={"age": "Age"}), r"no column 'age' \(have: .*'Age'\)"),
-        ({}, lambda x: x.assign(age="old"), "column 'age' holds categories"),
+        ({}, lambda x: x.assign(age="old"), "column 'age' holds texts such as 'old'"),
         ({}, lambda x: x.assign(age=[[1]] * len(x)), "column 'age': type list<"),
         ({}, lambda x: x.assign(age=[{}, "x"] * 120), "predict: argument 'rows': "),
         ({}, lambda x: x.assign(prediction=1), "argument 'output': there is a column 'prediction'"),

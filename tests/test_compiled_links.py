@@ -15,10 +15,12 @@ from tvm.tirx.script import builder as tb
 import tvm_forest
 from forests import drawn_forest, forest_of
 from tvm_forest.forest import Forest
+from tvm_forest.forest.coarse_powers import COARSE_LINKS, LEAST_POWER
 from tvm_forest.forest.reference import apply_link
-from tvm_forest.forest.rules import LEAST_POWER, LINK_ULPS
+from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.tir_gen.links import emit_epilogue
+from tvm_forest.tir_gen.results import link_arrays
 
 LINKS = [
     *(("softmax", (1, 2)), ("sorted", ()), ("softmax", ())),
@@ -52,7 +54,7 @@ CASES: list[dict[str, Any]] = [
     *({"link": link, "targets": (1, 4)} for link in LINK_ULPS if link.endswith("softmax")),
 ]
 CLASSES = 5
-"""One more than `LANES`."""
+"""One more than CatBoost takes powers of at once."""
 
 
 def hard_margins(dtype: str) -> Any:
@@ -71,7 +73,9 @@ def link_function(forest: Forest) -> Any:
         tb.func_name("main")
         both = {name: tb.arg(name, tb.buffer((n, CLASSES), dtype)) for name in ("margin", "value")}
         base = tb.arg("base", tb.buffer((CLASSES,), dtype))
-        emit_epilogue(forest, n, base, both)
+        tables = link_arrays(forest).items()
+        made_with = [tb.arg(name, tb.buffer(x.shape, str(x.dtype))) for name, x in tables]
+        emit_epilogue(forest, n, base, both, *made_with)
     return ib.get()
 
 
@@ -85,7 +89,7 @@ def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None
     margin = hard_margins(dtype)
     for name, forest in zip(named, forests, strict=True):
         found = np.full_like(margin, 7.5)
-        library[name](margin, found, forest.base_score.copy())
+        library[name](margin, found, forest.base_score.copy(), *link_arrays(forest).values())
         with np.errstate(all="ignore"):
             expected = apply_link(forest.link, margin, forest.link_scale, forest.targets)
         unit = np.finfo(np.float32 if forest.link == "rounded_softmax" else dtype).eps
@@ -93,3 +97,20 @@ def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None
         bound = {"rtol": (1 + LINK_ULPS[forest.link]) * unit, "atol": least}
         np.testing.assert_allclose(found, expected, **bound, err_msg=str(forest.link))
         assert np.array_equal(found == 0, expected == 0), forest.link  # below any bound
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 4, 5, 300, 302])
+@pytest.mark.parametrize("link", COARSE_LINKS)
+def test_links_of_catboost_are_those_of_the_reference_to_the_bit(link: str, n_rows: int) -> None:
+    stumps = replace(forest_of([0.0] * CLASSES, base=[0.0] * CLASSES, dtype="float64"), link=link)
+    function = link_function(stumps).with_attr("global_symbol", "link")
+    library = tvm.compile(tvm.IRModule({"link": function}), {"kind": "llvm", "opt-level": 3})
+    margin = np.resize(hard_margins("float64")[-300:], (n_rows, CLASSES))
+    margin.ravel()[::11] = np.resize(
+        [np.inf, -np.inf, np.nan, 709.7827, 5e-324], len(margin.ravel()[::11])
+    )
+    found = np.full_like(margin, 7.5)
+    library["link"](margin, found, stumps.base_score.copy(), *link_arrays(stumps).values())
+    with np.errstate(all="ignore"):
+        expected = apply_link(link, margin)
+    assert np.array_equal(found, expected, equal_nan=True)

@@ -24,6 +24,7 @@ from catboost_models import (
     yes,
 )
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
+from tvm_forest.forest import choose_labels
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends import load
 from tvm_forest.inputs import to_rows
@@ -410,3 +411,69 @@ def test_a_classifier_of_an_unknown_loss_is_refused():
     own = {"loss_function": Loss(), "eval_metric": "Logloss", **OPTIONS}
     with pytest.raises(UnsupportedModel, match="a classifier of the loss 'PythonUserDefined"):
         load(cb.CatBoostClassifier(**own).fit(rows, yes(target)))
+
+
+# -- labels of models of older versions -----------------------------------------------------------
+
+OLD = '{"classes_count":0,"class_names":["x","y","z"],"class_to_label":[0,1,2]}'
+OLD_LABELS = {
+    "by another name": ("classes", {"multiclass_params": OLD}),
+    "in another order": ("classes", {"multiclass_params": OLD.replace("0,1,2", "2,0,1")}),
+    "numbers of classes": ("classes", {"class_params": OLD.replace('["x","y","z"]', "[]")}),
+    "others": ("classes", {"multiclass_params": '{"class_names":[],"class_to_label":[5,7.0,9]}'}),
+    "a count": ("classes", {"multiclass_params": '{"classes_count":3,"class_to_label":[0,1,2]}'}),
+    "nowhere": ("classes", {}),
+    "nowhere, two classes": ("classifier", {}),
+    "one against all": ("one_versus_all", {}),
+    "several labels": ("labels", {}),
+}
+
+
+def without_labels(name, members):
+    """Return a copy of a model that says what older versions say."""
+    model = MODELS[name]().copy()
+    about = model.get_metadata()
+    del about["class_params"]
+    for key, value in members.items():
+        about[key] = value
+    return model
+
+
+@pytest.mark.parametrize("case", OLD_LABELS)
+def test_labels_that_older_versions_tell_are_those_that_catboost_takes(case, tmp_path):
+    model = without_labels(*OLD_LABELS[case])
+    rows = hard_rows(load(MODELS[OLD_LABELS[case][0]]()), 50)
+    expected = model.predict(rows)
+    for file, kind in (("model.cbm", "cbm"), ("model.json", "json")):
+        model.save_model(str(tmp_path / file), format=kind)
+        forest = load(tmp_path / file)
+        margin = forest.predict_reference(rows)
+        found = choose_labels(forest, margin, forest.values_of(margin))
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+        assert case == "several labels" or np.array_equal(forest.labels, model.classes_)
+
+
+@pytest.mark.parametrize("name", ["classes", "regressor", "lossguide"])
+@pytest.mark.parametrize("bias", ["none", "scalar", "empty"])
+def test_files_of_older_versions_say_the_bias_otherwise(name, bias, tmp_path):
+    model = MODELS[name]()
+    content = document(model, tmp_path)
+    content["scale_and_bias"] = {"scalar": [2, 0], "empty": [2, []]}.get(bias)
+    if bias == "none":
+        del content["scale_and_bias"]
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    forest = load(tmp_path / "old.json")
+    rows = hard_rows(forest, 50)
+    expected = margins(cb.CatBoost().load_model(str(tmp_path / "old.json"), "json"), rows)
+    found = forest.predict_reference(rows).reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)  # whose reader of JSON rounds numbers
+
+
+def test_what_a_model_says_of_itself_may_be_text(tmp_path):
+    content = document(MODELS["category_classes"](), tmp_path)
+    content["model_info"] = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in content["model_info"].items()
+    }
+    forest = load(json.dumps(content).encode())
+    assert forest.signature == load(MODELS["category_classes"]()).signature

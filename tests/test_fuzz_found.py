@@ -337,8 +337,8 @@ def set_in(document: Any, path: tuple[Any, ...], value: Any) -> None:
         (
             "classes",
             ("model_info", "class_params", "class_to_label"),
-            [2, 1, 0],
-            r"class_to_label \[2, 1, 0\] is not 3 of 3 classes in their order",
+            [2, 1, 1],
+            r"class_to_label \[2, 1, 1\] is not 3 of 3 classes",
         ),
     ],
 )

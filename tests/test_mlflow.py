@@ -84,7 +84,7 @@ def test_as_a_function_it_takes_columns_by_name(
     mixed = frame[["n", "color", "x"]].assign(other=1)
     assert np.array_equal(function.predict(mixed), model.predict(frame))
     assert function.get_raw_model().signature == predictor.signature
-    with pytest.raises(InputError, match="no column color, n"):
+    with pytest.raises(InputError, match="no column 'color', 'n'"):
         function.predict(frame[["x"]])
     requirements = (tmp_path / "model" / "requirements.txt").read_text().split()
     own = f"tvm-forest[mlflow]=={tvm_forest.__version__}"  # MLflow may add itself

@@ -16,6 +16,7 @@ import sklearn_models
 import tvm_forest
 import xgboost_models
 from tvm_forest import InputError
+from tvm_forest.frontends.catboost import prediction_types
 
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
 XGBOOST = ["regression", "logistic_with_base_score", "softmax", "dart", "vectors_softmax_classes"]
@@ -82,6 +83,62 @@ def test_base_margin_is_that_of_xgboost(name: str, span: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+PROBA_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "estimator_classifier": [{"validate_features": False}, {"iteration_range": (1, 3)}],
+    "estimator_classifier_classes": [{"validate_features": True}, {"iteration_range": (0, 2)}],
+    "estimator_classifier_words": [
+        *({kind: True} for kind in ("raw_score", "pred_leaf", "pred_contrib")),
+        *({"start_iteration": 1, "num_iteration": count} for count in (1, None)),
+        {"validate_features": False},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PROBA_OPTIONS)
+def test_arguments_of_predict_proba_are_those_of_the_library(name: str) -> None:
+    made = (lightgbm_models.MODELS if name in LIGHTGBM else OF_XGBOOST)[name]()
+    for options in PROBA_OPTIONS[name]:
+        found = built(name).predict_proba(rows_of(name), **options)
+        wanted = made.predict_proba(rows_of(name), **options)
+        assert found.shape == wanted.shape, options
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_predict_proba_starts_from_a_base_margin_as_xgboost(name: str) -> None:
+    rows, predictor = rows_of(name), built(name)
+    start = np.random.default_rng(1).normal(size=(len(rows), predictor.forest.n_outputs))
+    wanted = OF_XGBOOST[name]().predict_proba(rows, base_margin=start)
+    for given in (start, start.ravel()):
+        found = predictor.predict_proba(rows, base_margin=given)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_flat_base_margin_of_several_classes_is_read_row_by_row_as_a_matrix_does() -> None:
+    rows, predictor = rows_of("softmax"), built("softmax")
+    start = np.random.default_rng(2).normal(size=len(rows) * predictor.forest.n_outputs)
+    matrix = xgb.DMatrix(rows, base_margin=start)
+    wanted = models.MODELS["softmax"]().predict(matrix, output_margin=True)
+    found = predictor.predict(rows, base_margin=start, output_margin=True)
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(InputError, match=r"'base_margin': got shape \(\d+,\), the rows need"):
+        predictor.predict(rows, base_margin=start[1:])
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("estimator_classifier", {"output_margin": True}, "`predict_proba` .* no such argument"),
+        ("estimator_classifier_words", {"base_margin": [1]}, "that of lightgbm has raw_score"),
+    ],
+)
+def test_what_predict_proba_of_the_library_does_not_take_is_refused(
+    name: str, options: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"predict_proba: argument .*{message}"):
+        built(name).predict_proba(rows_of(name), **options)
+
+
 def test_contributions_are_those_of_the_library() -> None:
     rows, close = rows_of("regression"), np.testing.assert_allclose
     for option in ("pred_contribs", "pred_interactions"):
@@ -105,7 +162,7 @@ def test_validate_features_lets_columns_have_other_names() -> None:
         predictor = tvm_forest.build(model, schedule=tvm_forest.new_schedule(model))
         found = predictor.predict(other, validate_features=False)
         np.testing.assert_array_equal(found, model.predict(other, validate_features=False), library)
-        with pytest.raises(InputError, match="column 0 is 'z', the model has 'a' there"):
+        with pytest.raises(InputError, match="no column 'a', and the model has no 'z'"):
             predictor.predict(other, validate_features=True)
 
 
@@ -178,21 +235,21 @@ def test_prediction_type_and_ntrees_are_those_of_catboost(name: str, span: Any) 
     found = predictor.predict(rows, prediction_type="RawFormulaVal", **span)
     np.testing.assert_array_equal(found, margin)
     np.testing.assert_array_equal(predictor.predict(rows, **span), model.predict(rows, **span))
+    for kind in prediction_types.list_types(predictor.forest):
+        options = {"prediction_type": kind, "thread_count": 1, "verbose": False, **span}
+        wanted = model.predict(rows, task_type="CPU", **options)
+        found = predictor.predict(rows, task_type="CPU", **options)
+        np.testing.assert_array_equal(found, wanted, kind)
     if name in ("classifier", "classes", "labels"):
-        for kind in ("Class", "Probability"):
-            wanted = model.predict(rows, prediction_type=kind, **span)
-            found = predictor.predict(rows, prediction_type=kind, thread_count=1, **span)
-            if kind == "Class":
-                np.testing.assert_array_equal(found, wanted)
-            else:
-                np.testing.assert_array_max_ulp(found, wanted, 1024)
+        options = {"thread_count": 1, "verbose": False, "task_type": "CPU", **span}
+        wanted = model.predict_proba(rows, **options)
+        np.testing.assert_array_equal(predictor.predict_proba(rows, **options), wanted)
 
 
-@pytest.mark.parametrize("kind", ["Exponent", "LogProbability", "Class", 3])
-def test_other_predictions_of_catboost_are_refused(kind: Any) -> None:
+def test_other_arguments_of_catboost_are_refused() -> None:
     predictor = built_of_catboost("regressor")[1]
-    with pytest.raises(InputError, match=r"'prediction_type': .*\(have: RawFormulaVal\)"):
-        predictor.predict(NUMBERS, prediction_type=kind)
+    with pytest.raises(InputError, match="'task_type': 'GPU' is not taken here; build for the"):
+        predictor.predict(NUMBERS, task_type="GPU")
     with pytest.raises(InputError, match="'ntree_end': 'x' is no whole number"):
         predictor.predict(NUMBERS, ntree_end="x")
     with pytest.raises(InputError, match="not both"):

@@ -353,10 +353,10 @@ def refused(predictor: Any, source: Any, target: Path, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([Decimal("1.5")]), "column 'b': type decimal128(2, 1) holds no numbers"),
-        (pa.array([1], pa.date32()), "column 'b': type date32[day] holds no numbers"),
-        (pa.array([[1.0]]), "column 'b': type list<element: double> holds no numbers"),
-        (pa.array(["1.5"]), "column 'b' holds categories, but the model stores no labels"),
+        (pa.array([Decimal("1.5")]), "column 'b': type decimal128(2, 1) holds no integers"),
+        (pa.array([1], pa.date32()), "column 'b': type date32[day] holds no integers"),
+        (pa.array([[1.0]]), "column 'b': type list<element: double> holds no"),
+        (pa.array(["1.5"]), "column 'b' holds texts such as '1.5', and the model"),
     ],
 )
 def test_a_column_of_another_type_is_named(

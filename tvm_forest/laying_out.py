@@ -27,6 +27,7 @@ from .tir_gen.results import (
     Output,
     check_forest,
     columns_of_trees,
+    link_arrays,
     model_buffers,
 )
 
@@ -69,8 +70,10 @@ class Packed(NamedTuple):
     def arguments_of(self, output: Output) -> list[Array]:
         """Return the arrays that a function takes between the rows and its outputs."""
         forest = self.forest
-        base = [forest.base_score.astype(forest.base_dtype)] if output == SUMS else []
-        return [*self.read_by(output).values(), *base]
+        arrays = [*self.read_by(output).values()]
+        if output == SUMS:
+            arrays += [forest.base_score.astype(forest.base_dtype), *link_arrays(forest).values()]
+        return arrays
 
 
 class Wanted(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..streams.batches import check_present, list_some
 
 
 def read_rows(path: Path, forest: Forest, command: str) -> Any:
@@ -64,12 +65,13 @@ def _read_csv(path: Path, where: str, forest: Forest) -> Array:
 
 def _check_header(names: list[str], where: str, forest: Forest) -> None:
     """Columns must be those of the model, if it names any."""
-    known = forest.given_names
-    if known is not None and tuple(names) != known:
-        wrong = next((n for n, k in zip(names, known, strict=False) if n != k), "(number of names)")
-        raise InputError(
-            f"{where}: column {wrong!r} differs from the model's names: {', '.join(known)}"
-        )
+    known, spelled = forest.given_names, forest.spell(names)
+    if known is None or tuple(spelled) == known:
+        return
+    check_present(known, spelled, where)
+    others = [name for name in spelled if name not in known]
+    what = f"no column {list_some(others)}" if others else f"its columns as {list_some(known)}"
+    raise InputError(f"{where}: the model has {what}; write the columns in its order")
 
 
 def _is_number(text: str) -> bool:

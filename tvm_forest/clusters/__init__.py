@@ -19,9 +19,16 @@ import numpy as np
 from .. import api, archive
 from ..errors import InputError
 from ..forest import Array, Forest
-from ..inputs import frames
+from ..inputs import column_names, frames
 from ..inputs.checks import refusal
-from ..streams.batches import Columns, check_present, import_arrow, list_some, take_columns
+from ..streams.batches import (
+    Columns,
+    check_present,
+    find_features,
+    import_arrow,
+    list_some,
+    take_columns,
+)
 from ..streams.formats import KINDS, Predicted
 from ..threads import check_n_jobs
 
@@ -127,7 +134,7 @@ class Scoring:
         """
         table = _to_table(batch, list(self.features))
         columns, forest = Columns(list(self.features), ()), predictor.forest
-        rows = take_columns(table, columns, forest, import_arrow("predict")).rows
+        rows = take_columns(table, columns, import_arrow("predict")).rows
         if forest.given_names is not None:
             rows = rows.rename_columns(list(forest.given_names))
         result = getattr(predictor, self.kind)(rows, n_jobs=n_jobs)
@@ -164,7 +171,9 @@ def plan_scoring(
         raise InputError(f"{where}: argument 'kind': {kind!r} is unknown (have: {known})")
     if isinstance(columns, str):
         raise InputError(f"{where}: argument 'columns': {columns!r} is one name; give a list")
-    features = tuple(columns or forest.given_names or names)
+    features = tuple(
+        columns or find_features(names, forest, f"{where}: argument 'columns'") or names
+    )
     if len(features) != forest.given_width:
         raise InputError(
             f"{where}: argument 'columns': {len(features)} columns for a model with "
@@ -188,7 +197,7 @@ def names_of(batch: Any) -> list[str]:
             f"a {type(batch).__name__} has no names; give a table of pyarrow, a frame, or arrays "
             "by name"
         )
-    return frames.names_of(batch, kind)
+    return column_names.names_of(batch, kind)
 
 
 def add_columns(where: str, batch: Any, columns: dict[str, Array]) -> Any:
@@ -278,7 +287,7 @@ def _to_table(batch: Any, names: list[str]) -> Any:
             return arrow.table({name: np.asarray(batch[name]) for name in names})
         kind = frames.kind_of(batch)
         if kind == "pandas":
-            known = frames.names_of(batch, kind)
+            known = column_names.names_of(batch, kind)
             taken = batch.iloc[:, [known.index(name) for name in names]]
             table = arrow.Table.from_pandas(taken, preserve_index=False, nthreads=1)
             return table.rename_columns(names)

@@ -23,6 +23,8 @@ from sklearn.utils.validation import validate_data
 from .. import api
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
+from ..inputs.column_names import fits
+from ..inputs.frames import kind_of
 from ..predictor.predictor import PROBABILITY_LINKS, Predictor
 from ..schedule_prims.batches import Edited, edit
 
@@ -202,8 +204,14 @@ class _ForestEstimator(BaseEstimator):
         return self.predictor_.apply(self._validate(X), self.n_jobs)
 
     def _validate(self, rows: Any) -> Any:
-        """Return rows that scikit-learn finds fit; frames keep their categories."""
+        """Return rows that scikit-learn finds fit; frames keep their categories.
+
+        Names that the model's library takes are fit, whatever scikit-learn thinks of them.
+        """
         frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
+        kind = kind_of(rows) if frame else None
+        if kind is not None and fits(rows, kind, self.forest_):
+            return rows
         frame = frame or self.forest_.encoder is not None  # rows hold texts
         options = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
         return validate_data(self, rows, reset=False, skip_check_array=frame, **options)
@@ -261,7 +269,7 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
     """
 
     def _to_task(self, forest: Forest) -> Forest:
-        if forest.labels is not None:
+        if forest.gives_labels:
             raise UnsupportedModel(
                 f"ForestRegressor: argument 'model': '{forest.source}' predicts labels; use "
                 "ForestClassifier"
@@ -350,7 +358,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         return tags
 
     def _to_task(self, forest: Forest) -> Forest:
-        if forest.labels is not None:
+        if forest.gives_labels:
             return forest
         several = forest.n_outputs > 1
         ours = "softmax" in forest.link or forest.source == "lightgbm multiclassova"
@@ -379,7 +387,7 @@ def compile_estimator(
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
     """
     forest = api.load(model)
-    kind = ForestRegressor if forest.labels is None else ForestClassifier
+    kind = ForestClassifier if forest.gives_labels else ForestRegressor
     made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
     found = kind(model, made, target, n_jobs)
     found._keep(forest)

@@ -5,14 +5,16 @@ takes: Forest, rows; gives: leaves, margins, values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .coarse_powers import COARSE_LINKS, are_alone, sum_powers, take_powers
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
-from .rules import LANES, LEAST_POWER, Array, Link, Output
+from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
     from .model import Forest
@@ -131,6 +133,9 @@ def apply_link(
     link: Link, margin: Array, scale: float = 1.0, targets: tuple[int, ...] = ()
 ) -> Array:
     """Turn margins (R, C) into values of the same shape and dtype."""
+    if link in COARSE_LINKS:
+        values = _take_coarse_powers(link, margin.astype(np.float64), targets)
+        return values.astype(margin.dtype)
     if link.endswith("softmax"):
         return np.concatenate([_softmax(link, own) for own in _split(margin, targets)], axis=1)
     if link in _EXACT:
@@ -140,19 +145,31 @@ def apply_link(
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         bound = LARGEST_POWER[str(margin.dtype)] if link == "sigmoid" else np.inf
         with np.errstate(over="ignore"):
-            return one / (one + np.exp(np.minimum(power, margin.dtype.type(bound))))
+            return one / (one + take_c_powers(np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
-        above = one / (one + np.exp(-np.abs(margin)))
+        above = one / (one + take_c_powers(-np.abs(margin)))
         return np.where(margin < 0, one - above, above)
     if link == "exp":
-        return np.exp(margin)
+        return take_c_powers(margin)
     if link == "log1p_exp":
         return np.log1p(np.exp(margin))
-    if link in ("coarse_exp", "variance"):
-        return _take_coarse_powers(link, margin)
     assert link in ("isolation", "halving"), f"no link named {link!r}"
     halved = 2 ** -(margin / margin.dtype.type(scale))
     return halved if link == "halving" else -halved
+
+
+def take_c_powers(power: Array) -> Array:
+    """Return `exp` of the C library for float64, as libraries have it from there."""
+    if power.dtype != np.float64:
+        return np.exp(power)
+    return np.array([_exp_of_one(x) for x in power.ravel().tolist()]).reshape(power.shape)
+
+
+def _exp_of_one(power: float) -> float:
+    try:
+        return math.exp(power)
+    except OverflowError:
+        return math.inf
 
 
 _EXACT: dict[Link, Callable[[Array], Array]] = {
@@ -165,25 +182,29 @@ _EXACT: dict[Link, Callable[[Array], Array]] = {
 """Links that every machine computes alike."""
 
 
-def _take_coarse_powers(link: Link, margin: Array) -> Array:
+def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> Array:
+    """Do the work of `apply_link` for the links of CatBoost that have its own powers.
+
+    Those of an output are taken of all rows together, and those of a softmax of all outputs.
+    """
+    if link == "coarse_softmax":
+        found = [sum_powers(own) for own in _split(margin, targets)]
+        return np.concatenate([powers / total for _, total, powers in found], axis=1)
+    alone = are_alone(len(margin))[:, None]
     if link == "coarse_exp":
-        return np.exp(np.maximum(margin, LEAST_POWER))
+        return take_powers(margin, alone)
     value = margin.copy()
-    value[:, 1::2] = np.exp(np.maximum(2 * margin[:, 1::2], LEAST_POWER))
+    value[:, 1::2] = take_powers(2 * margin[:, 1::2], alone)
     return value
 
 
 def _softmax(link: Link, margin: Array) -> Array:
     if link == "plain_softmax":
-        powers = np.exp(margin)
+        powers = take_c_powers(margin)
         inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
         return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
-    if link == "coarse_softmax":
-        alone = np.arange(distance.shape[1]) >= distance.shape[1] // LANES * LANES
-        is_zero = alone & (distance <= LEAST_POWER)
-        distance = np.where(is_zero, -np.inf, np.maximum(distance, LEAST_POWER))
-    powers = np.exp(distance).astype(dtype)
+    powers = take_c_powers(distance).astype(dtype)
     total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

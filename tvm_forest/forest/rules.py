@@ -54,20 +54,11 @@ LINK_ULPS: dict[Link, int] = {
     "rounded_softmax": 4,  # of float32, to which its powers are rounded
     "plain_softmax": 6,  # of powers that are not made smaller, times the inverse of their sum
     "log1p_exp": 4,
-    "coarse_exp": 1024,  # CatBoost's own `exp`, whose error grows with its power
-    "coarse_softmax": 1024,
-    "variance": 1024,
+    **dict.fromkeys(("coarse_exp", "coarse_softmax", "variance"), 0),  # see `coarse_powers`
     "isolation": 2,
     "halving": 2,
 }
 """How many ulp a value may be from the training library's, whose `exp` is another function."""
-
-LEAST_POWER = -708.39641853226408
-"""CatBoost's `exp` gives for smaller numbers what it gives for this one."""
-
-LANES = 4
-"""How many powers CatBoost takes at once for a softmax. Those that are left over, up to three, are
-taken one by one, and then are 0 from `LEAST_POWER` on."""
 
 ZERO = np.float32(1e-35)
 """LightGBM reads a number that is not farther from zero than this as zero."""

@@ -52,7 +52,7 @@ def choose_columns(forest: Forest, columns: bool | Sequence[str | int]) -> tuple
     """
     known = forest.known_by_column
     if isinstance(columns, bool | np.bool_):
-        chosen = sorted({*known, *_list_tested(forest)}) if columns else []
+        chosen = sorted({*known, *list_tested(forest)}) if columns else []
     elif isinstance(columns, str) or not isinstance(columns, Sequence):
         raise InputError(f"{_WHERE}: expected True or a list of columns, got {columns!r:.80}")
     else:
@@ -69,7 +69,7 @@ def choose_columns(forest: Forest, columns: bool | Sequence[str | int]) -> tuple
     return tuple(chosen)
 
 
-def _list_tested(forest: Forest) -> set[int]:
+def list_tested(forest: Forest) -> set[int]:
     """Return the users' columns that are tested for categories."""
     if forest.encoder is not None:
         return set(forest.encoder.categories[forest.encoder.is_used].tolist())

@@ -17,6 +17,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import frames
 from .checks import NUMBERS, refusal
+from .column_names import take_columns
 from .named_rows import gather_named
 from .values import unknown_category
 
@@ -81,7 +82,7 @@ def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
     if kind is None:
         array = _to_array(rows, forest.given_width)
         return len(array), ReadArray(array)
-    frames.check_names(frames.names_of(rows, kind), kind, forest)
+    rows = take_columns(rows, kind, forest)
     return (rows.num_rows if kind == "pyarrow" else len(rows)), frames.ReadFrame(rows, kind)
 
 

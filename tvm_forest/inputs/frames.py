@@ -8,18 +8,22 @@ Each library gives its columns in one form, `FrameColumn`; the rest is common.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from .checks import NUMBERS, refusal
+from .column_names import Kind, names_of, take_columns
+from .labels import FrameColumn, find_labels, is_listed, read_values, to_numbers
 from .named_rows import NamedRows
-from .values import check_labels, list_some
+from .values import check_labels
 
-Kind = Literal["pandas", "polars", "pyarrow", "named"]
 _NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
+
+_TEXTS = ("string", "large_string", "string_view")
+"""Types of pyarrow."""
 
 _NOT_READABLE = "its rows cannot be read back: give the array or frame that it was made from"
 _REMEDIES = {
@@ -30,20 +34,6 @@ _REMEDIES = {
     "cudf": "use rows.to_pandas()",
 }
 """By library, what users can do whose rows it holds."""
-
-
-class FrameColumn(NamedTuple):
-    """A column of a frame.
-
-    Attributes:
-        values: (R,) numbers, or places in `labels`.
-        missing: bool (R,), where the value is missing; None for nowhere.
-        labels: what the values stand for in a column of categories; None among them is missing.
-    """
-
-    values: Array
-    missing: Array | None = None
-    labels: Sequence[Any] | None = None
 
 
 def kind_of(rows: Any) -> Kind | None:
@@ -78,49 +68,42 @@ def kind_of(rows: Any) -> Kind | None:
 def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array:
     """Return the columns of a frame in its order, each converted on its own; nulls become NaN.
 
-    A column of categories (category, Categorical, Enum, dictionary) is recoded by label with
-    `forest.category_names`, or, column after column, with `forest.pandas_categories`. A label that
-    is not there becomes NaN or `forest.other_label`, or is refused if the source object or the user
-    refuses it. Without stored names labels are numbers if `forest.labels_are_numbers`, and else
-    refused: the codes of a frame depend on the labels that happen to be in it.
+    A column of categories (category, Categorical, Enum, dictionary) or of texts is recoded by label
+    with `forest.category_names`, or, column after column, with `forest.pandas_categories`. A label
+    that is not there becomes NaN or `forest.other_label`, or is refused if the source object or the
+    user refuses it. Without stored names labels are numbers if `forest.labels_are_numbers`, and
+    else refused: the codes of a frame depend on the labels that happen to be in it.
 
     Args:
         frame: of pandas or polars, or a table or record batch of pyarrow.
         kind: see `kind_of`.
-        forest: the model; columns are checked by name if it has names.
+        forest: the model; columns are found by name if it has names.
         dtype: of the result.
 
     Raises:
         InputError: wrong number, names or types of columns, or an unknown label.
     """
-    names = names_of(frame, kind)
-    check_names(names, kind, forest)
+    frame = take_columns(frame, kind, forest)
+    names = forest.given_names or names_of(frame, kind)
     if kind == "pandas" and _is_one_block(frame, forest):
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(frame.to_numpy(), dtype)
-    seen = 0  # columns of categories
+    seen, lists = 0, iter(forest.pandas_categories)  # columns of categories
     array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
-        try:
-            column = _READ_COLUMN[kind](frame, i, dtype)
-        except (TypeError, ValueError) as error:
-            raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
-        known, given = forest.category_names.get(i), column
-        if column.labels is not None and seen < len(forest.pandas_categories):
-            known = forest.pandas_categories[seen]
-            column = _recode_pandas(frame.iloc[:, i], known) if kind == "pandas" else column
-        seen += column.labels is not None
+        known = forest.category_names.get(i)
+        column = given = find_labels(_read_column(frame, i, kind, dtype, name), known, forest)
+        if is_listed(column, i, forest):
+            seen += 1
+            known = next(lists, None)
+            if known is not None and kind == "pandas" and not column.is_text:
+                column = _recode_pandas(frame.iloc[:, i], known)
         with np.errstate(all="ignore"):
-            array[:, i] = _to_numbers(column, known, name, forest)
+            array[:, i] = to_numbers(column, known, i, name, forest)
         if column.missing is not None:
             array[column.missing, i] = np.nan
-        if given.labels is not None and (
-            "category" in forest.refuses or i in forest.refuses_unseen
-        ):
-            places = (
-                given.values if given.missing is None else np.where(given.missing, -1, given.values)
-            )
-            check_labels(given.labels, places, array[:, i], i, forest, known)
+        if "category" in forest.refuses or i in forest.refuses_unseen:
+            _check_column(given, array[:, i], i, forest, known)
     if seen < len(forest.pandas_categories):
         raise refusal(
             f"the frame has {seen} columns of categories, the model was trained with "
@@ -129,79 +112,22 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     return array
 
 
-def names_of(frame: Any, kind: Kind) -> list[str]:
-    """Return the names of a frame's columns."""
-    return [str(name) for name in (frame.schema.names if kind == "pyarrow" else frame.columns)]
+def _read_column(frame: Any, at: int, kind: Kind, dtype: np.dtype[Any], name: str) -> FrameColumn:
+    try:
+        with np.errstate(all="ignore"):
+            return _READ_COLUMN[kind](frame, at, dtype)
+    except (TypeError, ValueError) as error:
+        raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
 
 
-def check_names(names: list[str], kind: Kind, forest: Forest) -> None:
-    """Raise InputError unless the columns are those of the rows that a forest is given."""
-    if len(names) != forest.given_width:
-        raise refusal(f"expected {forest.given_width} columns, got {len(names)}")
-    known = forest.given_names
-    if known is not None and tuple(names) != known:
-        at = next(i for i, name in enumerate(names) if name != known[i])
-        order = "list(predictor.forest.given_names)"
-        remedy = f"rows.select({order})" if kind != "pandas" else f"rows[{order}]"
-        raise refusal(
-            f"column {at} is '{names[at]}', the model has '{known[at]}' there; use {remedy}"
-        )
-
-
-def _to_numbers(
-    column: FrameColumn, known: tuple[Any, ...] | None, name: str, forest: Forest
-) -> Array:
-    """Return the values of a column, for categories their places among the known ones."""
-    if column.labels is None and known is None:
-        return column.values
-    if known is None and forest.labels_are_numbers:
-        return _read_numeric_labels(column, name)
-    if known is None:
-        raise refusal(
-            f"column '{name}' holds categories, but the model stores no labels to number them by; "
-            "convert it to the numbers that the model was trained on"
-        )
-    if column.labels is None:
-        raise refusal(
-            f"column '{name}' holds numbers, but the model was trained on categories "
-            f"({list_some(known)}); make it a column of categories, or give codes as a numpy array"
-        )
-    code = {_label_key(label): float(code) for code, label in enumerate(known)}
-    other = np.nan
-    if forest.other_label is not None:
-        other, code = forest.other_label, code | dict.fromkeys([(False, ""), (False, None)], np.nan)
-        _check_texts(column.labels, name)
-    # One more code, NaN, is for the place -1.
-    codes = np.array([code.get(_label_key(label), other) for label in column.labels] + [np.nan])
-    return codes[column.values]
-
-
-def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
-    """Return the numbers that the labels of a column are."""
-    labels = column.labels or ()
-    for label in labels:
-        is_number = isinstance(label, bool | int | float | np.number | np.bool_ | None)
-        if not is_number or (label is not None and label == label and float(label) != label):
-            raise refusal(
-                f"column '{name}' has the category {label!r:.80}, and the model has numbers there; "
-                "convert it"
-            )
-    numbers = [np.nan if label is None else float(label) for label in labels] + [np.nan]
-    return np.array(numbers)[column.values]
-
-
-def _check_texts(labels: Sequence[Any], name: str) -> None:
-    wrong = [label for label in labels if not isinstance(label, str | None)]
-    if wrong:
-        raise refusal(
-            f"column '{name}' has the category {wrong[0]!r:.80}, and those of the model are texts; "
-            "convert it, e.g. with str"
-        )
-
-
-def _label_key(label: Any) -> tuple[bool, Any]:
-    """Return a key that tells True from 1, which are equal in Python."""
-    return isinstance(label, bool | np.bool_), label
+def _check_column(
+    column: FrameColumn, codes: Array, at: int, forest: Forest, known: tuple[Any, ...] | None
+) -> None:
+    """Raise InputError if a column has a label that is refused."""
+    if column.labels is not None:
+        places = column.values if column.labels else np.full(len(codes), -1)
+        places = places if column.missing is None else np.where(column.missing, -1, places)
+        check_labels(column.labels, places, codes, at, forest, known)
 
 
 # -- columns of each library ----------------------------------------------------------------------
@@ -219,12 +145,29 @@ def _is_one_block(frame: Any, forest: Forest) -> bool:
 
 def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     column = frame.iloc[:, i]
+    kind = getattr(column.dtype, "kind", "O")
     if hasattr(column.dtype, "categories"):
         return FrameColumn(column.cat.codes.to_numpy(), None, list(column.dtype.categories))
-    if getattr(column.dtype, "kind", "O") not in NUMBERS:
-        raise TypeError(f"dtype {column.dtype} holds no numbers")
-    with np.errstate(all="ignore"):
-        return FrameColumn(column.to_numpy(dtype=dtype, na_value=np.nan))
+    if kind in "OU":
+        return _read_objects(column)
+    if kind not in NUMBERS:
+        raise TypeError(f"dtype {column.dtype} holds no integers, floats or bools")
+    if isinstance(column.dtype, np.dtype):
+        return FrameColumn(column.to_numpy())
+    if kind != "f" and hasattr(column.dtype, "numpy_dtype"):  # it may have gaps
+        missing, own = column.isna().to_numpy(), column.dtype.numpy_dtype
+        return FrameColumn(column.to_numpy(dtype=own, na_value=own.type(0)), missing)
+    return FrameColumn(column.to_numpy(dtype=dtype, na_value=np.nan))
+
+
+def _read_objects(column: Any) -> FrameColumn:
+    """Read a column of texts, or of objects: texts, numbers or, for some models, both."""
+    places, labels = column.factorize()  # of which True equals 1
+    labels = list(labels)
+    if all(isinstance(label, str) for label in labels):
+        return FrameColumn(places, None, labels, True)
+    values = [None if place < 0 else x for place, x in zip(places, column.tolist(), strict=True)]
+    return read_values(values)
 
 
 def _recode_pandas(column: Any, known: tuple[Any, ...]) -> FrameColumn:
@@ -244,6 +187,12 @@ def _read_polars(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
         codes, places = np.unique(physical, return_inverse=True)
         return FrameColumn(places, missing, [label.get(int(code)) for code in codes])
     kind = str(column.dtype)
+    if kind == "String":
+        from polars import Categorical
+
+        return _read_polars(column.cast(Categorical).to_frame(), 0, dtype)._replace(is_text=True)
+    if kind == "Null":
+        return FrameColumn(np.zeros(len(column)), missing, (), True)
     _check_type(kind)
     if missing is not None:  # polars would make float64 of them
         column = column.fill_null(False) if kind == "Boolean" else column.fill_null(strategy="zero")
@@ -255,32 +204,27 @@ def _read_arrow(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     if hasattr(column, "combine_chunks"):  # of a table; one dictionary for all of its chunks
         column = column.combine_chunks()
     missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    labels = None
+    labels, kind = None, str(column.type)
+    if kind == "null":
+        return FrameColumn(np.zeros(len(column)), missing, (), True)
+    is_text = kind in _TEXTS
+    if is_text:
+        column = column.cast("large_string").dictionary_encode()
     if hasattr(column, "dictionary"):
         labels, column = column.dictionary.to_pylist(), column.indices
     _check_type(str(column.type))
     if missing is not None:
         column = column.fill_null(False if str(column.type) == "bool" else 0)
-    return FrameColumn(column.to_numpy(zero_copy_only=False), missing, labels)
+    return FrameColumn(column.to_numpy(zero_copy_only=False), missing, labels, is_text)
 
 
 def _read_named(frame: NamedRows, i: int, dtype: np.dtype[Any]) -> FrameColumn:
-    values = frame.values[i]
-    missing = np.array([value is None for value in values], bool)
-    if i in frame.labelled or any(isinstance(value, str) for value in values):
-        keys = {_label_key(value): value for value in values if value is not None}
-        places = {key: place for place, key in enumerate(keys)}
-        found = [places.get(_label_key(value), -1) for value in values]
-        return FrameColumn(np.array(found, np.int64), missing, list(keys.values()))
-    array = np.array([0 if value is None else value for value in values])
-    if array.dtype.kind not in NUMBERS:
-        raise TypeError(f"{values[0]!r:.80} is no number")
-    return FrameColumn(array, missing)
+    return read_values(frame.values[i], i in frame.labelled)
 
 
 def _check_type(name: str) -> None:
     if not _NUMERIC_TYPE.fullmatch(name.lower()):
-        raise TypeError(f"type {name} holds no numbers")
+        raise TypeError(f"type {name} holds no integers, floats or bools")
 
 
 class ReadFrame:
@@ -292,11 +236,8 @@ class ReadFrame:
     def read_numbers(self, at: int) -> Array:
         """Return a column of numbers, nulls as NaN."""
         name = names_of(self.frame, self.kind)[at]
-        try:
-            column = _READ_COLUMN[self.kind](self.frame, at, np.dtype(np.float32))
-        except (TypeError, ValueError) as error:
-            raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
-        if column.labels is not None:
+        column = _read_column(self.frame, at, self.kind, np.dtype(np.float32), name)
+        if column.labels:
             raise refusal(f"column '{name}' holds categories, the model has numbers there")
         values = column.values.astype(np.float32)
         if column.missing is not None:

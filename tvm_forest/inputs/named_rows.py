@@ -10,6 +10,7 @@ from typing import Any
 
 from ..forest import Forest
 from .checks import refusal
+from .values import list_some
 
 
 class NamedRows:
@@ -46,15 +47,19 @@ def gather_named(rows: Any, forest: Forest) -> Any:
         named = list(rows)
     else:
         return rows
-    found = [{str(name): value for name, value in row.items()} for row in named]
+    found = [dict(zip(forest.spell([*row]), row.values(), strict=True)) for row in named]
     names = forest.given_names
     for number, row in enumerate(found):
-        _check_row(row, names, f"row {number}: " if len(found) > 1 else "")
+        where = f"row {number}: " if len(found) > 1 else ""
+        if len(row) < len(named[number]):
+            raise refusal(f"{where}two names that are one to the model; give each value once")
+        _check_row(row, forest, where)
     assert names is not None, "checked with the first row"
     return NamedRows(names, found, set(forest.category_names))
 
 
-def _check_row(row: dict[str, Any], names: tuple[str, ...] | None, where: str) -> None:
+def _check_row(row: dict[str, Any], forest: Forest, where: str) -> None:
+    names = forest.given_names
     if any(
         hasattr(value, "__len__") and not isinstance(value, str | bytes) for value in row.values()
     ):
@@ -66,11 +71,12 @@ def _check_row(row: dict[str, Any], names: tuple[str, ...] | None, where: str) -
     missing = [name for name in names if name not in row]
     if missing:
         raise refusal(
-            f"{where}no value of {_list_some(missing)}; give each, None where it is missing"
+            f"{where}no value of {list_some(missing)}; give each, None where it is missing"
         )
-    if len(row) > len(names):
-        other = [name for name in row if name not in set(names)]
-        raise refusal(f"{where}the model has no feature {_list_some(other)}; leave it out")
+    other = row.keys() - {*names, *forest.ignored_columns}
+    if other and not forest.takes_by_name:
+        listed = list_some([name for name in row if name in other])
+        raise refusal(f"{where}the model has no feature {listed}; leave it out")
 
 
 def _is_series(rows: Any) -> bool:
@@ -83,7 +89,3 @@ def _none_if_missing(value: Any) -> Any:
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     return None if isinstance(value, float) and value != value else value
-
-
-def _list_some(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")

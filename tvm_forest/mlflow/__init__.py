@@ -21,6 +21,7 @@ from .. import api
 from ..errors import InputError
 from ..forest import Forest
 from ..predictor.predictor import Predictor
+from ..streams.batches import find_features
 from ..streams.formats import KINDS
 
 try:
@@ -175,21 +176,17 @@ class Function:
             raise InputError(
                 f"predict: param 'kind': {kind!r} is unknown (have: {', '.join(KINDS)})"
             )
-        names = self.predictor.forest.given_names
-        if names is not None and hasattr(data, "columns"):
-            missing = [name for name in names if name not in data.columns]
-            if missing:
-                raise InputError(f"predict: argument 'data': no column {', '.join(missing)}")
-            data = _label_texts(data[list(names)], self.predictor.forest)
+        forest = self.predictor.forest
+        if forest.given_names is not None and hasattr(data, "columns"):
+            names = find_features(list(data.columns), forest, "predict: argument 'data'")
+            data = _label_numbers(data[names], forest)
         return getattr(self.predictor, kind)(data)
 
 
-def _label_texts(frame: Any, forest: Forest) -> Any:
-    """Return a frame whose texts are of the dtype `category`, if the model numbers labels."""
-    texts = {frame.columns[i] for i in forest.category_names}
-    if forest.pandas_categories:  # LightGBM does not say which columns they belong to
-        texts |= {name for name, dtype in frame.dtypes.items() if dtype.kind in "OSU"}
-    return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
+def _label_numbers(frame: Any, forest: Forest) -> Any:
+    """Return a frame whose columns are of the dtype `category` where the model numbers labels."""
+    labelled = [frame.columns[i] for i in forest.category_names]
+    return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame
 
 
 def _load_pyfunc(path: str) -> Function:

@@ -116,13 +116,17 @@ class DevicePredictor(Predictor):
         return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        **as_source: Any,
     ) -> Any:
         """See `Predictor.predict_proba`; a DeviceArray for rows on the GPU, of several columns."""
         several = self.forest.n_outputs > 1 and not self.forest.targets
         place = dlpack.device_of(rows)
-        if place[0] not in GPUS or not several or not self.gives_probabilities:
-            return super().predict_proba(rows, n_jobs, iteration_range)
+        if place[0] not in GPUS or not several or not self.gives_probabilities or as_source:
+            return super().predict_proba(rows, n_jobs, iteration_range, **as_source)
         return self._part(iteration_range)._start_sums(rows, place)[1]
 
     def predict_margin(

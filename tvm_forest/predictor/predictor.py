@@ -213,8 +213,8 @@ class Predictor(ContributionMethods, ClassMethods):
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
                 pred_contrib, validate_features, start_iteration, num_iteration. CatBoost:
-                prediction_type, ntree_start, ntree_end, thread_count. With base_margin, values are
-                within the bound of their link.
+                prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type. With
+                base_margin, values are within the bound of their link.
 
         Returns:
             (R,) or (R, C), values, probabilities, or labels where the source object gives labels;
@@ -235,9 +235,19 @@ class Predictor(ContributionMethods, ClassMethods):
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_proba(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        **as_source: Any,
     ) -> Array | list[Array]:
         """Predict the probability of every class.
+
+        Args:
+            rows, n_jobs, iteration_range: see `predict`.
+            as_source: arguments that `predict_proba` has in the library of the model, with the
+                meaning that they have there. XGBoost: validate_features, base_margin. LightGBM:
+                those of `predict`. CatBoost: those of `predict` but prediction_type.
 
         Returns:
             (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
@@ -245,14 +255,21 @@ class Predictor(ContributionMethods, ClassMethods):
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError: see `predict`.
         """
         if not self.gives_probabilities:
             raise UnsupportedModel(
                 f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
-        value = self._sums(rows, n_jobs, iteration_range)[1]
+        if as_source:
+            return predict_as_source(
+                self, rows, n_jobs, iteration_range, as_source, "predict_proba"
+            )
+        return self._to_chances(self._sums(rows, n_jobs, iteration_range)[1])
+
+    def _to_chances(self, value: Array) -> Array | list[Array]:
+        """Return values (R, C) as `predict_proba` gives them."""
         if self.forest.targets and self.forest.label_rule == "argmax_probability":
             return split_by_target(value, self.forest)
         is_complete = value.shape[1] > 1 or self.forest.label_rule == "argmax_probability"

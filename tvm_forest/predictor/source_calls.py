@@ -5,6 +5,8 @@ takes: Predictor, rows, arguments by name; gives: what the library's own `predic
     xgboost    Booster.predict, Booster.inplace_predict and `predict` of its estimators
     lightgbm   Booster.predict and `predict` of its estimators
     catboost   `predict` of CatBoost and of its estimators
+
+and `predict_proba` of their classifiers.
 """
 
 from __future__ import annotations
@@ -18,9 +20,14 @@ from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
 from ..inputs import to_rows
 from ..inputs.frames import kind_of
+from ..late import import_late
+from .small_batches import squeeze
 
 if TYPE_CHECKING:
+    from ..frontends.catboost import prediction_types
     from .predictor import Predictor, Range
+else:
+    prediction_types = import_late("tvm_forest.frontends.catboost.prediction_types")
 
 KINDS = {
     **dict.fromkeys(("output_margin", "raw_score"), "predict_margin"),
@@ -39,22 +46,25 @@ ARGUMENTS = {
         *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
         *("start_iteration", "num_iteration"),
     ),
-    "catboost": ("prediction_type", "ntree_start", "ntree_end", "thread_count"),
+    "catboost": (
+        *("prediction_type", "ntree_start", "ntree_end"),
+        *("thread_count", "verbose", "task_type"),
+    ),
 }
 """Arguments of each library, beside those that `Predictor.predict` has for all."""
+
+PROBA_ARGUMENTS = {
+    "xgboost": ("validate_features", "base_margin"),
+    "lightgbm": ARGUMENTS["lightgbm"],
+    "catboost": ARGUMENTS["catboost"][1:],
+}
+"""Those of `predict_proba`."""
 
 COUNTS = ("start_iteration", "num_iteration")
 """Those of LightGBM that are numbers of rounds."""
 
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin")
 """Those that are no yes or no."""
-
-PREDICTION_TYPES = {
-    "RawFormulaVal": "predict_margin",
-    "Class": "predict",
-    "Probability": "predict_proba",
-}
-"""What CatBoost is asked for, and the methods that give it."""
 
 
 def predict_as_source(
@@ -63,15 +73,18 @@ def predict_as_source(
     n_jobs: int | None,
     iteration_range: Range,
     arguments: dict[str, Any],
-) -> Array:
-    """Predict as the library of the model does with these arguments.
+    called: str = "predict",
+) -> Any:
+    """Predict as `predict` or `predict_proba` of the model's library does with these arguments.
 
     Raises:
         InputError: the library has no such argument, or does not take this value of it.
     """
     forest = predictor.forest
-    _check(forest, arguments)
+    _check(forest, arguments, called)
     if forest.source.startswith("catboost"):
+        if called == "predict_proba":
+            arguments = {**arguments, "prediction_type": "Probability"}
         return _predict_as_catboost(predictor, rows, n_jobs, iteration_range, arguments)
     kinds = [name for name in KINDS if arguments.get(name)]
     if len(kinds) > 1:
@@ -80,31 +93,34 @@ def predict_as_source(
         rows = to_rows(rows, replace(forest, feature_names=None))
     if any(name in arguments for name in COUNTS):
         iteration_range = _read_counts(forest, iteration_range, arguments)
-    method = KINDS[kinds[0]] if kinds else "predict"
+    method = KINDS[kinds[0]] if kinds else called
     start = arguments.get("base_margin")
-    if start is not None and method not in ("predict", "predict_margin"):
+    if start is not None and kinds and method != "predict_margin":
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
     if start is None and (forest.aggregate != "average" or method != "predict_margin"):
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
     # LightGBM's raw scores are sums, also where its values are averages.
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
-    if method == "predict_margin":
-        return margin[:, 0] if forest.n_outputs == 1 else margin
-    value = forest.values_of(margin)
-    if forest.gives_labels:
-        return choose_labels(forest, margin, value)
-    return value[:, 0] if forest.n_outputs == 1 else value
+    return squeeze(margin) if method == "predict_margin" else _to_result(predictor, margin, method)
 
 
-def _check(forest: Forest, arguments: dict[str, Any]) -> None:
+def _to_result(predictor: Predictor, margin: Array, method: str) -> Any:
+    """Return what `predict` or `predict_proba` gives for margins (R, C)."""
+    forest, value = predictor.forest, predictor.forest.values_of(margin)
+    if method == "predict_proba":
+        return predictor._to_chances(value)
+    return choose_labels(forest, margin, value) if forest.gives_labels else squeeze(value)
+
+
+def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
     library = forest.source.partition(" ")[0]
-    known = ARGUMENTS.get(library, ())
+    known = (ARGUMENTS if called == "predict" else PROBA_ARGUMENTS).get(library, ())
     for name, value in arguments.items():
-        where = f"predict: argument {name!r}"
+        where = f"{called}: argument {name!r}"
         if name not in known:
             has = f"that of {library} has {', '.join(known)}" if known else "no library has it here"
             raise InputError(
-                f"{where}: `predict` of a model of {library or 'no library'} has no such argument "
+                f"{where}: `{called}` of a model of {library or 'no library'} has no such argument "
                 f"({has}); see predict_margin, predict_proba, apply"
             )
         if name not in OTHERS and not isinstance(value, bool | np.bool_):
@@ -140,26 +156,39 @@ def _predict_as_catboost(
     iteration_range: Range,
     arguments: dict[str, Any],
 ) -> Array:
-    """Predict as CatBoost does with its arguments; its rounds are a first one and an end."""
+    """Predict as CatBoost does with its arguments."""
+    rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
     asked = arguments.get("prediction_type")
-    has_classes = predictor.forest.labels is not None
-    known = [name for name in PREDICTION_TYPES if has_classes or name == "RawFormulaVal"]
-    if asked is not None and asked not in known:
+    if asked is None:
+        return predictor.predict(rows, jobs, rounds)
+    known = prediction_types.list_types(predictor.forest)
+    if asked not in known:
         raise InputError(
             f"predict: argument 'prediction_type': {asked!r} is not given by this model here "
             f"(have: {', '.join(known)})"
         )
+    margin, value = predictor._sums(rows, jobs, rounds)
+    return prediction_types.make(asked, predictor.forest, margin, value)
+
+
+def _read_catboost(
+    iteration_range: Range, n_jobs: int | None, arguments: dict[str, Any]
+) -> tuple[Range, int | None]:
+    """Return the rounds and threads that CatBoost's arguments name: a first round and an end."""
     span = tuple(_read_count(name, arguments) for name in ("ntree_start", "ntree_end"))
     if any(span) and iteration_range is not None:
         raise InputError(
             "predict: argument 'iteration_range': give it, or 'ntree_start' and 'ntree_end', not "
             "both"
         )
+    task = arguments.get("task_type")
+    if task not in (None, "CPU"):
+        raise InputError(
+            f"predict: argument 'task_type': {task!r} is not taken here; build for the target "
+            "'cuda' to predict on a GPU"
+        )
     threads = _read_count("thread_count", arguments)
-    method = "predict" if asked is None else PREDICTION_TYPES[asked]
-    rounds = (span[0], span[1]) if any(span) else iteration_range
-    found: Array = getattr(predictor, method)(rows, threads or n_jobs, rounds)
-    return found
+    return (span[0], span[1]) if any(span) else iteration_range, threads or n_jobs
 
 
 def _add_leaves(
@@ -179,13 +208,13 @@ def _add_leaves(
 
 
 def _read_start(start: Any, shape: tuple[int, ...]) -> Array:
-    """Return the margins that a user starts from, as (R, C) or (R, 1) of float32."""
+    """Return the margins that a user starts from, as (R, C) of float32; given so, or flat."""
     where = "predict: argument 'base_margin'"
     try:
         array = np.asarray(start, np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: it cannot be read as numbers ({error})") from None
-    if array.size != shape[0] * shape[1] or array.ndim not in (1, 2) or len(array) != shape[0]:
+    if array.shape not in (shape, (shape[0] * shape[1],)):
         wanted = f"{shape}" if shape[1] > 1 else f"({shape[0]},)"
         raise InputError(f"{where}: got shape {array.shape}, the rows need {wanted}")
     return array.reshape(shape)

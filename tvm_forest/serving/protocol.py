@@ -200,8 +200,9 @@ def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
         InputError: rows of another model.
     """
     forest, columns = model.forest, model.columns
-    if columns is not None and inputs.keys() == set(columns):
-        rows = _join_columns(inputs, columns, model)
+    spelled = dict(zip(forest.spell([*inputs]), inputs.values(), strict=True))
+    if columns is not None and spelled.keys() == set(columns) and len(spelled) == len(inputs):
+        rows = _join_columns(spelled, columns, model)
     elif list(inputs) == [ROWS]:
         rows = inputs[ROWS]
     else:

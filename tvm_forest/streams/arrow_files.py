@@ -45,7 +45,7 @@ class ParquetRows:
 
     def __init__(self, file: Any, where: str, forest: Forest) -> None:
         """Read the footer."""
-        self._arrow, self._where, self._forest = import_arrow(where), where, forest
+        self._arrow, self._where = import_arrow(where), where
         if not file.seekable():
             raise InputError(
                 f"{where}: Parquet is read from its end, which a pipe does not give; name a file, "
@@ -83,7 +83,7 @@ class ParquetRows:
         return self._done / max(1, self._file.metadata.num_rows)
 
     def _take(self, batch: Any, columns: Columns) -> Batch:
-        return take_columns(batch, columns, self._forest, self._arrow, self._categories)
+        return take_columns(batch, columns, self._arrow, self._categories)
 
     def _locate(self) -> str:
         """Say which row group is read."""
@@ -100,7 +100,7 @@ class ArrowRows:
 
     def __init__(self, file: Any, where: str, forest: Forest) -> None:
         """Read the schema."""
-        self._arrow, self._where, self._forest = import_arrow(where), where, forest
+        self._arrow, self._where = import_arrow(where), where
         self._file, self._done = file, 0
         self._part, self._total = 0, 0  # record batches
         self._is_file = file.peek(len(_IPC_MAGIC)).startswith(_IPC_MAGIC)
@@ -136,14 +136,14 @@ class ArrowRows:
                 batch.validate(full=True)  # or places outside of a damaged buffer are read
                 for begin in range(0, batch.num_rows, size):
                     part = batch.slice(begin, size)
-                    yield take_columns(part, columns, self._forest, self._arrow)
+                    yield take_columns(part, columns, self._arrow)
                     self._done += part.num_rows
                 self._part = number
             if not self._is_file and self._tail.last != _END_OF_STREAM:
                 raise ValueError("the mark at the end of the stream is missing")
             if not self._done:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=opened.schema)
-                yield take_columns(empty, columns, self._forest, self._arrow)
+                yield take_columns(empty, columns, self._arrow)
 
     def _list(self, opened: Any) -> Iterator[Any]:
         if self._is_file:

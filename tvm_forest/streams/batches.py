@@ -100,10 +100,10 @@ def choose_columns(
                 f"{where}: its columns have no names, so none can be kept; leave --keep"
             )
         return Columns(None, ())
-    features = forest.given_names
+    features = find_features(names, forest, where)
     if features is None:
-        features = tuple(n for n in names if n not in keep and not _INDEX.fullmatch(n))
-    columns = Columns(list(features), tuple(keep))
+        features = [n for n in names if n not in keep and not _INDEX.fullmatch(n)]
+    columns = Columns(features, tuple(keep))
     check_present(columns.wanted, names, where)
     if len(features) != forest.given_width:
         raise InputError(
@@ -111,6 +111,20 @@ def choose_columns(
             f"features: {list_some(features)}; keep the others with --keep"
         )
     return columns
+
+
+def find_features(names: Sequence[str], forest: Forest, where: str) -> list[str] | None:
+    """Return which names are those of the model's columns, in its order; None if it has no names.
+
+    Raises:
+        InputError: a column is missing or occurs twice.
+    """
+    if forest.given_names is None:
+        return None
+    spelled = forest.spell(names)
+    check_present(forest.given_names, spelled, where)
+    own = dict(zip(spelled, names, strict=True))
+    return [own[name] for name in forest.given_names]
 
 
 def check_present(wanted: Sequence[str], names: Sequence[str], where: str) -> None:
@@ -145,32 +159,21 @@ def import_arrow(where: str) -> ModuleType:
 
 
 def take_columns(
-    batch: Any, columns: Columns, forest: Forest, arrow: ModuleType, categories: Iterable[str] = ()
+    batch: Any, columns: Columns, arrow: ModuleType, categories: Iterable[str] = ()
 ) -> Batch:
-    """Return what is used of a record batch; texts among the rows become categories.
+    """Return what is used of a record batch.
 
-    So do the columns of which it is known that they hold the labels of categories.
+    Columns of which it is known that they hold the labels of categories become dictionaries.
     """
     names = columns.features or []
+    rows = [batch.column(name) for name in names]
     rows = [
-        _to_feature(batch.column(name), i in forest.category_names, name in categories, arrow)
-        for i, name in enumerate(names)
+        x.dictionary_encode() if name in categories and not hasattr(x, "dictionary") else x
+        for name, x in zip(names, rows, strict=True)
     ]
     kept = [batch.column(name) for name in columns.kept]
     kept = [x.dictionary_decode() if hasattr(x, "dictionary") else x for x in kept]
     return Batch(arrow.Table.from_arrays(rows, names), kept, batch.num_rows)
-
-
-def _to_feature(column: Any, is_category: bool, is_labels: bool, arrow: ModuleType) -> Any:
-    """Return a column as `inputs` reads it: numbers, or labels with a dictionary."""
-    types = arrow.types
-    if types.is_dictionary(column.type):
-        return column
-    if types.is_null(column.type):
-        column = column.cast(arrow.string() if is_category else arrow.float64())
-    if is_labels or types.is_string(column.type) or types.is_large_string(column.type):
-        return column.dictionary_encode()
-    return column
 
 
 def label_rows(columns: dict[str, Any], where: str) -> Any:

@@ -177,7 +177,7 @@ class SeparatedRows(TextRows):
             return [], lines
         names = first[1]
         known = set(self._forest.given_names or ())
-        if known and known <= set(names):
+        if known and known <= set(self._forest.spell(names)):
             return names, lines
         if all(map(_is_blank, names)) or any(map(_is_number, names)):
             return None, chain([first], lines)

@@ -27,7 +27,7 @@ from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen import ops
 from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
-from .kernel_text import atomic_functions, declare_at_launch, launch_with, map_nodes
+from .kernel_text import atomic_functions, declare_at_launch, drop_fences, launch_with, map_nodes
 
 KIND = "cuda"
 
@@ -109,7 +109,7 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
 
 def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
     """Return device functions as CUDA C++, without what stands ahead of them."""
-    kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
+    kernels = tirx.compilation_pipeline.finalize_device_passes()(drop_fences(kernels))
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     with _source_only():
         text = str(tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source())

@@ -9,9 +9,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 
 from ..gpu_runtime.plan import HostLoop, HostStep, Launch, Plan
 from ..target import STATIC_SHARED_BYTES
+from ..tir_gen.ops import is_call
 
 KERNEL = re.compile(r'(?=extern "C" __global__ )')
 SHARED = re.compile(r"__shared__ alignas\((\d+)\) ((?:signed )?\w+) (\w+)\[(\d+)\];")
@@ -23,6 +25,9 @@ BYTES = {
 }
 """What an element takes, by its type in the text."""
 
+_FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
+"""Number of LLVM's intrinsic."""
+
 
 def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
     """Return kernels whose nodes of one kind are replaced by what a function makes of them."""
@@ -31,6 +36,16 @@ def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm
         for var, func in mod.functions.items()
     }
     return tvm.IRModule(kernels)
+
+
+def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return kernels without `ops.keep_rounded`, for compilers that fuse nothing."""
+
+    def drop(call: Any) -> Any:
+        is_fence = is_call(call, "tirx.call_llvm_pure_intrin") and int(call.args[0]) == _FENCE
+        return call.args[1] if is_fence else call
+
+    return map_nodes(mod, tvm.ir.Call, drop)
 
 
 def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]]) -> str:

@@ -20,7 +20,7 @@ from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen.ops import BALLOT, find_calls, find_extern
-from .kernel_text import atomic_functions, map_nodes
+from .kernel_text import atomic_functions, drop_fences
 
 KIND = "opencl"
 
@@ -51,8 +51,6 @@ FLOATS = {
         "extension": LONG_ATOMICS,
     },
 }
-FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
-"""Number of LLVM's intrinsic; FP_CONTRACT does its work."""
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
@@ -97,16 +95,10 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         raise BuildError(
             "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
-    kernels = map_nodes(kernels, tvm.ir.Call, _without_fence)
+    kernels = drop_fences(kernels)  # FP_CONTRACT does their work
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
     text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(r"^__kernel .*;\n", "", text, flags=re.M)
     text = text.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
     return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
-
-
-def _without_fence(call: Any) -> Any:
-    name = getattr(call.op, "name", "")
-    is_fence = name == "tirx.call_llvm_pure_intrin" and int(call.args[0]) == FENCE
-    return call.args[1] if is_fence else call

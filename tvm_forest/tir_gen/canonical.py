@@ -33,7 +33,14 @@ from . import ops
 from .ir import i64, name_of_var
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_epilogue
-from .results import OF_LEAVES, Output, model_buffers, result_dtype, result_names
+from .results import (
+    OF_LEAVES,
+    Output,
+    link_arrays,
+    model_buffers,
+    result_dtype,
+    result_names,
+)
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
@@ -42,8 +49,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
     Args:
         forest: trees stand in the order `round * C + class`; of vectors, each is a round.
         rep: how the model lies in memory.
-        output: "predict" (rows, model ..., base, results ..., see `result_names`); "per_tree" or
-            "apply" (rows, model ..., leaf).
+        output: "predict" (rows, model ..., base, tables ..., results ...), see `link_arrays` and
+            `result_names`; "per_tree" or "apply" (rows, model ..., leaf).
 
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
@@ -68,11 +75,13 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             _emit_walks(forest, output, rows, model, leaf)
         else:
             base = _parameter("base", (forest.n_outputs,), forest.base_dtype)
+            made_with = link_arrays(forest).items()
+            tables = [_parameter(name, x.shape, str(x.dtype)) for name, x in made_with]
             shape = (n, forest.n_outputs)
             names = result_names(forest)
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_walks(forest, output, rows, model, results[names[0]], base)
-            emit_epilogue(forest, n, base, results)
+            emit_epilogue(forest, n, base, results, *tables)
     return tvm.IRModule({"main": ib.get()})
 
 

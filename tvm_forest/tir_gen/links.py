@@ -8,8 +8,7 @@ as two implementations of `exp` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -17,14 +16,16 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
-from ..forest.rules import LANES, LEAST_POWER
 from . import ops
+from .coarse_links import COARSE, spans_of_targets
 
 SIGMOID_CLIP = 88.7
 """XGBoost keeps `exp(-margin)` finite in float32 by this bound."""
 
 
-def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) -> None:
+def emit_epilogue(
+    forest: Forest, n: Any, base: Any, results: dict[str, Any], table: Any = None
+) -> None:
     """Append the block that makes margins of sums and values of margins, where they differ.
 
     Args:
@@ -32,6 +33,7 @@ def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) ->
         n: number of rows.
         base: buffer of the base scores.
         results: the buffers "sum", "margin" and "value" that there are, by name.
+        table: buffer of the table of powers, where the link needs it, see `results.link_arrays`.
 
     Emits:
         for batch in T.serial(n):
@@ -47,12 +49,13 @@ def emit_epilogue(forest: Forest, n: Any, base: Any, results: dict[str, Any]) ->
         with tb.sblock("finish"):
             r = tb.axis.spatial(n, batch)
             IRBuilder.name("r", r)
-            tb.reads(first[r, 0:classes], base[0:classes])
+            tables = [] if table is None else [table[0 : table.shape[0]]]
+            tb.reads(first[r, 0:classes], base[0:classes], *tables)
             tb.writes(*(buffer[r, 0:classes] for buffer in written))
             if "sum" in results:
                 _emit_margins(forest, r, base, first, results["margin"])
             if "value" in results:
-                _emit_values(forest, r, results["margin"], results["value"])
+                _emit_values(forest, r, n, results["margin"], results["value"], table)
 
 
 def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) -> None:
@@ -70,24 +73,16 @@ def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) ->
         tb.buffer_store(margin, value, [r, c])
 
 
-def _emit_values(forest: Forest, r: Any, margin: Any, value: Any) -> None:
+def _emit_values(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
+    if forest.link in COARSE:
+        COARSE[forest.link](forest, r, n, margin, value, table)
+        return
     if forest.link in _OF_ROWS:
         _OF_ROWS[forest.link](forest, r, margin, value)
         return
     with tb.serial(0, forest.n_outputs) as c:
         linked = _elementwise(forest, margin[r, c].astype(str(value.dtype)), str(value.dtype))
         tb.buffer_store(value, linked, [r, c])
-
-
-def _emit_variances(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    two = tirx.FloatImm(str(value.dtype), 2.0)
-    for c in range(forest.n_outputs):
-        x = margin[r, c].astype(str(value.dtype))
-        tb.buffer_store(value, _exp_from_least(two * x) if c % 2 else x, [r, c])
-
-
-def _exp_from_least(power: Any) -> Any:
-    return tirx.exp(tirx.max(power, tirx.FloatImm(str(power.ty.dtype), LEAST_POWER)))
 
 
 def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
@@ -119,18 +114,13 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
     raise AssertionError(f"no link named {link!r}")
 
 
-def _spans_of_targets(forest: Forest) -> Iterator[tuple[int, int]]:
-    """Return where the outputs of each target begin and end; all of them if there is one target."""
-    return pairwise(accumulate(forest.targets or (forest.n_outputs,), initial=0))
-
-
 def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
     """Exponentials of the margins themselves, times the inverse of their sum: as YDF does."""
     dtype = str(value.dtype)
     one = tirx.FloatImm(dtype, 1.0)
     total = tb.sblock_alloc_buffer((1,), dtype, scope="global")
     IRBuilder.name("total", total)
-    for begin, end in _spans_of_targets(forest):
+    for begin, end in spans_of_targets(forest):
         tb.buffer_store(total, tirx.FloatImm(dtype, 0.0), [0])
         with tb.serial(begin, end) as c:
             tb.buffer_store(value, tirx.exp(margin[r, c].astype(dtype)), [r, c])
@@ -149,8 +139,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
     total = tb.sblock_alloc_buffer((1,), "float64", scope="global")
     IRBuilder.name("top", top)
     IRBuilder.name("total", total)
-    zero, least = tirx.FloatImm(dtype, 0.0), tirx.FloatImm(dtype, LEAST_POWER)
-    for begin, end in _spans_of_targets(forest):
+    for begin, end in spans_of_targets(forest):
         tb.buffer_store(top, margin[r, begin].astype(kept), [0])
         with tb.serial(begin + 1, end) as c:
             tb.buffer_store(top, tirx.max(top[0], margin[r, c].astype(kept)), [0])
@@ -158,9 +147,6 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
         with tb.serial(begin, end) as c:
             distance = margin[r, c].astype(dtype) - top[0].astype(dtype)
             power = tirx.exp(distance)
-            if forest.link == "coarse_softmax":
-                is_zero = (c >= begin + (end - begin) // LANES * LANES) & (distance <= least)
-                power = tirx.Select(is_zero, zero, _exp_from_least(distance))
             tb.buffer_store(value, power.astype(kept).astype(dtype), [r, c])
             tb.buffer_store(total, total[0] + value[r, c].astype("float64"), [0])
         with tb.serial(begin, end) as c:
@@ -186,15 +172,13 @@ def _emit_sort(forest: Forest, r: Any, margin: Any, value: Any) -> None:
 _OF_A_MARGIN: dict[str, Callable[[Any], Any]] = {
     "identity": lambda x: x,
     "exp": tirx.exp,
-    "coarse_exp": _exp_from_least,
     "log1p_exp": lambda x: tirx.log1p(tirx.exp(x)),
 }
 """Links that are one formula of a margin."""
 
 _OF_ROWS: dict[str, Callable[[Forest, Any, Any, Any], None]] = {
-    **dict.fromkeys(("softmax", "rounded_softmax", "coarse_softmax"), _emit_softmax),
+    **dict.fromkeys(("softmax", "rounded_softmax"), _emit_softmax),
     "plain_softmax": _emit_plain_softmax,
     "sorted": _emit_sort,
-    "variance": _emit_variances,
 }
 """Links of which a value depends on more than its margin."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
+from ..forest.coarse_powers import COARSE_LINKS, power_table
 from ..layouts.representation import BufferSpec, Representation
 from .leaves import leaf_buffers
 
@@ -45,6 +46,11 @@ def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[
     if output == "apply":
         return rep.id_buffers()
     return (*rep.value_buffers(), *leaf_buffers(forest))
+
+
+def link_arrays(forest: Forest) -> dict[str, Array]:
+    """Return the arrays by name that values are made with, which follow the base scores."""
+    return {"powers": power_table()} if forest.link in COARSE_LINKS else {}
 
 
 def check_forest(forest: Forest) -> None:

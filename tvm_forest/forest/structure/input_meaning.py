@@ -5,6 +5,7 @@ takes: facts about the source library and the model; gives: InputMeaning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -51,6 +52,11 @@ class InputMeaning:
         other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
             to before that (LightGBM reads integers as float32, but not those of frames); or None.
         feature_names: names of the columns, or None.
+        blank: what stands for a blank in these names: "_" in models of LightGBM.
+        takes_by_name: whether the source object takes the columns of a frame by their names, in any
+            order and from among others, as YDF does.
+        ignored_columns: names of columns that the source object leaves out of a frame: "qid", which
+            tells a ranker of XGBoost the queries.
         pandas_categories: labels of the i-th column of categories of a frame, whose places in this
             list are the codes that the model takes; empty if it was trained without such a column.
         encoder: what makes the columns of numbers of the rows that users pass, where these hold
@@ -79,6 +85,9 @@ class InputMeaning:
     row_dtype: str = field(default="float32", metadata=per_model(24))
     other_dtype: str | None = field(default=None, metadata=per_model(25))
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
+    blank: str = field(default=" ", metadata=per_model(None))
+    takes_by_name: bool = field(default=False, metadata=per_model(None))
+    ignored_columns: tuple[str, ...] = field(default=(), metadata=per_model(None))
     pandas_categories: tuple[tuple[Any, ...], ...] = field(default=(), metadata=per_model(38))
 
     encoder: Encoder | None = field(default=None, metadata=per_model(48, signed_if_set=True))
@@ -92,6 +101,25 @@ class InputMeaning:
     def given_names(self) -> tuple[str, ...] | None:
         """Names of these columns, or None."""
         return self.feature_names if self.encoder is None else self.encoder.names
+
+    def spell(self, names: Sequence[Any]) -> list[str]:
+        """Return names of columns as the model spells them, others as texts.
+
+        LightGBM writes blanks as "_"; XGBoost joins the levels of a name of pandas by blanks.
+        """
+        texts, known = [str(name) for name in names], self.given_names
+        if known is None or tuple(texts) == known:
+            return texts
+        own = set(known)
+        return [
+            text if text in own else self._spell_otherwise(name, own)
+            for text, name in zip(texts, names, strict=True)
+        ]
+
+    def _spell_otherwise(self, name: Any, known: set[str]) -> str:
+        joined = " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+        spelled = joined.replace(" ", self.blank)
+        return spelled if spelled in known else str(name)
 
     @property
     def looks_at_values(self) -> bool:

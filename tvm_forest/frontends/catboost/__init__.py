@@ -49,7 +49,7 @@ SUPPORT = [
     *list_refused(
         "catboost",
         loss_function="any other",
-        class_params="a classifier that does not tell its labels",
+        class_params="labels that are not those of the classes",
         text_features="features of text",
         embedding_features="features of embeddings",
         ctr_type="any other statistic, such as FeatureFreq and FloatTargetMeanValue of GPUs",
@@ -191,14 +191,41 @@ def _read_features(document: Document) -> Features:
 
 
 def _read_scale_and_bias(document: Document) -> tuple[float, Array]:
-    pair = take(document, "scale_and_bias", list)
+    """Return the scale, and a bias for each output.
+
+    Files of CatBoost 0.2x have one number for all outputs, and older ones have neither.
+    """
+    pair = take(document, "scale_and_bias", list, [1.0, []])
     if len(pair) != 2:
         raise damaged("scale_and_bias", f"expected two parts, got {pair!r:.80}")
-    bias = pair[1] if isinstance(pair[1], list) else [pair[1]]
-    base_score = as_numbers(bias, "scale_and_bias")
-    if not len(base_score):
-        raise damaged("scale_and_bias", "no bias")
-    return float(as_numbers(pair[:1], "scale_and_bias")[0]), base_score
+    scale = float(as_numbers(pair[:1], "scale_and_bias")[0])
+    base_score = as_numbers(pair[1] if isinstance(pair[1], list) else [pair[1]], "scale_and_bias")
+    outputs = _count_outputs(document)
+    if not base_score.any() and (len(base_score) == 0 or not isinstance(pair[1], list)):
+        base_score = np.zeros(outputs)
+    return scale, base_score
+
+
+def _count_outputs(document: Document) -> int:
+    """Return how many numbers a leaf of the first tree has."""
+    name, trees = _find_trees(document)
+    tree = trees[0] if isinstance(trees[0], dict) else {}
+    if name == "oblivious_trees":
+        values = take(tree, "leaf_values", list)
+        return max(1, len(values) >> len(take(tree, "splits", list, [])))
+    while tree.get("split") is not None:
+        tree = take(tree, "left", dict)
+    value = take(tree, "value", object)
+    return max(1, len(value)) if isinstance(value, list) else 1
+
+
+def _find_trees(document: Document) -> tuple[str, list[Any]]:
+    """Return the name of the list of trees, and that list."""
+    name = "trees" if "trees" in document else "oblivious_trees"
+    trees = [] if document.get(name, 0) is None else take(document, name, list)
+    if not trees:
+        raise unsupported("trees", "there are none, and CatBoost predicts nothing", "train some")
+    return name, trees
 
 
 def _read_trees(
@@ -225,10 +252,7 @@ def _read_trees(
         column = columns.of_float[number] if encodes else feature["flat_feature_index"]
         return Test(column, border, not missing_above(feature))
 
-    name = "trees" if "trees" in document else "oblivious_trees"
-    trees = [] if document.get(name, 0) is None else take(document, name, list)
-    if not trees:
-        raise unsupported("trees", "there are none, and CatBoost predicts nothing", "train some")
+    name, trees = _find_trees(document)
     if name == "oblivious_trees":
         return read_oblivious(trees, n_outputs, read_split)
     numbers = None if model is None else _ask_leaf_numbers(model)

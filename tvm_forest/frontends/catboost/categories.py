@@ -18,7 +18,7 @@ import numpy as np
 from ...forest import Array
 from ...forest.encoder import ABOVE, ABOVE_OR_MISSING, CATEGORY, IS_CATEGORY, Encoder
 from ..refusals import damaged, unsupported
-from .document import Document, as_numbers, parse, take, take_index, take_number
+from .document import Document, as_numbers, parse, take, take_index, take_number, take_written
 
 KINDS = ("Borders", "Buckets", "Counter", "BinarizedTargetMeanValue")
 """The statistics that are known."""
@@ -74,8 +74,9 @@ def refuse_ambiguous(info: Document, loss: str, features: Features) -> None:
     """
     used = {take(about, "ctr_type", str) for about in features.statistics} - set(_COUNTS)
     losses, lists = {loss}, list[Any]()
-    for name, params in info.items():
+    for name in info:
         if name.rpartition(":")[2] == "params":  # each model of a sum has its own
+            params = take_written(info, name)
             losses.add(take(take(params, "loss_function", dict, {}), "type", str, ""))
             options = take(params, "cat_feature_params", dict, {})
             lists += [

@@ -52,6 +52,21 @@ def take(holder: Any, name: str, kind: type, *default: Any) -> Any:
     return value
 
 
+def take_written(holder: Any, name: str) -> Document:
+    """Return a member that is an object, or the text of one, as in files of older versions.
+
+    It is empty if it is not there.
+    """
+    value = take(holder, name, object, {})
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise damaged(name, f"no valid JSON ({error})") from None
+    found: Document = take({name: value}, name, dict)
+    return found
+
+
 def take_index(holder: Any, name: str, end: int = 2**31) -> int:
     """Return a member of an object that is a number from 0 to below `end`."""
     value: int = take(holder, name, int)

@@ -6,12 +6,11 @@ Which value `predict` gives is decided by the class of the object: a `CatBoost` 
 classifier gives labels, a regressor gives `exp` of the margins for counts and a variance for
 uncertainty, a ranker gives margins. A file is taken as an object of the class that fits its loss.
 
-Refused are losses that are not known, and classifiers whose labels the file does not hold.
+Refused are losses that are not known.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from ...forest import Array, Link
 from ..refusals import damaged, unsupported
-from .document import Document, take
+from .document import Document, as_numbers, take, take_written
 
 Kind = Literal["margins", "classifier", "regressor", "by loss"]
 """What a model is taken as: a `CatBoost` or ranker, an estimator, or what its loss says."""
@@ -60,13 +59,8 @@ def read_loss(info: Document) -> str:
     Raises:
         UnsupportedModel: it is not among those known.
     """
-    holder = info if "loss_function" in info else take(info, "params", dict, {})
-    loss = take(holder, "loss_function", object, {"type": ""})
-    if isinstance(loss, str):  # of a sum of models
-        try:
-            loss = json.loads(loss)
-        except ValueError as error:
-            raise damaged("loss_function", f"no valid JSON ({error})") from None
+    holder = info if "loss_function" in info else take_written(info, "params")
+    loss = take_written(holder, "loss_function") or {"type": ""}
     name: str = take(loss, "type", str)
     if name not in (*_KNOWN, *_OWN):
         what = f"'{name:.40}' is not among those known ({', '.join(_KNOWN)})"
@@ -80,27 +74,19 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":
         return {"link": NUMBERS.get(loss, "identity")}
-    if kind == "margins":
+    if kind == "margins" and loss not in CLASSES:
         return {}
     if loss not in CLASSES:
         what = f"a classifier of the loss '{loss}'"
         raise unsupported("loss_function", what, "give catboost.to_regressor(model), or a file")
-    labels, link = _read_labels(info, loss, n_outputs), CLASSES[loss]
-    if link == "coarse_softmax" or loss == "MultiClassOneVsAll":
-        return {
-            "link": link,
-            "labels": labels,
-            "label_rule": "argmax_margin",
-            "targets": (n_outputs,),  # labels come as a column
-        }
-    if loss in _SEVERAL:
-        labels = np.arange(2)
-    return {
-        "link": link,
-        "labels": labels,
-        "label_rule": "cut",
-        "label_cut": math.nextafter(_read_cut(info), math.inf),
-    }
+    labels = np.arange(2) if loss in _SEVERAL else _read_labels(info, n_outputs)
+    cut = math.nextafter(_read_cut(info), math.inf)
+    if kind == "margins":  # gives labels only if it is asked for them
+        return {"labels": labels, "label_cut": cut}
+    found: dict[str, Any] = {"link": CLASSES[loss], "labels": labels}
+    if loss in ("MultiClass", "MultiClassOneVsAll"):  # labels come as a column
+        return {**found, "label_rule": "argmax_margin", "targets": (n_outputs,)}
+    return {**found, "label_rule": "cut", "label_cut": cut}
 
 
 def _read_cut(info: Document) -> float:
@@ -117,40 +103,57 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Add the classes without training rows, whose margins are -inf, to leaf values and biases.
+    """Put leaf values and biases into the order of the labels, which may be more than the classes.
 
-    A model has them if it was told by `classes_count` or `class_names`. Classes that CatBoost puts
-    into another order are refused.
+    A model has labels without training rows if it was told by `classes_count` or `class_names`.
+    Their margins are -inf.
     """
-    params = take(info, "class_params", dict, {})
-    count = take(params, "classes_count", int, 0) or len(take(params, "class_names", list, []))
+    params = _take_class_params(info)
+    count = max(take(params, "classes_count", int, 0), len(take(params, "class_names", list, [])))
     seen = take(params, "class_to_label", list, [])
-    if loss not in CLASSES or loss in _SEVERAL or not seen:
+    if loss not in CLASSES or loss in _SEVERAL or not seen or not count:
         return values, base_score
-    count, trained = max(count, len(seen)), max(2, len(base_score))
-    known = sorted({x for x in seen if type(x) is int and 0 <= x < count})
-    if len(seen) != trained or seen != known or count > _MAX_CLASSES:
-        what = f"class_to_label {seen!r:.80} is not {trained} of {count} classes in their order"
+    trained = max(2, len(base_score))
+    known = {x for x in seen if type(x) in (int, float) and x in range(count)}
+    if not len(seen) == len(known) == trained or count > _MAX_CLASSES:
+        what = f"class_to_label {seen!r:.80} is not {trained} of {count} classes"
         raise unsupported("class_params", what, "train with the classes that the labels have")
-    if count == trained:
+    if len(base_score) == 1 or seen == list(range(count)):
         return values, base_score
     wide, base = np.zeros((len(values), count), values.dtype), np.full(count, -np.inf)
-    wide[:, seen], base[seen] = values, base_score
+    places = np.array(seen, np.int64)
+    wide[:, places], base[places] = values, base_score
     return wide, base
 
 
-def _read_labels(info: Document, loss: str, n_outputs: int) -> Array:
-    """Return the labels in the dtype that CatBoost gives."""
-    params = take(info, "class_params", dict, {})
-    names = take(params, "class_names", list, [])
-    kind = take(params, "class_label_type", str, "Integer")
-    count = max(2, n_outputs)
-    if loss == "CrossEntropy" and not names:
-        names, kind = [0, 1], "Integer"
-    if not names and take(params, "classes_count", int, 0) == count:  # labels are their numbers
-        names, kind = list(range(count)), "Integer"
-    if kind not in _LABEL_TYPES or not names:
-        raise unsupported("class_params", "the labels of the classes are not told", "save it again")
+def _take_class_params(info: Document) -> Document:
+    """Return what a model tells of its classes.
+
+    Models of CatBoost 0.20 and older do so under another name, if they have several classes.
+    """
+    name = next((x for x in ("class_params", "multiclass_params") if x in info), "class_params")
+    return take_written(info, name)
+
+
+def _read_labels(info: Document, n_outputs: int) -> Array:
+    """Return the labels in the dtype that CatBoost gives.
+
+    Those of models that do not name them are numbers, as CatBoost takes them to be.
+    """
+    params, count = _take_class_params(info), max(2, n_outputs)
+    names, kind = take(params, "class_names", list, []), None
+    if names:
+        kind = take(params, "class_label_type", str, "String").replace("None", "String")
+    elif take(params, "classes_count", int, 0):
+        names = list(range(take(params, "classes_count", int)))
+    elif take(params, "class_to_label", list, []):
+        names = as_numbers(params["class_to_label"], "class_to_label").astype(np.int64).tolist()
+    else:
+        options = take(take_written(info, "params"), "data_processing_options", dict, {})
+        names = take(options, "class_names", list, []) or list(range(count))
+    kind = kind or next((k for k, own in _LABEL_TYPES.items() if type(names[0]) is own), "String")
+    if kind not in _LABEL_TYPES:
+        raise unsupported("class_params", f"labels of the kind '{kind:.40}'", "train with texts")
     if len(names) != count:
         raise damaged("class_names", f"{len(names)} labels for {count} classes")
     types = {int, float} if kind == "Float" else {_LABEL_TYPES[kind]}

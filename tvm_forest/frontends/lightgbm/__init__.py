@@ -161,6 +161,7 @@ def _build(text: ModelText) -> Forest:
         link=link,
         link_scale=scale,
         feature_names=text.names if text.has_names else None,
+        blank="_",
         listed_categories=text.listed_categories,
         pandas_categories=text.pandas_categories,
         other_dtype="float32",

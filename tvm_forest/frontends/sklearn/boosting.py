@@ -86,7 +86,7 @@ def load_hist_boosting(model: Any) -> Forest:
     columns, meaning = np.arange(model.n_features_in_), dict[str, Any]()
     if model._preprocessor is not None:
         columns = np.argsort(~model.is_categorical_, kind="stable")
-        meaning = _describe_categories(model, columns)
+        meaning = {**_describe_categories(model, columns), "takes_by_name": True}
     place = records["feature_idx"]
     nodes = {
         "left": np.where(records["is_leaf"] != 0, LEAF, records["left"].astype(np.int64)),

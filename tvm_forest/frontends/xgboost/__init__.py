@@ -88,7 +88,8 @@ def from_object(model: Any) -> Forest | None:
         if name.endswith("Classifier"):
             labels = _classifier_labels(model, header)
         forest = _build(header, _count_best(model, booster, header), labels, in_place=True)
-        return replace(forest, missing=_read_missing(model))
+        ignored = ("qid",) if name == "XGBRanker" else ()
+        return replace(forest, missing=_read_missing(model), ignored_columns=ignored)
 
 
 def _find_format(data: bytes) -> Format | None:

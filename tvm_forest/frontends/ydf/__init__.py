@@ -157,6 +157,7 @@ def _load(model: Any, kind: str) -> Forest:
         category_names=names,
         other_label=0 if names else None,
         feature_names=tuple(model.input_feature_names()),
+        takes_by_name=True,
         **rules,
     )
 

@@ -29,7 +29,6 @@ from ...passes.gpu import kernel_code
 from ...passes.gpu.launch_plan import CALL_KERNEL, separate
 from ...target import STATIC_SHARED_BYTES
 from ...targets import cuda
-from ...targets.opencl import FENCE
 from ...tir_gen import ops
 from ...tir_gen.ir import guard, i64
 from ...tir_gen.ops import is_call
@@ -166,8 +165,6 @@ def _convert(x: tirx.Cast) -> Any:
 def _call(call: Any) -> Any:
     """Return a function of floats as a call of ours."""
     name, values = getattr(call.op, "name", "").rpartition(".")[2], list(call.args)
-    if is_call(call, "tirx.call_llvm_pure_intrin") and int(values[0]) == FENCE:
-        return values[-1]
     if name == "isnan":
         return _own(f"tvmf_ne_{_dtype(values[0])}", "bool", values[0], values[0])
     if name == "pow" and isinstance(values[0], tirx.FloatImm) and float(values[0].value) == 2.0:

@@ -1,0 +1,97 @@
+"""CatBoost's exponential, whose last bits are its own.
+
+takes: float64 numbers; gives: their powers, by numpy, and the table that compiled code needs too.
+
+    x = (i / 2048) * ln 2 - t,  i a whole number
+    e^x = 2^(i // 2048) * 2^(i % 2048 / 2048) * (1 - t + t^2 (3 - t) / 6)
+
+The second factor comes from a table. CatBoost takes powers of an array four at a time. The one to
+three that are left over at its end it takes alone, which differs for odd numbers only: taken alone,
+those below `LEAST_POWER` give 0 and NaN gives NaN; taken together, they give what `LEAST_POWER`
+gives, and infinity. (The algorithm is Mitsunari Shigeo's, of the library fmath.)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from .rules import Array, Link
+
+LEAST_POWER = -708.39641853226408
+"""Smaller numbers give what this one gives, or 0."""
+GREATEST_POWER = 709.78272569338397
+"""Greater numbers give infinity, as this one does."""
+
+LANES = 4
+"""How many powers CatBoost takes at once."""
+
+TABLE_BITS = 11
+STEPS_IN_ONE = (1 << TABLE_BITS) / math.log(2.0)
+"""Steps of the table, of 2^(1/2048) each, in e."""
+ONE_STEP = 1 / STEPS_IN_ONE
+ROUNDING = 1.5 * 2.0**52
+"""What is added to a small number, so that its bits hold the nearest whole number."""
+SIXTH, THREE = 0.16666666685227835064, 3.0000000027955394
+"""Coefficients of the series, which are not quite what they are called."""
+
+COARSE_LINKS: tuple[Link, ...] = ("coarse_exp", "coarse_softmax", "variance")
+"""Links that take such powers."""
+
+ULPS_ELSEWHERE = 1024
+"""How far values may be from CatBoost's on other processors than x86, where it has another
+function. The error of both grows with the power."""
+
+
+@cache
+def power_table() -> Array:
+    """Return the fractions of 2^(i / 2048) as they stand in a float64, int64 (2048,).
+
+    They come from the C library of the machine, where CatBoost has them from.
+    """
+    steps = 1 << TABLE_BITS
+    powers = np.array([math.pow(2.0, i / steps) for i in range(steps)])
+    return powers.view(np.int64) & ((1 << 52) - 1)
+
+
+def take_powers(x: Array, alone: Array) -> Array:
+    """Return e^x, float64.
+
+    Args:
+        x: float64 of any shape.
+        alone: bool, of a shape that numpy spreads to that of x: which are taken one by one.
+    """
+    kept = np.where(x < GREATEST_POWER, x, GREATEST_POWER)
+    kept = np.where(kept > LEAST_POWER, kept, LEAST_POWER)
+    shifted = kept * STEPS_IN_ONE + ROUNDING
+    number = shifted.view(np.int64) - np.float64(ROUNDING).view(np.int64)
+    t = (shifted - ROUNDING) * ONE_STEP - kept
+    near_one = (THREE - t) * (t * t) * SIXTH - t + 1.0
+    exponent = ((number >> TABLE_BITS) + 1023) << 52
+    power = near_one * (exponent | power_table()[number % (1 << TABLE_BITS)]).view(np.float64)
+    power = np.where(alone & (x <= LEAST_POWER), 0.0, power)
+    return np.where(alone & np.isnan(x), x, power)
+
+
+def are_alone(count: int) -> Array:
+    """Return which of the powers of an array are taken alone, bool (count,)."""
+    return np.arange(count) >= count // LANES * LANES
+
+
+def sum_powers(margin: Array) -> tuple[Array, Array, Array]:
+    """Return what a softmax is made of.
+
+    Args:
+        margin: float64 (R, C).
+
+    Returns:
+        the largest margins (R, 1), the sums of the powers of distances to these (R, 1), and the
+        powers (R, C).
+    """
+    top = margin[:, :1]
+    for column in margin.T[1:, :, None]:
+        top = np.where(top < column, column, top)  # NaN is never larger
+    powers = take_powers(margin - top, are_alone(margin.shape[1]))
+    return top, np.cumsum(powers, axis=1)[:, -1:], powers
