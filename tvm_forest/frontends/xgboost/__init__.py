@@ -22,8 +22,9 @@ from ..objects import find_class
 from ..refusals import damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
 from .binary import is_binary
-from .header import BOOSTERS, Format, Header, even_rounds, read_header
+from .header import Format, Header, even_rounds, read_header
 from .objectives import OBJECTIVES, base_margin, find_link
+from .trees import BOOSTERS
 
 Labels = tuple[LabelRule, Array | None]
 
