@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
+from ..forest.rewrites.ordering import count_rounds
 from ..inputs import to_rows
 from ..inputs.frames import kind_of
 
@@ -84,13 +85,18 @@ def predict_as_source(
     start = arguments.get("base_margin")
     if start is not None and method not in ("predict", "predict_margin"):
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
-    if start is None and (forest.aggregate != "average" or method != "predict_margin"):
+    averages = forest.aggregate == "average"  # of LightGBM, but all beside values are sums to it
+    if averages and method == "predict_contributions":
+        found: Array = predictor.predict_contributions(rows, n_jobs, iteration_range)
+        return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
+    sums_up = averages and method == "predict_margin"
+    of_none = averages and not len(predictor._columns_of(iteration_range)) and method == "predict"
+    if start is None and not sums_up and not of_none:
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
-    # LightGBM's raw scores are sums, also where its values are averages.
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
     if method == "predict_margin":
         return margin[:, 0] if forest.n_outputs == 1 else margin
-    value = forest.values_of(margin)
+    value = forest.values_of(margin + np.nan if of_none else margin)  # 0 / 0
     if forest.gives_labels:
         return choose_labels(forest, margin, value)
     return value[:, 0] if forest.n_outputs == 1 else value
@@ -112,15 +118,19 @@ def _check(forest: Forest, arguments: dict[str, Any]) -> None:
 
 
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
-    """Return the range of rounds that LightGBM's two numbers name; none or less is all of them."""
+    """Return the rounds that LightGBM's two numbers name: as many of them as there are.
+
+    A count of none or less is all of them.
+    """
     if iteration_range is not None:
         raise InputError(
             "predict: argument 'iteration_range': give it, or 'start_iteration' and "
             "'num_iteration', not both"
         )
     begin, count = (_read_count(name, arguments) for name in COUNTS)
-    first = max(0, begin)
-    return first, 0 if count <= 0 else first + count
+    rounds = count_rounds(forest)
+    first = min(max(0, begin), rounds)
+    return first, rounds if count <= 0 else min(first + count, rounds)
 
 
 def _read_count(name: str, arguments: dict[str, Any]) -> int:

@@ -48,6 +48,8 @@ class OutputMeaning:
         targets: how many outputs, and labels, belong to each target, one after the other; a softmax
             and the choice of a label are of one target each. Empty for a single target.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
+        needs_end: whether a range of rounds without an end is the whole model, wherever it begins,
+            as it is to estimators of XGBoost.
     """
 
     base_score: Array = field(metadata=per_model(10))
@@ -64,6 +66,7 @@ class OutputMeaning:
     labels: Array | None = field(default=None, metadata=per_model(34))
     targets: tuple[int, ...] = field(default=(), metadata=per_model(35))
     leaf_id_dtype: str = field(default="int32", metadata=per_model(36))
+    needs_end: bool = field(default=False, metadata=per_model(None))
 
     @property
     def n_outputs(self) -> int:

@@ -89,7 +89,7 @@ def from_object(model: Any) -> Forest | None:
         if name.endswith("Classifier"):
             labels = _classifier_labels(model, header)
         forest = _build(header, _count_best(model, booster, header), labels, in_place=True)
-        return replace(forest, missing=_read_missing(model))
+        return replace(forest, missing=_read_missing(model), needs_end=True)
 
 
 def _find_format(data: bytes) -> Format | None:
