@@ -189,8 +189,8 @@ class Predictor(ContributionMethods, ClassMethods):
             Predictor: this one if the range is the whole model.
 
         Raises:
-            InputError: the range is beyond the model, which for an estimator that stopped early ends
-                with its best round.
+            InputError: the range is beyond the model, which for an estimator that stopped early
+                ends with its best round.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
         return rounds.rounds(self, begin, end)

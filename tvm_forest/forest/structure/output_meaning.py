@@ -40,9 +40,10 @@ class OutputMeaning:
         score_offset: what `decision_function` of an isolation forest takes off its values; or None.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
-        label_rule: how `predict` picks a class: not at all, the largest margin, the largest
-            probability, a probability above one half, or a margin of `label_cut` or more; several
-            outputs have a label each under the last two.
+        label_rule: how `predict` picks a class: not at all, the largest margin, the same as C++
+            finds it ("top_margin"), the largest probability, a probability above one half, or a
+            margin of `label_cut` or more; several outputs have a label each under the last two. To
+            numpy NaN is above all; to C++ it is the largest if it comes first, and else never.
         label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         targets: how many outputs, and labels, belong to each target, one after the other; a softmax

@@ -139,7 +139,7 @@ def _count_best(model: Any, booster: Any, header: Header) -> int:
 
 def _booster_labels(header: Header, dtype: type[np.generic]) -> Labels:
     if header.objective == "multi:softmax":
-        return "argmax_margin", np.arange(header.n_outputs, dtype=dtype)
+        return "top_margin", np.arange(header.n_outputs, dtype=dtype)
     return "none", None
 
 
