@@ -19,7 +19,10 @@ from tvm_forest import InputError
 
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
 XGBOOST = ["regression", "logistic_with_base_score", "softmax", "dart", "vectors_softmax_classes"]
-ESTIMATORS = ["estimator_classifier", "estimator_classifier_classes"]
+ESTIMATORS = [
+    *("estimator_classifier", "estimator_classifier_classes", "estimator_dart_stopped_early"),
+    *("estimator_dart_targets", "estimator_dart_classifier", "estimator_dart_classifier_classes"),
+]
 LIGHTGBM = ["binary", "multiclass", "random_forest", "estimator_classifier_words"]
 
 

@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
 from ..forest.rewrites.ordering import count_rounds
 from ..inputs import to_rows
+from ..inputs.checks import is_copied
 from ..inputs.frames import kind_of
 
 if TYPE_CHECKING:
@@ -176,16 +177,36 @@ def _add_leaves(
     predictor: Predictor, rows: Any, n_jobs: int | None, iteration_range: Range, start: Any
 ) -> Array:
     """Return margins (R, C): a start, to which the trees add in the order of the model."""
-    forest = predictor.forest
-    leaves = predictor._leaves("per_tree", rows, n_jobs, iteration_range)
-    outputs = predictor._columns_of(iteration_range) % forest.n_outputs
+    forest, places = predictor.forest, predictor._columns_of(iteration_range)
+    weighs = start is not None and forest.tree_weight is not None and not is_copied(rows)
+    leaves = predictor._leaves("apply" if weighs else "per_tree", rows, n_jobs, iteration_range)
     margin = np.zeros((len(leaves), forest.n_outputs), forest.sum_dtype)
     if start is not None:
         margin += _read_start(start, margin.shape)
+    first = margin.copy()
     with np.errstate(over="ignore", invalid="ignore"):
-        for tree, at in enumerate(outputs):
-            margin[:, at] += leaves[:, tree]
+        for tree, place in enumerate(places):
+            at = place % forest.n_outputs
+            added = leaves[:, tree]
+            if weighs:
+                added = _weigh(forest, int(place[0]), added[:, 0], first[:, at[0]])[:, None]
+            margin[:, at] += added
     return margin
+
+
+def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
+    """Return what a tree adds, (R,), where XGBoost weighs its leaf with all that it starts from.
+
+    So an estimator predicts in place: it adds a leaf to the start, takes the base score off, which
+    it would have started from, and multiplies.
+    """
+    assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
+    own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])
+    order = np.argsort(forest.node_id[own])
+    node = order[np.searchsorted(forest.node_id[own], numbers, sorter=order)]
+    base = forest.base_score[tree % forest.n_outputs]
+    added: Array = (start + forest.bare_value[own][node, 0] - base) * forest.tree_weight[tree]
+    return added
 
 
 def _read_start(start: Any, shape: tuple[int, ...]) -> Array:

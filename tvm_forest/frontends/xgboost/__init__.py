@@ -164,7 +164,10 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
     base_score = base_margin(header, space)
     trees = header.trees.take_first(n_trees)
     nodes, codes = trees.read_nodes()
+    weighs_starts = in_place and header.tree_weights is not None and header.version < (3, 3)
     if header.tree_weights is not None:
+        if weighs_starts:
+            nodes["bare_value"] = nodes["leaf_value"]
         weights = np.repeat(header.tree_weights[:n_trees], trees.sizes)[:, None]
         start = np.repeat(base_score[header.tree_class[:n_trees]], trees.sizes)[:, None]
         copied = _weigh(nodes["leaf_value"], weights, start, header, in_place=False)
@@ -188,6 +191,7 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         base_score=base_score,
         absent=math.nan,
         in_place="copied_value" in nodes,
+        tree_weight=header.tree_weights[:n_trees] if weighs_starts else None,
         comparison="<",
         row_dtype="float32",
         link=link,
