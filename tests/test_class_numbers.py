@@ -34,6 +34,7 @@ def build(forest: Forest) -> Predictor:
 MODELS: dict[str, Forest] = {
     "labels of softmax": classifier(3, labels=LABELS, label_rule="argmax_probability"),
     "labels of margins": classifier(3, labels=LABELS[::-1], label_rule="argmax_margin"),
+    "labels of C++": classifier(3, labels=LABELS, label_rule="top_margin"),
     "no labels": classifier(3),
     "a sigmoid": drawn_forest(5, 3, link="sigmoid"),
     "a cut": drawn_forest(

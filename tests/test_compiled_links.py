@@ -58,12 +58,13 @@ CLASSES = 5
 
 
 def hard_margins(dtype: str) -> Any:
-    """Return margins (R, CLASSES): on edges of links, and some in order, in none and all alike."""
+    """Return margins (R, CLASSES): on edges of links, in order, in none, alike, and not finite."""
     edges = [0.0, 0.5, 1.0, 1.5, 88.0, 89.0, 200.0, -LEAST_POWER, 720.0, 1e-40]
     drawn = np.random.default_rng(1).choice([*edges, *np.negative(edges)], (300, CLASSES))
     near = np.random.default_rng(2).normal(size=(100, CLASSES))
     ordered = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1] * 5, [0, 0, 0, 0, LEAST_POWER]]
-    return np.concatenate([drawn, near, ordered]).astype(dtype)
+    beyond = np.random.default_rng(3).choice([np.nan, np.inf, -np.inf, 0.5, -2], (100, CLASSES))
+    return np.concatenate([drawn, near, ordered, beyond]).astype(dtype)
 
 
 def link_function(forest: Forest) -> Any:

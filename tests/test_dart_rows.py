@@ -116,6 +116,16 @@ def test_rows_that_are_copied_have_the_bits_of_the_estimator(kind: str, missing:
     assert np.array_equal(ours.apply(given), ours.apply(dense))
 
 
+@pytest.mark.parametrize("kind", ["float32", "pandas", "csr_matrix", "csr array", "a record batch"])
+@pytest.mark.parametrize("span", [(0, 0), (2, 6)])
+def test_a_start_is_weighed_where_rows_are_read_in_place(kind: str, span: tuple[int, int]) -> None:
+    trained, given, ours = model("dart"), (IN_PLACE | COPIED)[kind](), predictor(np.nan)
+    start = np.linspace(-9, 9, len(rows()), dtype=np.float32)
+    found = ours.predict(given, base_margin=start, iteration_range=span)
+    expected = trained.predict(given, base_margin=start, iteration_range=span)
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_rows_that_are_copied_keep_their_bits_in_a_file(tmp_path: Path) -> None:
     given, ours = COPIED["csr array"](), predictor(np.nan)
     ours.save(tmp_path / "dart.tvmf")

@@ -209,6 +209,24 @@ def test_an_isolation_forest_is_a_detector_of_outliers() -> None:
     assert np.array_equal(found.predict(ROWS), source("isolation").predict(ROWS))
 
 
+@pytest.mark.parametrize("contamination", ["auto", 0.3])
+@pytest.mark.parametrize("samples, bootstrap", [(1, False), (1, True), (2, False), (0.004, True)])
+def test_isolation_forests_of_one_or_two_rows_a_tree_score_as_their_source(
+    samples: float, bootstrap: bool, contamination: Any
+) -> None:
+    model = IsolationForest(
+        n_estimators=4,
+        max_samples=samples,
+        bootstrap=bootstrap,
+        contamination=contamination,
+        random_state=1,
+    ).fit(ROWS)
+    found = compiled(model)
+    assert is_outlier_detector(found)
+    for method in ("score_samples", "decision_function", "predict"):
+        np.testing.assert_array_equal(getattr(found, method)(ROWS), getattr(model, method)(ROWS))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_calibrated_probabilities_are_those_of_the_calibrated_source(name: str) -> None:
     target = models.labels(2)

@@ -6,6 +6,7 @@ import functools
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 import tvm_forest
 from exported import Library
-from forests import drawn_forest
+from forests import Split, drawn_forest, forest_of
 from tvm_forest.forest import Forest
 from tvm_forest.probe_rows import hard_rows
 
@@ -164,6 +165,19 @@ def test_threads_share_out_rows(tmp_path: Path) -> None:
         library.predict(rows, n_jobs)
         assert library.code == -1
         assert library.text("error") == "n_jobs is neither positive nor -1"
+
+
+@pytest.mark.parametrize("rule", ["argmax_margin", "top_margin"])
+def test_labels_of_margins_that_are_no_numbers_are_those_of_the_predictor(
+    tmp_path: Path, rule: Any
+) -> None:
+    nan, far = float("nan"), float("inf")
+    trees = [Split(0, 0.5, 0.0, nan), Split(1, 0.5, -far, nan), Split(2, 0.5, 1.0, nan)]
+    forest = forest_of(trees, base=[0.0] * 3, n_features=3)
+    forest = replace(forest, labels=np.arange(3), label_rule=rule, link="softmax")
+    predictor = built(forest)
+    rows = np.array([[k & 1, k & 2, k & 4] for k in range(8)], np.float32)
+    check(predictor, export(predictor, tmp_path), rows)
 
 
 def test_a_model_without_classes_has_no_labels(tmp_path: Path) -> None:

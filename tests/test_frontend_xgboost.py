@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
+import tvm_forest
 from models import CLASSES, MODELS, data, labels, leaves, margins, probe_rows, train, values
 from shared_models import shared_model
 from tvm_forest.errors import UnsupportedModel
@@ -56,11 +57,38 @@ def test_values_equal_those_of_xgboost_within_ulps(name):
     forest = load(model)
     rows = probe_rows(model, forest, 300)
     value, expected = forest.predict_reference(rows, "value"), values(model, rows)
-    if forest.label_rule == "argmax_margin" and isinstance(model, xgb.Booster):
+    if forest.label_rule == "top_margin" and isinstance(model, xgb.Booster):
         value = forest.labels[forest.predict_reference(rows).argmax(axis=1)][:, None]
         assert value.dtype == expected.dtype
     assert value.shape == expected.shape
     assert np.all(np.abs(value - expected) <= LINK_ULPS * np.spacing(np.abs(expected)))
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+@pytest.mark.parametrize(
+    "objective",
+    "binary:logistic binary:hinge count:poisson multi:softprob multi:softmax".split(),
+)
+def test_margins_that_are_no_numbers_have_the_values_and_labels_of_xgboost(
+    tmp_path, objective, odd
+):
+    """Class `odd` has one, as leaves of 0 / 0 or sums of infinities make them."""
+    several = {"num_class": 3, "base_score": 0.5} if "multi" in objective else {}
+    model = json.loads(train(objective, labels(3 if several else 2), 3, **several).save_raw("json"))
+    for number, tree in enumerate(model["learner"]["gradient_booster"]["model"]["trees"]):
+        if number % (3 if several else 1) in (odd, odd - 1):
+            far = [float("nan"), float("inf"), -float("inf")][number % 3]
+            ends = zip(tree["split_conditions"], tree["left_children"], strict=True)
+            tree["split_conditions"] = [far if left < 0 and x > 0 else x for x, left in ends]
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(model))
+    predictor = tvm_forest.build(path, schedule=tvm_forest.new_schedule(path))
+    rows = without_infinities(hard_rows(predictor.forest, 300))
+    matrix, booster = xgb.DMatrix(rows), xgb.Booster(model_file=path)
+    for margin in (True, False):
+        found = predictor.predict(rows, output_margin=margin)
+        wanted = booster.predict(matrix, output_margin=margin)
+        np.testing.assert_allclose(found, wanted, rtol=LINK_ULPS * 2**-23)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "classifier" in name])

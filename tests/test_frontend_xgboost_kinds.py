@@ -50,7 +50,7 @@ def test_values_and_labels_equal_those_of_xgboost_within_ulps(name):
     forest = load(model)
     rows = odd_rows(model, forest, 500)
     value, expected = forest.predict_reference(rows, "value"), values(model, rows)
-    if forest.label_rule == "argmax_margin":
+    if forest.label_rule == "top_margin":
         value = forest.labels[forest.predict_reference(rows).argmax(axis=1)][:, None]
     if forest.label_rule in ("argmax_probability", "half"):
         label, known = (

@@ -357,6 +357,15 @@ def test_a_linear_booster_is_refused():
         load(train("reg:squarederror", data()[1], booster="gblinear"))
 
 
+def test_a_linear_booster_in_the_binary_format_is_refused_by_its_name(tmp_path):
+    head, _, _ = (OLD / "xgboost-1.0.2-logistic.model").read_bytes().partition(b"gbtree")
+    name = len(b"gblinear").to_bytes(8, "little") + b"gblinear"
+    weights = (2).to_bytes(8, "little") + np.float32([0.5, 0.1]).tobytes()
+    (tmp_path / "linear.model").write_bytes(head[:-8] + name + bytes(136) + weights)
+    with pytest.raises(UnsupportedModel, match="expected 'gbtree' or 'dart', got 'gblinear'"):
+        load(tmp_path / "linear.model")
+
+
 def test_a_dart_estimator_of_an_unknown_version_is_refused(monkeypatch):
     from tvm_forest.frontends import xgboost as frontend
 

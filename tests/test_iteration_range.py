@@ -211,13 +211,25 @@ def test_a_loaded_predictor_knows_its_rounds(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again.predict(rows, iteration_range=(1, 3)), wanted)
 
 
+@pytest.mark.parametrize("span", [(3, 3), (12, 12), (2, 0)])
+def test_an_empty_range_and_one_without_an_end_are_what_xgboost_takes_them_for(span: Any) -> None:
+    rows = models.data()[0]
+    booster, estimator = models.MODELS["regression"](), models.MODELS["estimator_classifier"]()
+    found = regression().predict(rows, iteration_range=span)
+    assert np.array_equal(found, booster.predict(xgb.DMatrix(rows), iteration_range=span))
+    predictor = tvm_forest.build(estimator, schedule=tvm_forest.new_schedule(estimator))
+    for options in ({"output_margin": True}, {}):
+        found = predictor.predict(rows, iteration_range=(2, 0), **options)
+        assert np.array_equal(found, estimator.predict(rows, iteration_range=(2, 0), **options))
+
+
 @pytest.mark.parametrize(
     ("span", "message"),
     [
         ((0, 13), "no range of the 12 rounds"),
         ((-1, 2), "no range"),
-        ((3, 3), "no range"),
-        ((12, 0), "no range"),
+        ((3, 2), "no range"),
+        ((13, 0), "no range"),
         ((0.0, 2), "two whole numbers"),
         ((True, 2), "two whole numbers"),
         (3, "3 is no pair"),

@@ -183,14 +183,19 @@ def test_one_output_is_a_tensor_and_several_are_a_tuple() -> None:
     assert len(several.fields) == 2
 
 
-def test_the_first_nan_is_the_largest_score() -> None:
+@pytest.mark.parametrize(
+    ("rule", "labels"), [("argmax_margin", {10, 12}), ("top_margin", {10, 11})]
+)
+def test_nan_is_the_largest_score_to_numpy_and_behind_the_first_never_to_cpp(
+    rule: Any, labels: set[int]
+) -> None:
     far = float("inf")
     trees = [Split(0, 0.5, x, 2.0) for x in (1.0, far, far, far, 1.0, 0.0, -far, -far)]
     forest = forest_of(trees, base=[0.0] * 4)
-    forest = replace(forest, labels=np.array([10, 11, 12, 13]), label_rule="argmax_margin")
+    forest = replace(forest, labels=np.array([10, 11, 12, 13]), label_rule=rule)
     rows = rows_of(forest, 33)
     (result,) = run(build(module_of(forest, "label"), "legalised"), rows)
-    assert set(result) == {10, 12}
+    assert set(result) == labels
     assert np.array_equal(result, tvm_forest.build(forest).predict(rows))
 
 

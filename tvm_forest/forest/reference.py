@@ -103,7 +103,9 @@ def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
         score = value if rule == "half" else margin
         score = score[:, 0] if score.shape[1] == 1 else score  # several: each is a yes or no
         return (score > 0.5 if rule == "half" else score >= forest.label_cut).astype(np.int64)
-    scores = split_by_target(margin if rule == "argmax_margin" else value, forest)
+    scores = split_by_target(value if rule == "argmax_probability" else margin, forest)
+    if rule == "top_margin":
+        scores = [_rank_nan_as_cpp(score) for score in scores]
     chosen = [np.argmax(score, axis=1) for score in scores]
     return np.stack(chosen, axis=1) if forest.targets else chosen[0]
 
@@ -118,6 +120,13 @@ def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
         return labels[classes]
     choices = zip(split_by_target(labels[None, :], forest), classes.T, strict=True)
     return np.stack([own[0, chosen] for own, chosen in choices], axis=1)
+
+
+def _rank_nan_as_cpp(score: Array) -> Array:
+    """Return scores (R, C) of which numpy's largest is C++'s: it skips NaN behind the first."""
+    ranked = np.where(np.isnan(score), -np.inf, score)
+    ranked[:, 0] = score[:, 0]
+    return ranked
 
 
 def split_by_target(outputs: Array, forest: Forest) -> list[Array]:

@@ -37,7 +37,7 @@ Link = Literal[
     "halving",
 ]
 Aggregate = Literal["sum", "average", "min", "max"]
-LabelRule = Literal["none", "argmax_margin", "argmax_probability", "half", "cut"]
+LabelRule = Literal["none", "argmax_margin", "top_margin", "argmax_probability", "half", "cut"]
 Output = Literal["margin", "value", "apply", "per_tree"]
 
 LINK_ULPS: dict[Link, int] = {

@@ -43,7 +43,8 @@ def build_forest(
         ModelFormatError: the arrays do not fit together.
     """
     is_leaf, categories = nodes["left"] == LEAF, categories or {}
-    values = {name: nodes[name] for name in ("leaf_value", "copied_value") if name in nodes}
+    given = ("leaf_value", "copied_value", "bare_value")
+    values = {name: nodes[name] for name in given if name in nodes}
     compares = ~is_leaf
     compares[list(categories)] = False
     fields: dict[str, Any] = {"node_id": _number_nodes(sizes)} | nodes | rules

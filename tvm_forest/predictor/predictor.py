@@ -189,8 +189,8 @@ class Predictor(ContributionMethods, ClassMethods):
             Predictor: this one if the range is the whole model.
 
         Raises:
-            InputError: the range is empty or beyond the model, which for an estimator that stopped
-                early ends with its best round.
+            InputError: the range is beyond the model, which for an estimator that stopped early
+                ends with its best round.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
         return rounds.rounds(self, begin, end)
@@ -208,7 +208,8 @@ class Predictor(ContributionMethods, ClassMethods):
             rows: (R, F), see `inputs.to_rows`; NaN is a missing value.
             n_jobs: threads, see the attribute.
             iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
-                for all. See `rounds` for what that costs.
+                for all. An end of 0 is that of the model, and to estimators of XGBoost, which do
+                not heed `begin` then, means all. See `rounds` for what that costs.
             as_source: arguments that `predict` has in the library of the model, with the meaning
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
@@ -286,6 +287,9 @@ class Predictor(ContributionMethods, ClassMethods):
     ) -> Array:
         """Predict raw scores, before the link.
 
+        Those of a model that averages are averages. LightGBM calls the sums raw scores, which
+        `predict(rows, raw_score=True)` gives.
+
         Returns:
             (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order.
 
@@ -314,7 +318,7 @@ class Predictor(ContributionMethods, ClassMethods):
     def predict_per_tree(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
-        """Return the leaf value that every tree adds to the margin.
+        """Return the leaf value that every tree adds to the margin, or to what is averaged.
 
         Returns:
             (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
@@ -379,7 +383,7 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def _columns_of(self, iteration_range: Any) -> Array:
         """Return the rows of `columns` for the trees of a range of rounds."""
-        return rounds.columns_of_rounds(self, *_read_range(iteration_range))
+        return rounds.columns_of_rounds(self, *_read_range(iteration_range, self.forest))
 
     def _for_rows(self, rows: Any) -> Predictor:
         """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
@@ -389,7 +393,9 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""
-        return self if iteration_range is None else self.rounds(*_read_range(iteration_range))
+        if iteration_range is None:
+            return self
+        return self.rounds(*_read_range(iteration_range, self.forest))
 
     def _share_library(self) -> Library:
         """Return the library for a predictor with arrays of its own."""
@@ -400,7 +406,7 @@ class Predictor(ContributionMethods, ClassMethods):
         return self._functions.compute_leaves(name, rows, n_jobs)
 
 
-def _read_range(iteration_range: Any) -> tuple[Any, Any]:
+def _read_range(iteration_range: Any, forest: Forest) -> tuple[Any, Any]:
     """Return the first round and the one after the last that a user gave; (0, 0) for all."""
     if iteration_range is None:
         return 0, 0
@@ -411,4 +417,4 @@ def _read_range(iteration_range: Any) -> tuple[Any, Any]:
             f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the first "
             "round and the one after the last, such as (0, 10)"
         ) from None
-    return begin, end
+    return (0, 0) if forest.needs_end and end == 0 else (begin, end)

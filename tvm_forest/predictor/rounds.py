@@ -12,7 +12,12 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
-from ..forest.rewrites.ordering import find_rounds, silence_rounds, take_rounds
+from ..forest.rewrites.ordering import (
+    count_rounds,
+    find_rounds,
+    silence_rounds,
+    take_rounds,
+)
 from ..laying_out import Compiled, LaidOut, lay_out
 from ..tir_gen.results import SUMS
 from .building import build
@@ -95,7 +100,7 @@ def _compile(whole: Predictor, span: tuple[int, int]) -> Predictor:
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     """Return the range, or None for the whole model."""
-    count = int(find_rounds(forest).max(initial=-1)) + 1
+    count = count_rounds(forest)
     where = f"rounds: argument 'iteration_range': ({begin!r}, {end!r})"
     is_whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))
     if not all(is_whole):
@@ -103,9 +108,9 @@ def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     first, last = int(begin), int(end) or count
     if (first, last) == (0, count):
         return None
-    if not 0 <= first < last <= count:
+    if not 0 <= first <= last <= count:
         raise InputError(
-            f"{where} is no range of the {count} rounds of the model; use 0 <= begin < end <= "
+            f"{where} is no range of the {count} rounds of the model; use 0 <= begin <= end <= "
             f"{count}, or end 0 for all that follow"
         )
     if forest.link == "isolation":

@@ -18,7 +18,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
+from ..forest.rewrites.ordering import count_rounds
 from ..inputs import to_rows
+from ..inputs.checks import is_copied
 from ..inputs.frames import kind_of
 from ..late import import_late
 from .small_batches import squeeze
@@ -97,10 +99,17 @@ def predict_as_source(
     start = arguments.get("base_margin")
     if start is not None and kinds and method != "predict_margin":
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
-    if start is None and (forest.aggregate != "average" or method != "predict_margin"):
+    averages = forest.aggregate == "average"  # of LightGBM, but all beside values are sums to it
+    if averages and method == "predict_contributions":
+        found: Array = predictor.predict_contributions(rows, n_jobs, iteration_range)
+        return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
+    sums_up = averages and method == "predict_margin"
+    of_none = averages and not len(predictor._columns_of(iteration_range)) and method == called
+    if start is None and not sums_up and not of_none:
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
-    # LightGBM's raw scores are sums, also where its values are averages.
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
+    if of_none:
+        margin = margin + np.nan  # 0 / 0
     return squeeze(margin) if method == "predict_margin" else _to_result(predictor, margin, method)
 
 
@@ -128,15 +137,19 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
 
 
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
-    """Return the range of rounds that LightGBM's two numbers name; none or less is all of them."""
+    """Return the rounds that LightGBM's two numbers name: as many of them as there are.
+
+    A count of none or less is all of them.
+    """
     if iteration_range is not None:
         raise InputError(
             "predict: argument 'iteration_range': give it, or 'start_iteration' and "
             "'num_iteration', not both"
         )
     begin, count = (_read_count(name, arguments) for name in COUNTS)
-    first = max(0, begin)
-    return first, 0 if count <= 0 else first + count
+    rounds = count_rounds(forest)
+    first = min(max(0, begin), rounds)
+    return first, rounds if count <= 0 else min(first + count, rounds)
 
 
 def _read_count(name: str, arguments: dict[str, Any]) -> int:
@@ -195,16 +208,36 @@ def _add_leaves(
     predictor: Predictor, rows: Any, n_jobs: int | None, iteration_range: Range, start: Any
 ) -> Array:
     """Return margins (R, C): a start, to which the trees add in the order of the model."""
-    forest = predictor.forest
-    leaves = predictor._leaves("per_tree", rows, n_jobs, iteration_range)
-    outputs = predictor._columns_of(iteration_range) % forest.n_outputs
+    forest, places = predictor.forest, predictor._columns_of(iteration_range)
+    weighs = start is not None and forest.tree_weight is not None and not is_copied(rows)
+    leaves = predictor._leaves("apply" if weighs else "per_tree", rows, n_jobs, iteration_range)
     margin = np.zeros((len(leaves), forest.n_outputs), forest.sum_dtype)
     if start is not None:
         margin += _read_start(start, margin.shape)
+    first = margin.copy()
     with np.errstate(over="ignore", invalid="ignore"):
-        for tree, at in enumerate(outputs):
-            margin[:, at] += leaves[:, tree]
+        for tree, place in enumerate(places):
+            at = place % forest.n_outputs
+            added = leaves[:, tree]
+            if weighs:
+                added = _weigh(forest, int(place[0]), added[:, 0], first[:, at[0]])[:, None]
+            margin[:, at] += added
     return margin
+
+
+def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
+    """Return what a tree adds, (R,), where XGBoost weighs its leaf with all that it starts from.
+
+    So an estimator predicts in place: it adds a leaf to the start, takes the base score off, which
+    it would have started from, and multiplies.
+    """
+    assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
+    own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])
+    order = np.argsort(forest.node_id[own])
+    node = order[np.searchsorted(forest.node_id[own], numbers, sorter=order)]
+    base = forest.base_score[tree % forest.n_outputs]
+    added: Array = (start + forest.bare_value[own][node, 0] - base) * forest.tree_weight[tree]
+    return added
 
 
 def _read_start(start: Any, shape: tuple[int, ...]) -> Array:

@@ -167,11 +167,11 @@ def _choose_labels(
         return te.compute(
             (n, *columns), lambda r, *c: labels[_as_place(value(r, *c or (0,)) > half)]
         )
-    scores = margin if rule == "argmax_margin" else value
+    scores = value if rule == "argmax_probability" else margin
     targets = forest.targets or (forest.n_outputs,)
     begins = np.cumsum([0, *targets])
     places = [
-        _find_largest(scores, int(begin), count)
+        _find_largest(scores, int(begin), count, skips_nan=rule == "top_margin")
         for begin, count in zip(begins, targets, strict=False)
     ]
     chosen = [_look_up(labels, at) for at in places]
@@ -191,14 +191,24 @@ def _reaches(x: Any, cut: Any) -> Any:
     return tirx.all(order_of(x) >= cut, tirx.Not(is_nan(x)))
 
 
-def _find_largest(scores: te.Tensor, begin: int, count: int) -> te.Tensor:
-    """Return the place of the largest of some columns, int64 (n,): the first, or the first NaN."""
+def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) -> te.Tensor:
+    """Return the place of the largest of some columns, int64 (n,): the first, or the first NaN.
+
+    With `skips_nan` only the first column may be NaN to be the largest.
+    """
     column = te.reduce_axis((0, count), "column")
+
+    def order(score: Any) -> Any:
+        place = order_with_nan_last(score)
+        if not skips_nan:
+            return place
+        return tirx.Select(tirx.all(is_nan(score), column.var > 0), _lowest(place.ty.dtype), place)
+
     pick = te.comm_reducer(_pick_larger, _before_all)
     place = tirx.const(begin, "int64") + column.var.astype("int64")
     return te.compute(
         (scores.shape[0],),
-        lambda r: pick((place, order_with_nan_last(scores[r, begin + column])), axis=column),
+        lambda r: pick((place, order(scores[r, begin + column])), axis=column),
         name="largest",
     )[0]
 
@@ -212,4 +222,9 @@ def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _before_all(place: str, score: str) -> tuple[Any, Any]:
     """Return the pair before which any other is taken."""
-    return tirx.max_value(place), -tirx.max_value(score)
+    return tirx.max_value(place), _lowest(score)
+
+
+def _lowest(dtype: Any) -> Any:
+    """Return the order of a score that all others are above."""
+    return -tirx.max_value(dtype)

@@ -97,7 +97,8 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
         scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
         bounded = link == "sigmoid" and dtype == "float32"
         bound = tirx.FloatImm(dtype, SIGMOID_CLIP)
-        power = tirx.exp(tirx.min(-scaled, bound) if bounded else -scaled)
+        # not `min`, which takes NaN for the bound
+        power = tirx.exp(tirx.Select(-scaled > bound, bound, -scaled) if bounded else -scaled)
         return one / (power + one)
     if link == "logistic":  # never a power above zero
         above = one / (one + tirx.exp(-tirx.abs(x)))
@@ -154,7 +155,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
 
 
 def _emit_sort(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Insert each margin into the sorted ones before it; equal ones keep their order."""
+    """Insert each margin into the sorted ones before it; equals keep their order, NaN is last."""
     dtype, classes = str(value.dtype), forest.n_outputs
     lower = tb.sblock_alloc_buffer((1,), dtype, scope="global")
     IRBuilder.name("lower", lower)
@@ -165,8 +166,9 @@ def _emit_sort(forest: Forest, r: Any, margin: Any, value: Any) -> None:
             place = c - 1 - step
             tb.buffer_store(lower, value[r, place], [0])
             above = value[r, place + 1]
-            tb.buffer_store(value, tirx.Select(lower[0] > above, above, lower[0]), [r, place])
-            tb.buffer_store(value, tirx.Select(lower[0] > above, lower[0], above), [r, place + 1])
+            swaps = tirx.Or(lower[0] > above, tirx.isnan(lower[0]))
+            tb.buffer_store(value, tirx.Select(swaps, above, lower[0]), [r, place])
+            tb.buffer_store(value, tirx.Select(swaps, lower[0], above), [r, place + 1])
 
 
 _OF_A_MARGIN: dict[str, Callable[[Any], Any]] = {

@@ -69,6 +69,11 @@ def find_rounds(forest: Forest) -> Array:
     return rounds
 
 
+def count_rounds(forest: Forest) -> int:
+    """Return the number of rounds of the source model."""
+    return int(find_rounds(forest).max(initial=-1)) + 1
+
+
 def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     """Return the forest of the rounds `begin` to `end - 1`, counted anew, without tiles.
 
@@ -77,7 +82,7 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     Args:
         forest: source of the trees; the base score stays, unless it is that of the first round and
             this is left out.
-        begin, end: rounds, 0 <= begin < end.
+        begin, end: rounds, 0 <= begin <= end.
     """
     rounds = find_rounds(forest)
     chosen = np.flatnonzero((rounds >= begin) & (rounds < end))

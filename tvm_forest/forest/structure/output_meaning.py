@@ -40,14 +40,17 @@ class OutputMeaning:
         score_offset: what `decision_function` of an isolation forest takes off its values; or None.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
-        label_rule: how `predict` picks a class: not at all, the largest margin, the largest
-            probability, a probability above one half, or a margin of `label_cut` or more; several
-            outputs have a label each under the last two.
+        label_rule: how `predict` picks a class: not at all, the largest margin, the same as C++
+            finds it ("top_margin"), the largest probability, a probability above one half, or a
+            margin of `label_cut` or more; several outputs have a label each under the last two. To
+            numpy NaN is above all; to C++ it is the largest if it comes first, and else never.
         label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
         targets: how many outputs, and labels, belong to each target, one after the other; a softmax
             and the choice of a label are of one target each. Empty for a single target.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
+        needs_end: whether a range of rounds without an end is the whole model, wherever it begins,
+            as it is to estimators of XGBoost.
     """
 
     base_score: Array = field(metadata=per_model(10))
@@ -64,6 +67,7 @@ class OutputMeaning:
     labels: Array | None = field(default=None, metadata=per_model(34))
     targets: tuple[int, ...] = field(default=(), metadata=per_model(35))
     leaf_id_dtype: str = field(default="int32", metadata=per_model(36))
+    needs_end: bool = field(default=False, metadata=per_model(None))
 
     @property
     def n_outputs(self) -> int:

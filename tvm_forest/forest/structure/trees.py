@@ -36,6 +36,9 @@ class Trees:
             vectors. A linear leaf gives this value if a feature of its terms is missing.
         copied_value: (N, W), the leaf values by which an estimator of XGBoost sums rows that it
             copies, see `InputMeaning.in_place`; None where they are no others.
+        bare_value: (N, W), the leaf values before they are weighed, of an estimator of XGBoost that
+            weighs what a user's start and a leaf add up to ("dart"); None of other models.
+        tree_weight: float32 (T,), by what it weighs them; None with `bare_value`.
         node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with leaf vectors.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
@@ -66,6 +69,8 @@ class Trees:
     default_left: Array = field(metadata=per_node(5))
     leaf_value: Array = field(metadata=per_node(6, in_null_tree=-0.0))
     copied_value: Array | None = field(default=None, metadata=per_node(49, signed_if_set=True))
+    bare_value: Array | None = field(default=None, metadata=per_node(51, signed_if_set=True))
+    tree_weight: Array | None = field(default=None, metadata=per_tree(52, signed_if_set=True))
     node_id: Array = field(metadata=per_node(7))
     tree_class: Array = field(metadata=per_tree(8))
     tree_id: Array = field(metadata=per_tree(9, in_null_tree=-1))

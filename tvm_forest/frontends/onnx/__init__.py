@@ -158,7 +158,7 @@ def _read_classes(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
     base, link = op.numbers("base_values"), _read_link(op)
     rules = {"aggregate": "sum", "link": link, "labels": labels}
     if len(labels) > 2:
-        rule = "argmax_probability" if link == "identity" else "argmax_margin"
+        rule = "argmax_probability" if link == "identity" else "top_margin"
         return rules | _fill_base(op, base, len(labels)) | {"label_rule": rule}
     if len(labels) < 2:
         raise unsupported("classlabels", f"{len(labels)} classes", "train with two classes or more")

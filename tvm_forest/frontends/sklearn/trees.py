@@ -2,8 +2,8 @@
 
 takes: fitted estimator; gives: Forest.
 
-A classifier of a single class gives that class; an isolation forest whose trees saw one row each
-gives all rows the same score.
+A classifier of a single class gives that class. An isolation forest whose trees saw one row each
+has no lengths to divide: scikit-learn takes 1 for what they would be, for all rows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import numpy as np
 
 from ...forest import LEAF, Array, Forest, apply_link
 from ..assemble import Nodes, build_forest
-
-_SCORE_OF_ONE = -0.5
-"""Score of rows whose paths are as long as those of a tree on average."""
 
 
 def load_trees(model: Any) -> Forest:
@@ -72,23 +69,25 @@ def load_isolation_forest(model: Any) -> Forest:
         nodes["feature"] = np.where(place < 0, place, columns)
     paths = np.concatenate(model._decision_path_lengths)
     lengths = paths + np.concatenate(model._average_path_length_per_tree) - 1.0
-    scale = len(sizes) * _average_path(int(model._max_samples))
-    offset, rules = float(model.offset_), dict[str, Any](link="isolation", link_scale=scale)
-    if scale == 0:  # scikit-learn divides no lengths then, and takes 1 for all
-        rules = {"base_score": np.full(1, _SCORE_OF_ONE), "link": "identity"}
+    scale, offset = len(sizes) * _average_path(int(model._max_samples)), float(model.offset_)
+    start = np.zeros(1)
+    if scale == 0:
+        start, lengths, scale = np.ones(1), np.zeros(len(lengths)), 1.0
     return build_estimator(
         model,
         sizes,
         nodes,
-        lengths[:, None] if scale else np.zeros((len(lengths), 1)),
+        lengths[:, None],
         np.zeros(len(sizes)),
+        base_score=start,
+        link="isolation",
+        link_scale=scale,
         score_offset=offset,
         label_rule="cut",
-        label_cut=_find_inlier(scale, offset) if scale else offset,
+        label_cut=_find_inlier(scale, offset),
         labels=np.array([-1, 1]),
         refuses=() if hasattr(model, "__sklearn_tags__") else ("nan", "inf"),  # before 1.6
         n_rounds=1,
-        **{"base_score": np.zeros(1), **rules},
     )
 
 

@@ -22,8 +22,9 @@ from ..objects import find_class
 from ..refusals import damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
 from .binary import is_binary
-from .header import BOOSTERS, Format, Header, even_rounds, read_header
+from .header import Format, Header, even_rounds, read_header
 from .objectives import OBJECTIVES, base_margin, find_link
+from .trees import BOOSTERS
 
 Labels = tuple[LabelRule, Array | None]
 
@@ -89,7 +90,9 @@ def from_object(model: Any) -> Forest | None:
             labels = _classifier_labels(model, header)
         forest = _build(header, _count_best(model, booster, header), labels, in_place=True)
         ignored = ("qid",) if name == "XGBRanker" else ()
-        return replace(forest, missing=_read_missing(model), ignored_columns=ignored)
+        return replace(
+            forest, missing=_read_missing(model), ignored_columns=ignored, needs_end=True
+        )
 
 
 def _find_format(data: bytes) -> Format | None:
@@ -139,7 +142,7 @@ def _count_best(model: Any, booster: Any, header: Header) -> int:
 
 def _booster_labels(header: Header, dtype: type[np.generic]) -> Labels:
     if header.objective == "multi:softmax":
-        return "argmax_margin", np.arange(header.n_outputs, dtype=dtype)
+        return "top_margin", np.arange(header.n_outputs, dtype=dtype)
     return "none", None
 
 
@@ -164,7 +167,10 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
     base_score = base_margin(header, space)
     trees = header.trees.take_first(n_trees)
     nodes, codes = trees.read_nodes()
+    weighs_starts = in_place and header.tree_weights is not None and header.version < (3, 3)
     if header.tree_weights is not None:
+        if weighs_starts:
+            nodes["bare_value"] = nodes["leaf_value"]
         weights = np.repeat(header.tree_weights[:n_trees], trees.sizes)[:, None]
         start = np.repeat(base_score[header.tree_class[:n_trees]], trees.sizes)[:, None]
         copied = _weigh(nodes["leaf_value"], weights, start, header, in_place=False)
@@ -188,6 +194,7 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         base_score=base_score,
         absent=math.nan,
         in_place="copied_value" in nodes,
+        tree_weight=header.tree_weights[:n_trees] if weighs_starts else None,
         comparison="<",
         row_dtype="float32",
         link=link,

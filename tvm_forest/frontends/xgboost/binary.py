@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cursor import Cursor
 from ..refusals import damaged, unsupported
+from .trees import BOOSTERS
 
 _MAGIC = b"binf"  # some files begin with it
 _HEADER_BYTES = 136
@@ -43,6 +44,8 @@ def read_binary(data: bytes) -> dict[str, Any]:
     cursor = Cursor(data, 4 * data.startswith(_MAGIC), "header")
     base_score, n_features, n_classes, _, _, *version, n_targets = cursor.read_numbers(_LEARNER)
     objective, booster = (cursor.read_text().decode("latin-1") for _ in range(2))
+    if booster not in BOOSTERS:  # what follows is in a format of its own
+        return {"learner": {"gradient_booster": {"name": booster}}}
     if n_targets > 1:
         what = f"{n_targets} targets in the binary format"
         raise unsupported("num_target", what, "save the model as JSON or UBJSON")

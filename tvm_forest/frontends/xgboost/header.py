@@ -21,11 +21,10 @@ from ..refusals import TRUNCATED, damaged, unsupported
 from . import ubjson
 from .binary import read_binary
 from .document import Field, lie_between, once_rounded
-from .trees import UNUSED, DocumentTrees
+from .trees import BOOSTERS, UNUSED, DocumentTrees
 
 Format = Literal["json", "ubjson", "binary"]
 Version = tuple[int, ...]
-BOOSTERS = ("gbtree", "dart")
 _MAX_CLASSES = 2**16  # of a model without trees
 # Numbers only, and a quote inside of a string has a backslash before it, so these are members.
 _UNUSED = re.compile(rb'"(?<!\\")(%s)"\s*:\s*\[[^][{}"]*\]' % "|".join(UNUSED).encode())

@@ -21,6 +21,9 @@ from ..assemble import Nodes
 from ..refusals import damaged, unsupported
 from .document import Field
 
+BOOSTERS = ("gbtree", "dart")
+"""Those that are made of trees."""
+
 UNUSED = frozenset({"base_weights", "leaf_child_counts", "loss_changes", "parents"})
 _KNOWN = UNUSED | set(
     "categories categories_nodes categories_segments categories_sizes default_left id leaf_weights "

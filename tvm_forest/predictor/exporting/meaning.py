@@ -18,6 +18,7 @@ LABEL_RULES = {
     "half": "HALF",
     "cut": "CUT",
     "argmax_margin": "LARGEST_MARGIN",
+    "top_margin": "TOP_MARGIN",
     "argmax_probability": "LARGEST_VALUE",
 }
 

@@ -6,7 +6,7 @@
  *   TARGETS                     outputs of each target, with a comma behind each
  *   LABELS                      labels of a row
  */
-enum { NO_LABELS, HALF, CUT, LARGEST_MARGIN, LARGEST_VALUE };
+enum { NO_LABELS, HALF, CUT, LARGEST_MARGIN, TOP_MARGIN, LARGEST_VALUE };
 
 static const char *const feature_names[] = {FEATURE_NAMES NULL};
 static const char *const class_names[] = {CLASS_NAMES NULL};
@@ -53,8 +53,9 @@ static void choose_labels(const RESULT *margin, const VALUE *value, int64_t *lab
   for (int64_t t = 0; t < LABELS; first += targets[t++]) {
     label[t] = first;
     for (int64_t i = first + 1; i < first + targets[t]; ++i)
-      if (LABEL_RULE == LARGEST_MARGIN ? IS_LARGER(margin[i], margin[label[t]])
-                                       : IS_LARGER(value[i], value[label[t]]))
+      if (LABEL_RULE == TOP_MARGIN       ? margin[i] > margin[label[t]]
+          : LABEL_RULE == LARGEST_MARGIN ? IS_LARGER(margin[i], margin[label[t]])
+                                         : IS_LARGER(value[i], value[label[t]]))
         label[t] = i;
   }
 }
