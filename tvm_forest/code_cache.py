@@ -94,9 +94,8 @@ class CodeCache:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.is_safe():
-                archive.replace_file(
-                    self._file(key), archive.pack(entry._replace(manifest=manifest))
-                )
+                data = archive.pack(entry._replace(manifest=manifest))
+                archive.replace_file(self._file(key), data, private=True)
                 self._trim()
         except OSError as error:
             _warn_once(f"{self.folder} keeps nothing: {error.strerror}")
