@@ -2,7 +2,7 @@
 
 takes: a trained model in any form, Schedule; gives: ForestClassifier, ForestRegressor.
 
-They predict and do not train: `fit` compiles the model that they were given.
+They predict and do not train: `fit` compiles the model that they were given, and refuses rows.
 """
 
 from __future__ import annotations
@@ -73,6 +73,31 @@ class _Loaded(NamedTuple):
     importances: Array | None = None
 
 
+class Untrainable:
+    """Stands for a method that would train a compiled estimator.
+
+    Attributes:
+        method: its name.
+        kind: the class of the estimator.
+    """
+
+    def __init__(self, method: str, kind: str) -> None:
+        self.method, self.kind = method, kind
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to train.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            f"{self.method}: {self.kind} holds compiled forests, which predict and do not train; "
+            f"train the estimator from which it was made, and compile that anew; where another "
+            "estimator is trained around it, give it as sklearn.frozen.FrozenEstimator(estimator), "
+            "which stays as it is"
+        )
+
+
 class _ForestEstimator(BaseEstimator):
     """What both estimators share.
 
@@ -94,31 +119,30 @@ class _ForestEstimator(BaseEstimator):
 
     # -- the model --------------------------------------------------------------------------------
 
-    def fit(self, X: Any = None, y: Any = None) -> Any:
-        """Compile the model; nothing is trained.
+    def fit(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Compile the model anew, which may have been trained on; nothing is trained here.
 
         Args:
-            X: (R, F) rows or None; their number and names of columns must be those of the model.
-            y: ignored.
+            X, y, options: None; rows and labels are refused, for scores of a cross-validation would
+                be those of rows that the model knows.
 
         Returns:
             the estimator itself.
 
         Raises:
-            InputError: no model was given.
-            ValueError: rows of another number or other names of columns.
+            InputError: no model was given, or there are rows to train on.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
         """
+        name = type(self).__name__
         if self.model is None:
-            name = type(self).__name__
             raise InputError(
                 f"fit: argument 'model': None cannot be compiled, and {name} does not train; give "
                 f"a trained model, as in {name}(model=booster)"
             )
-        self.__dict__.pop("_loaded", None)  # the model may have been trained on
+        if X is not None or y is not None or options:
+            Untrainable("fit", name)()
+        self.__dict__.pop("_loaded", None)
         self.__dict__.pop("_built", None)
-        if X is not None:
-            self._validate(X)
         _ = self.predictor_
         return self
 
@@ -142,6 +166,20 @@ class _ForestEstimator(BaseEstimator):
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
+
+    def _load_alone(self) -> _Loaded:
+        """Return what was read, with the Forest in place of the model."""
+        forest = self.forest_
+        try:
+            importances = getattr(self, "feature_importances_", None)
+        except Exception:  # of a library, about an attribute that may never be asked for
+            importances = None
+        return _Loaded(forest, forest, self._load().methods, importances)
+
+    def _part_from_model(self) -> None:
+        """Hold what was read in place of the model, which may be trained on."""
+        self._loaded = self._load_alone()
+        self.model = self._loaded.model
 
     @property
     def predictor_(self) -> Predictor:
@@ -218,6 +256,8 @@ class _ForestEstimator(BaseEstimator):
     def __sklearn_clone__(self) -> Any:
         """Keep the model as it is: a clone of an estimator would be one that is not trained."""
         twin = type(self)(**self.get_params())
+        if "_loaded" in self.__dict__:
+            twin._loaded = self._loaded
         if "_metadata_request" in self.__dict__:
             twin._metadata_request = deepcopy(self._metadata_request)
         return twin
@@ -241,9 +281,8 @@ class _ForestEstimator(BaseEstimator):
         built = state.pop("_built", None)
         state.pop("_adding", None)
         if self.model is not None:
-            forest, importances = self.forest_, getattr(self, "feature_importances_", None)
-            state["model"] = forest
-            state["_loaded"] = _Loaded(forest, forest, self._load().methods, importances)
+            state["_loaded"] = self._load_alone()
+            state["model"] = state["_loaded"].model
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
             (_, *parameters), predictor = self._built
@@ -383,5 +422,6 @@ def compile_estimator(
     made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
     found = kind(model, made, target, n_jobs)
     found._keep(forest)
+    found._part_from_model()
     _ = found.predictor_
     return found
