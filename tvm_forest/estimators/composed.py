@@ -21,7 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import api, frontends
 from ..errors import ForestError, InputError
 from ..schedule_prims.batches import Edited
-from .forests import ForestClassifier, ForestRegressor, Untrainable, compile_estimator
+from .forests import ForestClassifier, ForestRegressor, compile_estimator
+from .untrainable import Untrainable
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
 """Methods that tell an estimator, or a part of one, from other objects."""

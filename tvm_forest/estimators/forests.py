@@ -25,6 +25,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
 from ..predictor.predictor import PROBABILITY_LINKS, Predictor
 from ..schedule_prims.batches import Edited, edit
+from .untrainable import Untrainable
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
 """Methods that a classifier has if the estimator that it was compiled from has them: a calibration
@@ -73,31 +74,6 @@ class _Loaded(NamedTuple):
     importances: Array | None = None
 
 
-class Untrainable:
-    """Stands for a method that would train a compiled estimator.
-
-    Attributes:
-        method: its name.
-        kind: the class of the estimator.
-    """
-
-    def __init__(self, method: str, kind: str) -> None:
-        self.method, self.kind = method, kind
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to train.
-
-        Raises:
-            InputError: always.
-        """
-        raise InputError(
-            f"{self.method}: {self.kind} holds compiled forests, which predict and do not train; "
-            f"train the estimator from which it was made, and compile that anew; where another "
-            "estimator is trained around it, give it as sklearn.frozen.FrozenEstimator(estimator), "
-            "which stays as it is"
-        )
-
-
 class _ForestEstimator(BaseEstimator):
     """What both estimators share.
 
@@ -123,8 +99,7 @@ class _ForestEstimator(BaseEstimator):
         """Compile the model anew, which may have been trained on; nothing is trained here.
 
         Args:
-            X, y, options: None; rows and labels are refused, for scores of a cross-validation would
-                be those of rows that the model knows.
+            X, y, options: refused, for scores would be those of rows that the model knows.
 
         Returns:
             the estimator itself.
@@ -141,8 +116,8 @@ class _ForestEstimator(BaseEstimator):
             )
         if X is not None or y is not None or options:
             Untrainable("fit", name)()
-        self.__dict__.pop("_loaded", None)
-        self.__dict__.pop("_built", None)
+        for kept in ("_loaded", "_built"):
+            self.__dict__.pop(kept, None)
         _ = self.predictor_
         return self
 
@@ -175,11 +150,6 @@ class _ForestEstimator(BaseEstimator):
         except Exception:  # of a library, about an attribute that may never be asked for
             importances = None
         return _Loaded(forest, forest, self._load().methods, importances)
-
-    def _part_from_model(self) -> None:
-        """Hold what was read in place of the model, which may be trained on."""
-        self._loaded = self._load_alone()
-        self.model = self._loaded.model
 
     @property
     def predictor_(self) -> Predictor:
@@ -281,8 +251,8 @@ class _ForestEstimator(BaseEstimator):
         built = state.pop("_built", None)
         state.pop("_adding", None)
         if self.model is not None:
-            state["_loaded"] = self._load_alone()
-            state["model"] = state["_loaded"].model
+            loaded = self._load_alone()
+            state |= {"model": loaded.model, "_loaded": loaded}
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
             (_, *parameters), predictor = self._built
@@ -422,6 +392,7 @@ def compile_estimator(
     made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
     found = kind(model, made, target, n_jobs)
     found._keep(forest)
-    found._part_from_model()
+    found._loaded = found._load_alone()  # the model itself may be trained on
+    found.model = found._loaded.model
     _ = found.predictor_
     return found
