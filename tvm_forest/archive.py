@@ -209,8 +209,8 @@ def make_replacement(folder: Path) -> Iterator[Path]:
     """Make a folder that takes the place of another, which may be there if it is empty."""
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
-    draft.mkdir(0o777 if old is None else 0o700)
     try:
+        draft.mkdir(0o777 if old is None else 0o700)
         if old is not None:
             _keep_access(place, old, draft)
         yield draft
