@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import IterativeImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import (
     ClassifierChain,
@@ -191,10 +192,10 @@ def test_a_forest_itself_becomes_a_compiled_one() -> None:
     assert isinstance(compiled(numbers().fit(ROWS, TARGET), n_jobs=1), ForestRegressor)
 
 
-def test_what_holds_no_forest_is_shared_and_what_is_compiled_is_not_compiled_again() -> None:
+def test_nothing_is_shared_and_what_is_compiled_is_not_compiled_again() -> None:
     original = composed("pipeline")
     found = compiled(original)
-    assert found[0] is original[0]
+    assert found[0] is not original[0] and found[0].mean_ is not original[0].mean_
     assert isinstance(found[-1], ForestClassifier)
     assert isinstance(original[-1], RandomForestClassifier)
     assert compiled(found) is found
@@ -239,6 +240,65 @@ def test_importances_of_a_forest_are_kept() -> None:
     assert not hasattr(compiled(histogram().fit(ROWS, TWO)), "feature_importances_")
 
 
+NOISE = np.random.default_rng(1).integers(0, 2, len(ROWS))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("method", ["fit", "fit_transform", "fit_predict", "partial_fit"])
+@pytest.mark.cases(8)
+def test_a_copy_refuses_to_be_trained_by_name(name: str, method: str) -> None:
+    original = composed(name)
+    found, before = compiled(original), pickle.dumps(original)
+    assert hasattr(found, method) == hasattr(original, method)
+    if hasattr(original, method):
+        with pytest.raises(InputError, match=rf"{method}: {type(original).__name__} .*not train"):
+            getattr(found, method)(5 * ROWS + 100, THREE)
+    assert pickle.dumps(original) == before
+    with np.errstate(invalid="ignore"):
+        check_equal(found, original, ROWS)
+
+
+def test_cross_validation_scores_no_rows_that_were_trained_on() -> None:
+    pipeline = make_pipeline(StandardScaler(), forest(max_depth=9)).fit(ROWS, NOISE)
+    with pytest.raises(ValueError, match="All the 3 fits failed(.|\n)*do not train"):
+        cross_val_score(compiled(pipeline), ROWS, NOISE, cv=3)
+    votes = VotingClassifier([("a", forest(max_depth=9))]).fit(ROWS, NOISE)
+    own, ours = (cross_val_score(one, ROWS, NOISE, cv=3) for one in (votes, compiled(votes)))
+    np.testing.assert_array_equal(ours, own)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_training_a_part_leaves_the_other_as_it_is(step: int) -> None:
+    original = make_pipeline(
+        StandardScaler(), SelectFromModel(forest(), threshold=-np.inf), forest()
+    ).fit(ROWS, TWO)
+    found, expected = compiled(original), original.predict_proba(ROWS)
+    importances = found[-1].feature_importances_
+    if step == 0:
+        found[0].partial_fit(100 + 5 * ROWS)
+        np.testing.assert_array_equal(original.predict_proba(ROWS), expected)
+        found = compiled(original)
+    original[step].fit(100 + 5 * ROWS, NOISE)
+    for one in (found, copy.deepcopy(found)):
+        np.testing.assert_array_equal(one.predict_proba(ROWS), expected)
+        np.testing.assert_array_equal(clone(one[-1]).feature_importances_, importances)
+
+
+class Locked(StandardScaler):
+    """A part that nobody can copy."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        self.lock_ = threading.Lock()
+        return super().fit(X)
+
+
+def test_what_cannot_be_copied_is_refused() -> None:
+    original = make_pipeline(Locked(), forest()).fit(ROWS, TWO)
+    with pytest.raises(InputError, match=r"accelerate: .*Pipeline cannot be copied .*lock"):
+        compiled(original)
+
+
 class OwnForest(RandomForestClassifier):
     """A class of a user, which may predict otherwise."""
 
@@ -253,7 +313,7 @@ def test_a_forest_that_cannot_be_compiled_is_named_by_its_place() -> None:
     check_equal(found, original, ROWS)
     ours, own = found[-1].estimators_
     assert isinstance(ours, ForestClassifier)
-    assert own is original[-1].estimators_[1]
+    assert isinstance(own, OwnForest)
     with pytest.raises(InputError, match=r"met: it: OwnForest, refused: .*derives"):
         compiled(OwnForest(2).fit(ROWS, TWO), strict=False)
 
@@ -262,7 +322,7 @@ def test_trees_that_another_estimator_reads_are_left_alone() -> None:
     embedding = RandomTreesEmbedding(3, max_depth=2, random_state=0)
     original = make_pipeline(embedding, forest()).fit(ROWS, TWO)
     found = compiled(original)
-    assert found[0] is original[0]
+    assert isinstance(found[0], RandomTreesEmbedding)
     check_equal(found, original, ROWS)
 
 

@@ -1,6 +1,9 @@
 """Compiled code that processes share: what is an entry, and what is as good as none."""
 
+import errno
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +25,7 @@ from tvm_forest.layouts import ANY_FOREST
 from tvm_forest.layouts.representation import REPRESENTATIONS, find, register
 from tvm_forest.predictor import compiling
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.targets import loading
 
 FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
 ROWS = hard_rows(FOREST, 33, seed=1)
@@ -33,6 +37,7 @@ START = tvm_forest.new_schedule(FOREST)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an empty cache, which is on."""
     monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    code_cache._warn_once.cache_clear()
     return tmp_path / "cache"
 
 
@@ -223,25 +228,148 @@ def test_an_entry_that_others_may_write_is_made_anew(folder: Path) -> None:
     assert code.stat().st_ino != number and not code.stat().st_mode & 0o022
 
 
-def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
+def with_mode(mode: int) -> Any:
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(mode)
+
+    return make
+
+
+def of_another_user(folder: Path) -> None:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("needs another user")
     folder.mkdir()
-    folder.chmod(0o777)
-    margins()
-    assert not list(folder.iterdir())
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user")
-def test_a_folder_of_another_user_is_not_used(folder: Path) -> None:
-    margins()
     os.chown(folder, 12345, -1)
-    assert not CodeCache(folder).is_safe()
-    assert all(CodeCache(folder).read(file.stem) is None for file in folder.iterdir())
+
+
+def in_a_file(folder: Path) -> None:
+    folder.parent.write_text("")
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "all may write": (with_mode(0o777), r"others \(mode 0777\); .*chmod go-w"),
+    "a group may write": (with_mode(0o770), r"others \(mode 0770\); .*chmod go-w"),
+    "another user's": (of_another_user, r"belongs to another user \(12345\); .*chown"),
+    "a file": (Path.touch, r"is no folder; .*remove it"),
+    "in a file": (in_a_file, r"cannot be looked into \(Not a directory\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_folder_that_is_not_used_is_told_once_with_the_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, message = REFUSED[name]
+    folder = tmp_path / "home" / "cache"
+    monkeypatch.setenv(code_cache.VARIABLE, str(folder))
+    if name != "in a file":
+        folder.parent.mkdir()
+    make(folder)
+    with pytest.warns(RuntimeWarning, match=f"cache: {folder} .*{message}.*=off") as told:
+        for _ in range(2):
+            assert np.array_equal(margins(), EXPECTED)
+    assert len(told) == 1
+    assert CodeCache(folder).find_fault() and CodeCache(folder).read("key") is None
+    assert not folder.is_dir() or not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.warns(RuntimeWarning, match="keeps nothing .Read-only.*make room") as told:
+        assert np.array_equal(margins(), EXPECTED)
+    assert len(told) == 1 and not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("place", ["/dev/null/cache", "off", ""])
+@pytest.mark.filterwarnings("ignore:cache")
 def test_without_a_folder_models_are_compiled(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(code_cache.VARIABLE, place)
     assert np.array_equal(margins(), EXPECTED)
+
+
+def test_a_home_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(code_cache.VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    with pytest.warns(RuntimeWarning, match="'relative', which is not absolute; .*let the env"):
+        assert code_cache.find_cache() is None
+
+
+USED = """
+import sys, warnings, pathlib, tvm_forest
+if sys.argv[2:]:
+    (pathlib.Path(tvm_forest.__file__).parent / sys.argv[2]).open("a").write("# another release")
+from tvm_forest import archive, code_cache
+cache = code_cache.CodeCache(pathlib.Path(sys.argv[1]))
+key = code_cache.digest("code", code_cache.digest_sources())
+known = cache.read(key) is not None
+cache.write(key, archive.Archive({}, {}))
+print(known, len(list(cache.folder.glob("*.code"))) if cache.folder.is_dir() else 0)
+"""
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A folder with a copy of what the cache needs of the package."""
+    package = tmp_path / "release" / "tvm_forest"
+    (package / "tir_gen").mkdir(parents=True)
+    names = ["__init__", "late", "errors", "archive", "code_cache", "tir_gen/canonical"]
+    for name in names:
+        shutil.copy(code_cache.PACKAGE / f"{name}.py", package / f"{name}.py")
+    return package.parent
+
+
+def use(release: Path, *arguments: str) -> tuple[str, str]:
+    """Use the cache in a process of a release: whether it had an entry, and how many there are."""
+    command = [sys.executable, "-c", USED, str(release.parent / "cache"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(release), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=release.parent
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.parametrize("changed", ["tir_gen/canonical.py", "code_cache.py", "a_new_file.py"])
+def test_a_process_that_began_before_an_upgrade_leaves_nothing(changed: str, release: Path) -> None:
+    found, told = use(release, changed)
+    assert found == "False 0" and "have changed since this process imported it" in told
+    assert [use(release), use(release)] == [("False 1", ""), ("True 1", "")]
+
+
+def test_releases_without_sources_have_keys_of_their_own(release: Path) -> None:
+    for file in list(release.rglob("*.py")):
+        py_compile.compile(str(file), str(file.with_suffix(".pyc")))
+        if file.stem != "canonical":
+            file.unlink()
+    assert [use(release), use(release)] == [("False 1", ""), ("True 1", "")]
+    canonical = release / "tvm_forest" / "tir_gen" / "canonical.py"
+    canonical.write_text("ANOTHER = 1\n")
+    py_compile.compile(str(canonical), str(canonical.with_suffix(".pyc")))
+    canonical.unlink()
+    assert [use(release), use(release)] == [("False 2", ""), ("True 2", "")]
+
+
+def test_a_package_in_an_archive_has_no_cache(release: Path, tmp_path: Path) -> None:
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", release)
+    found, told = use(Path(packed))
+    assert found == "False 0" and "no files of its own" in told and "Predictor.save" in told
+
+
+def test_a_tvm_that_was_imported_before_an_upgrade_is_named_by_what_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loading.describe_machine.cache_clear()
+    before = loading.describe_machine()
+    monkeypatch.setattr(loading.machine_code, "TVM_VERSION", "0.27.0.before", raising=False)
+    loading.describe_machine.cache_clear()
+    assert loading.describe_machine() != before
+    loading.describe_machine.cache_clear()
 
 
 def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +494,7 @@ def test_the_command_line_shows_and_clears_the_cache(
     assert "removed: 2, 0." in capsys.readouterr().out and not list(folder.iterdir())
     folder.chmod(0o777)
     assert cli.main(["cache"]) == 0
-    assert "not used" in capsys.readouterr().out
+    assert "not used: it may be written to by others" in capsys.readouterr().out
     monkeypatch.setenv(code_cache.VARIABLE, "off")
     assert cli.main(["cache"]) == 0
     assert "the cache is off" in capsys.readouterr().out

@@ -40,8 +40,28 @@ import tvm_forest
 from tvm_forest import ForestClassifier, ForestRegressor, InputError, UnsupportedModel
 from tvm_forest.estimators.forests import METHODS
 
-CHECKED = {ForestClassifier: RandomForestClassifier, ForestRegressor: RandomForestRegressor}
 ROWS = models.data()[0]
+
+
+class _Pretending:
+    """Takes rows to train on, as scikit-learn's checks want, and looks at their columns."""
+
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        if X is not None:
+            self._validate(X)  # type: ignore[attr-defined]
+        return super().fit()  # type: ignore[misc]
+
+
+class PretendingClassifier(_Pretending, ForestClassifier): ...
+
+
+class PretendingRegressor(_Pretending, ForestRegressor): ...
+
+
+CHECKED = {
+    PretendingClassifier: RandomForestClassifier,
+    PretendingRegressor: RandomForestRegressor,
+}
 
 _COLUMNS = """
     check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
@@ -102,7 +122,7 @@ def test_scikit_learns_checks_pass_but_for_those_of_training(kind: Any) -> None:
 
 def test_a_classifier_predicts_what_its_model_predicts() -> None:
     model = trained()
-    found = ForestClassifier(model).fit(ROWS, models.labels(3))
+    found = ForestClassifier(model).fit()
     np.testing.assert_array_equal(found.predict(ROWS), model.predict(ROWS))
     np.testing.assert_array_equal(found.predict_proba(ROWS), model.predict_proba(ROWS))
     np.testing.assert_array_equal(found.apply(ROWS), model.apply(ROWS))
@@ -244,7 +264,7 @@ def test_ensembles_and_scorers_find_in_a_compiled_forest_what_they_find_in_its_s
     name: str,
 ) -> None:
     target, model = models.labels(2), source(name)
-    pair = [("own", FrozenEstimator(model)), ("ours", compiled(model))]
+    pair = [("own", FrozenEstimator(model)), ("ours", FrozenEstimator(compiled(model)))]
     own, ours = (
         StackingClassifier([one], cv="prefit").fit(ROWS, target).predict_proba(ROWS) for one in pair
     )
@@ -301,7 +321,8 @@ assert found.predict_proba(rows).tolist() == {wanted.tolist()}
 def test_the_last_step_of_a_pipeline_and_a_frozen_one_work() -> None:
     scaler = StandardScaler().fit(ROWS)
     model = RandomForestClassifier(3, n_jobs=1).fit(scaler.transform(ROWS), models.labels(3))
-    steps = make_pipeline(StandardScaler(), ForestClassifier(model)).fit(ROWS, models.labels(3))
+    last = FrozenEstimator(ForestClassifier(model))
+    steps = make_pipeline(StandardScaler(), last).fit(ROWS, models.labels(3))
     wanted = model.predict_proba(scaler.transform(ROWS))
     np.testing.assert_array_equal(steps.predict_proba(ROWS), wanted)
     calibrated = CalibratedClassifierCV(FrozenEstimator(steps)).fit(ROWS, models.labels(3))
@@ -339,6 +360,15 @@ def test_without_a_model_nothing_is_fitted() -> None:
     with pytest.raises(NotFittedError, match="give a model"):
         ForestRegressor().predict(ROWS)
     assert not hasattr(ForestClassifier(), "classes_")
+
+
+@pytest.mark.parametrize("arguments", [(ROWS,), (ROWS, models.labels(3)), (None, ROWS[:, 0])])
+def test_rows_to_train_on_are_refused(arguments: Any) -> None:
+    found = ForestClassifier(trained())
+    with pytest.raises(InputError, match=r"fit: ForestClassifier .* do not train; .*Frozen"):
+        found.fit(*arguments)
+    with pytest.raises(ValueError, match="All the 3 fits failed(.|\n)*do not train"):
+        cross_val_score(found, ROWS, models.labels(3), cv=3)
 
 
 def test_models_of_the_other_task_are_refused() -> None:

@@ -19,7 +19,6 @@ PROJECT = Path(__file__).resolve().parents[1]
 def cache(tmp_path, monkeypatch, caplog):
     """An empty cache of its own; messages of the package are caught."""
     monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
-    code_cache._warn_once.cache_clear()
     caplog.set_level(logging.DEBUG, logger="tvm_forest")
     return tmp_path / "cache"
 
@@ -48,15 +47,6 @@ def test_a_damaged_entry_of_the_cache_is_told(cache, caplog):
     tvm_forest.build(forest)
     warnings = [x for x in caplog.records if x.levelno == logging.WARNING]
     assert len(warnings) == 2 and all("is not used" in x.message for x in warnings)
-
-
-def test_a_folder_that_others_may_write_to_is_told_once(cache, caplog):
-    forest = full_forest(3, 2)
-    tvm_forest.build(forest)
-    cache.chmod(0o777)
-    for _ in range(2):
-        tvm_forest.build(forest)
-    assert messages(caplog, "code_cache") == [f"{cache} is not used, for others may write to it"]
 
 
 def test_models_that_are_read_are_told(tmp_path, caplog):

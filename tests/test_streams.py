@@ -9,6 +9,7 @@ import platform
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -801,7 +802,13 @@ def test_pipes_are_read_and_written(named: Any, rows: Any, saved: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_kill_half_way_leaves_no_file(saved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [(signal.SIGKILL, 1), (signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 0)],
+)
+def test_a_signal_half_way_leaves_no_file(
+    number: signal.Signals, left: int, saved: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "out.csv"
     words = [saved, "-", "--format", "csv", "-o", target]
     with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE) as process:
@@ -811,9 +818,10 @@ def test_a_kill_half_way_leaves_no_file(saved: Path, tmp_path: Path) -> None:
         deadline = time.monotonic() + 60
         while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        process.kill()
-    (draft,) = tmp_path.iterdir()
-    assert draft.name.startswith(".") and draft.suffix == ".draft"
+        process.send_signal(number)
+    drafts = list(tmp_path.iterdir())
+    assert len(drafts) == left and all(draft.suffix == ".draft" for draft in drafts)
+    assert process.returncode == -number or number == signal.SIGINT
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scoring_files.md"

@@ -13,6 +13,8 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from . import late as late  # which notes how the files are now
+
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
     from .api import default_schedule as default_schedule

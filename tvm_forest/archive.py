@@ -38,6 +38,7 @@ _EXTRA_HEAD, _PADDING = 4, 0xD935  # of an extra field: bytes before it, and the
 _ALIGNMENT = 64  # of arrays in the file, which are read where they lie
 _ARRAY_HEAD = 1 << 16  # bytes that hold the head of every array
 _DIGEST = 64
+_ACCESS_LIST = "system.posix_acl_access"  # Linux keeps users beside owner and group there
 HEADER_ERRORS = (SyntaxError, TypeError, RecursionError, OverflowError, tokenize.TokenError)
 """What numpy raises, beside ValueError, of the header of an array that is damaged."""
 
@@ -172,35 +173,48 @@ def write_file(path: Path, data: bytes, where: str) -> None:
 
 def check_place(path: Path, where: str) -> None:
     """Raise the InputError of `write_file` before there is anything to write."""
-    with _refuse_unwritable(path, where), _open_draft(path):
+    with _refuse_unwritable(path, where), _open_draft(_follow(path)):
         pass
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Do what `write_file` does, with the errors of the operating system."""
-    with open_replacement(path) as draft:
+def replace_file(path: Path, data: bytes, private: bool = False) -> None:
+    """Do what `write_file` does, with the errors of the operating system.
+
+    Args:
+        path: of the file.
+        data: what it will hold.
+        private: let the user alone use the file, whoever may use the one that is replaced.
+    """
+    with open_replacement(path, private) as draft:
         draft.write(data)
 
 
 @contextlib.contextmanager
-def open_replacement(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the name of another when the block ends without an error."""
-    with _open_draft(path) as draft:
+def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of another when the block ends without an error.
+
+    Those may use the new file who may use the old one, and a symbolic link still leads to it.
+    """
+    place = _follow(path)
+    with _open_draft(place, private) as draft:
         yield draft
         draft.flush()
         os.fsync(draft.fileno())
         draft.close()
-        os.replace(draft.name, path)
+        os.replace(draft.name, place)
 
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Make a folder that takes the name of another, which may be there if it is empty."""
-    draft = _name_draft(folder)
-    draft.mkdir()
+    """Make a folder that takes the place of another, which may be there if it is empty."""
+    place = _follow(folder)
+    draft, old = _name_draft(place), _look_at(place)
     try:
+        draft.mkdir(0o777 if old is None else 0o700)
+        if old is not None:
+            _keep_access(place, old, draft)
         yield draft
-        os.replace(draft, folder)
+        os.replace(draft, place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -209,9 +223,6 @@ def make_replacement(folder: Path) -> Iterator[Path]:
 def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
     """Turn errors of the operating system about a file into one for the user."""
     try:
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                raise OSError(0, "not a regular file")
         yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -222,19 +233,53 @@ def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _open_draft(path: Path) -> Iterator[BinaryIO]:
+def _open_draft(place: Path, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file beside another, which is there until it has the name of the other."""
-    draft = _name_draft(path)
+    draft, old = _name_draft(place), _look_at(place)
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        raise OSError(0, "not a regular file")
+    mode = 0o666 if old is None and not private else 0o600
     try:
-        with open(draft, "xb") as file:
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            if old is not None and not private:
+                _keep_access(place, old, draft)
             yield file
     finally:
         with contextlib.suppress(OSError, ValueError):
             draft.unlink(missing_ok=True)
 
 
-def _name_draft(path: Path) -> Path:
-    return path.parent / f".{uuid.uuid4().hex}.draft"
+def _name_draft(place: Path) -> Path:
+    return place.parent / f".{uuid.uuid4().hex}.draft"
+
+
+def _follow(path: Path) -> Path:
+    """Return where a path leads to, which need not be there; errors are those of `open`."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _look_at(place: Path) -> os.stat_result | None:
+    """Return what the system says of a file or folder; None if it is not there."""
+    try:
+        return os.stat(place)
+    except FileNotFoundError:
+        return None
+
+
+def _keep_access(place: Path, old: os.stat_result, draft: Path) -> None:
+    """Let those use a draft who may use what it replaces, as far as the system permits it."""
+    mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    if hasattr(os, "chown"):
+        with contextlib.suppress(OSError):  # only root gives files away
+            os.chown(draft, old.st_uid, -1)
+        try:
+            os.chown(draft, -1, old.st_gid)
+        except OSError:  # another group shall not get what this one had
+            mode &= ~stat.S_IRWXG
+    os.chmod(draft, mode)
+    if hasattr(os, "setxattr"):
+        with contextlib.suppress(OSError):  # most files have no such list
+            os.setxattr(draft, _ACCESS_LIST, os.getxattr(place, _ACCESS_LIST))
 
 
 def shorten(value: Any) -> str:

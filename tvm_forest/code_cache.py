@@ -4,7 +4,7 @@ takes: a key, an archive; gives: the archive again, or None.
 
 The folder is `~/.cache/tvm_forest`, or as the environment says: `XDG_CACHE_HOME` moves all caches,
 `TVM_FOREST_CACHE` this one, and turns it off if it is "off" or empty. Nothing here raises: what
-cannot be read is not there, and what cannot be written is not kept.
+cannot be read is not there, and what cannot be written is not kept; a warning says why, once.
 
 Code that is loaded is run, so nobody else may have written it: the folder and its files belong to
 the user, who alone may write them. A file appears under its name once it is complete, and holds a
@@ -21,10 +21,11 @@ import logging
 import os
 import stat
 import time
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from . import archive
+from . import archive, late
 from .archive import Archive
 from .errors import ForestError
 
@@ -40,8 +41,10 @@ MAX_BYTES = 256 * 2**20
 MAX_ENTRY_BYTES = MAX_BYTES // 4
 """Size of arrays up to which they are worth an entry: one model must not displace all others."""
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(late.PACKAGE)
 """The sources of this package."""
+
+_ANOTHER = f"let the environment variable {VARIABLE} name a folder of yours"
 
 SUFFIX = ".code"
 DRAFT_SECONDS = 3600
@@ -73,10 +76,11 @@ class CodeCache:
     def read(self, key: str) -> Archive | None:
         """Return what was written under a key, and note that it was used."""
         file = self._file(key)
+        if not self._is_usable():
+            return None
         try:
             with open(file, "rb") as opened:
-                if not (self.is_safe() and _is_own(os.fstat(opened.fileno()))):
-                    _warn_once(f"{self.folder} is not used, for others may write to it")
+                if _find_owner_fault(os.fstat(opened.fileno())) is not None:
                     return None
                 data = opened.read()
             os.utime(file)
@@ -91,22 +95,38 @@ class CodeCache:
     def write(self, key: str, entry: Archive) -> None:
         """Keep an archive under a key, and remove what was not used for long if there is much."""
         manifest = {"key": key, **entry.manifest}
+        if not (self._is_usable() and _is_known()):
+            return
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.is_safe():
-                archive.replace_file(
-                    self._file(key), archive.pack(entry._replace(manifest=manifest))
-                )
-                self._trim()
+            data = archive.pack(entry._replace(manifest=manifest))
+            archive.replace_file(self._file(key), data, private=True)
+            self._trim()
         except OSError as error:
-            _warn_once(f"{self.folder} keeps nothing: {error.strerror}")
+            _warn_once(
+                f"{self.folder} keeps nothing ({error.strerror})", f"{_ANOTHER}, or make room"
+            )
 
-    def is_safe(self) -> bool:
-        """Return whether the folder is the user's own, and only the user may write to it."""
+    def find_fault(self) -> tuple[str, str] | None:
+        """Say why the folder is not used, and what helps; None if it is, or is not there yet."""
         try:
-            return _is_own(os.stat(self.folder))
-        except OSError:
-            return False
+            about = os.stat(self.folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"cannot be looked into ({error.strerror})", "make it a folder of yours"
+        if not stat.S_ISDIR(about.st_mode):
+            return "is no folder", "remove it"
+        return _find_owner_fault(about)
+
+    def _is_usable(self) -> bool:
+        """Return whether entries may be read and written; warn once if not."""
+        fault = self.find_fault()
+        if fault is not None:
+            _warn_once(
+                f"{self.folder} is not used, for it {fault[0]}", f"{fault[1]}, or {_ANOTHER}"
+            )
+        return fault is None and bool(digest_sources())
 
     def contents(self) -> Contents:
         """Count the files."""
@@ -153,9 +173,13 @@ def find_cache() -> CodeCache | None:
         return None if named.lower() in (OFF, "") else CodeCache(Path(named).absolute())
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # nobody knows where this user is at home
+    except RuntimeError:
+        _warn_once("there is no folder, for this user has no home", _ANOTHER)
         return None
-    return CodeCache(base / "tvm_forest") if base.is_absolute() else None
+    if not base.is_absolute():
+        _warn_once(f"XDG_CACHE_HOME is {str(base)!r}, which is not absolute", _ANOTHER)
+        return None
+    return CodeCache(base / "tvm_forest")
 
 
 def digest(*parts: str | bytes) -> str:
@@ -170,21 +194,39 @@ def digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def digest_sources() -> str:
-    """Return the hex digest of the files of this package, which all decide what is kept."""
-    files = (file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".ll", ".c", ".json"))
-    return digest(*(f"{f.relative_to(PACKAGE)} {digest(f.read_bytes())}" for f in sorted(files)))
+    """Return the hex digest of the files whose code this process runs; "" if nobody can tell."""
+    try:
+        parts = [f"{name} {digest((PACKAGE / name).read_bytes())}" for name in sorted(late.FILES)]
+    except OSError:
+        parts = []
+    return digest(*parts) if _is_known() and parts else ""
 
 
-def _is_own(about: os.stat_result) -> bool:
-    """Return whether a file or folder is the user's own, and only the user may write to it."""
+def _is_known() -> bool:
+    """Return whether the code that runs is that of the files; warn once if not."""
+    obstacle = late.find_change()
+    if obstacle is not None:
+        _warn_once(*obstacle)
+    return obstacle is None
+
+
+def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
+    """Say why a file or folder is not the user's alone, and what helps; None if it is."""
     if not hasattr(os, "geteuid"):  # elsewhere folders of users are theirs alone
-        return True
-    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return None
+    if about.st_uid != os.geteuid():
+        return f"belongs to another user ({about.st_uid})", "give it to yourself by chown"
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = f"{stat.S_IMODE(about.st_mode):04o}"
+        return f"may be written to by others (mode {mode})", "forbid it by chmod go-w"
+    return None
 
 
 @functools.cache
-def _warn_once(message: str) -> None:
-    LOG.warning(message)
+def _warn_once(what: str, remedy: str) -> None:
+    """Say why models are compiled anew, where a person reads it who has asked for no log."""
+    text = f"cache: {what}; models are compiled anew in each process; {remedy}"
+    warnings.warn(f"{text}; {VARIABLE}=off says no more of it", RuntimeWarning, stacklevel=2)
 
 
 def _remove(file: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import ForestError
 from ..streams.formats import FORMATS, KINDS
+from .ending import unwind_when_stopped
 
 LIMITS = (
     ("max_batch", 4096, "most rows of requests that are predicted together"),
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verbose:
         _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
     try:
-        status: int | None = import_module(f"{__name__}.{options.command}").run(options)
+        with unwind_when_stopped():
+            status: int | None = import_module(f"{__name__}.{options.command}").run(options)
     except ForestError as error:
         print(f"tvm-forest: {error}", file=sys.stderr)
         return 2

@@ -17,5 +17,6 @@ def run(options: argparse.Namespace) -> None:
     print(f"{'removed' if options.clear else 'entries'}: {count}, {size / 2**20:.1f} MiB")
     if not options.clear:
         print(f"at most: {MAX_BYTES / 2**20:.0f} MiB, then those go that were used least recently")
-    if cache.folder.exists() and not cache.is_safe():
-        print("not used: the folder must be yours, and nobody else may write to it")
+    fault = cache.find_fault()
+    if fault is not None:
+        print(f"not used: it {fault[0]}; {fault[1]}")

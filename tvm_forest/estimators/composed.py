@@ -4,7 +4,8 @@ takes: fitted estimator; gives: its copy.
 
 Nothing here knows the classes of scikit-learn: the walk goes through the attributes of whatever
 predicts or transforms, and through lists, tuples, dicts and arrays of objects, and replaces each
-fitted forest that `frontends` knows. What holds no forest is shared with the original.
+fitted forest that `frontends` knows. All else is copied, so that training the one leaves the other
+as it is.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from .. import api, frontends
 from ..errors import ForestError, InputError
 from ..schedule_prims.batches import Edited
 from .forests import ForestClassifier, ForestRegressor, compile_estimator
+from .untrainable import Untrainable
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
 """Methods that tell an estimator, or a part of one, from other objects."""
+_TRAINING = ("fit", "fit_predict", "fit_transform", "partial_fit")
 _SEVERAL = (list, tuple, dict, np.ndarray)
 
 
@@ -40,10 +43,13 @@ def accelerate(
     The copy has the interface of the original and predicts what it predicts. Forests are those of
     scikit-learn and of the libraries that `load` reads, at any depth: in a `Pipeline`, a
     `CalibratedClassifierCV`, a `StackingClassifier`, a search, or as the estimator itself. They
-    become `ForestClassifier` and `ForestRegressor`. All else is shared with the original, which is
-    left as it is.
+    become `ForestClassifier` and `ForestRegressor`. All else is copied: whatever happens to the
+    copy, the original stays as it is, and the other way round.
 
-    The copy predicts and is not there to be trained: `fit` of a compiled forest trains nothing.
+    The copy predicts and refuses to be trained. `sklearn.base.clone` of it, as cross-validation
+    makes them, trains new forests where the original would clone untrained ones, as a
+    `VotingClassifier` does, and is refused when it is trained where a compiled forest is all it
+    has, as in a `Pipeline`.
 
     Args:
         estimator: fitted estimator with the interface of scikit-learn.
@@ -55,7 +61,8 @@ def accelerate(
             forest stays as it is, and one that is compiled is enough.
 
     Raises:
-        InputError: no estimator, or no fitted forest inside; the message names what was met.
+        InputError: no estimator, one that cannot be copied, or no fitted forest inside; the
+            message names what was met.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`; the message
             begins with the place of the forest, such as `steps[1][1].estimators_[0]`.
     """
@@ -67,13 +74,25 @@ def accelerate(
         )
     walk = _Walk(lambda model: compile_estimator(model, target, schedule, n_jobs), strict)
     found = walk.visit(estimator, "")
-    if not walk.n_compiled:
+    if not walk.compiled:
         met = ", ".join(walk.met) or "none"
         raise InputError(
             f"accelerate: argument 'estimator': {type(estimator).__name__} holds no fitted forest "
             f"(forests that were met: {met}); give one that is fitted"
         )
-    return found
+    return found if found is estimator else _separate(found, walk.compiled)
+
+
+def _separate(found: Any, compiled: list[Any]) -> Any:
+    """Return a copy that shares nothing with the original but compiled forests."""
+    try:
+        return copy.deepcopy(found, {id(forest): forest for forest in compiled})
+    except Exception as error:
+        raise InputError(
+            f"accelerate: argument 'estimator': {type(found).__name__} cannot be copied "
+            f"({type(error).__name__}: {error}); take out the part that copy.deepcopy refuses, or "
+            "accelerate the parts that hold forests"
+        ) from None
 
 
 class _Walk:
@@ -83,13 +102,13 @@ class _Walk:
         compile: makes an estimator of a forest.
         strict: see `accelerate`.
         met: the forests that were left as they are, with their places and the reasons.
-        n_compiled: number of forests that were compiled, or were so before.
+        compiled: the forests that were compiled, or were so before.
     """
 
     def __init__(self, compile: Callable[[Any], Any], strict: bool) -> None:
         self.compile, self.strict = compile, strict
         self.met: list[str] = []
-        self.n_compiled = 0
+        self.compiled: list[Any] = []
         self._copies: dict[int, tuple[Any, Any]] = {}  # by identity, the original with its copy
 
     def visit(self, value: Any, path: str, anew: bool = True) -> Any:
@@ -114,7 +133,8 @@ class _Walk:
 
     def _replace(self, value: Any, path: str, anew: bool) -> Any:
         if isinstance(value, ForestClassifier | ForestRegressor):
-            self.n_compiled += value.model is not None
+            if value.model is not None:
+                self.compiled.append(value)
             return value
         if isinstance(value, _SEVERAL):
             return self._replace_items(value, path, anew)
@@ -138,7 +158,7 @@ class _Walk:
             else:
                 self.met.append(f"{place}, refused: {error}")
             return forest
-        self.n_compiled += 1
+        self.compiled.append(found)
         return found
 
     def _replace_items(self, items: Any, path: str, anew: bool) -> Any:
@@ -173,6 +193,9 @@ class _Walk:
             return part
         twin = copy.copy(part)
         twin.__dict__.update(changed)
+        for name in _TRAINING:
+            if hasattr(part, name):
+                twin.__dict__[name] = Untrainable(name, type(part).__name__)
         return twin
 
 

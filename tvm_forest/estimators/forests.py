@@ -2,7 +2,7 @@
 
 takes: a trained model in any form, Schedule; gives: ForestClassifier, ForestRegressor.
 
-They predict and do not train: `fit` compiles the model that they were given.
+They predict and do not train: `fit` compiles the model that they were given, and refuses rows.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..inputs.column_names import fits
 from ..inputs.frames import kind_of
 from ..predictor.predictor import PROBABILITY_LINKS, Predictor
 from ..schedule_prims.batches import Edited, edit
+from .untrainable import Untrainable
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
 """Methods that a classifier has if the estimator that it was compiled from has them: a calibration
@@ -96,31 +97,29 @@ class _ForestEstimator(BaseEstimator):
 
     # -- the model --------------------------------------------------------------------------------
 
-    def fit(self, X: Any = None, y: Any = None) -> Any:
-        """Compile the model; nothing is trained.
+    def fit(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Compile the model anew, which may have been trained on; nothing is trained here.
 
         Args:
-            X: (R, F) rows or None; their number and names of columns must be those of the model.
-            y: ignored.
+            X, y, options: refused, for scores would be those of rows that the model knows.
 
         Returns:
             the estimator itself.
 
         Raises:
-            InputError: no model was given.
-            ValueError: rows of another number or other names of columns.
+            InputError: no model was given, or there are rows to train on.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
         """
+        name = type(self).__name__
         if self.model is None:
-            name = type(self).__name__
             raise InputError(
                 f"fit: argument 'model': None cannot be compiled, and {name} does not train; give "
                 f"a trained model, as in {name}(model=booster)"
             )
-        self.__dict__.pop("_loaded", None)  # the model may have been trained on
-        self.__dict__.pop("_built", None)
-        if X is not None:
-            self._validate(X)
+        if X is not None or y is not None or options:
+            Untrainable("fit", name)()
+        for kept in ("_loaded", "_built"):
+            self.__dict__.pop(kept, None)
         _ = self.predictor_
         return self
 
@@ -144,6 +143,15 @@ class _ForestEstimator(BaseEstimator):
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
+
+    def _load_alone(self) -> _Loaded:
+        """Return what was read, with the Forest in place of the model."""
+        forest = self.forest_
+        try:
+            importances = getattr(self, "feature_importances_", None)
+        except Exception:  # of a library, about an attribute that may never be asked for
+            importances = None
+        return _Loaded(forest, forest, self._load().methods, importances)
 
     @property
     def predictor_(self) -> Predictor:
@@ -226,6 +234,8 @@ class _ForestEstimator(BaseEstimator):
     def __sklearn_clone__(self) -> Any:
         """Keep the model as it is: a clone of an estimator would be one that is not trained."""
         twin = type(self)(**self.get_params())
+        if "_loaded" in self.__dict__:
+            twin._loaded = self._loaded
         if "_metadata_request" in self.__dict__:
             twin._metadata_request = deepcopy(self._metadata_request)
         return twin
@@ -249,9 +259,8 @@ class _ForestEstimator(BaseEstimator):
         built = state.pop("_built", None)
         state.pop("_adding", None)
         if self.model is not None:
-            forest, importances = self.forest_, getattr(self, "feature_importances_", None)
-            state["model"] = forest
-            state["_loaded"] = _Loaded(forest, forest, self._load().methods, importances)
+            loaded = self._load_alone()
+            state |= {"model": loaded.model, "_loaded": loaded}
         if built is not None:
             _ = self.predictor_  # anew if a parameter has changed
             (_, *parameters), predictor = self._built
@@ -391,5 +400,7 @@ def compile_estimator(
     made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
     found = kind(model, made, target, n_jobs)
     found._keep(forest)
+    found._loaded = found._load_alone()  # the model itself may be trained on
+    found.model = found._loaded.model
     _ = found.predictor_
     return found

@@ -161,10 +161,14 @@ def describe_system() -> dict[str, Any]:
 def describe_machine() -> str:
     """Return what decides what becomes of a model for the CPU at hand, beside this package.
 
-    TVM is named by the file in which it keeps its version: to ask it would be to import it.
+    TVM is named by the file in which it keeps its version: to ask it would be to import it. If it
+    is imported already, what runs counts, and not a file that an upgrade has changed since.
     """
     found = importlib.util.find_spec("tvm")
     places = (found.submodule_search_locations if found is not None else None) or ()
     files = [Path(place, name) for place in places for name in ("_version.py", "libinfo.py")]
     version = next((file.read_text("utf-8") for file in files if file.is_file()), "")
+    if found is not None and (not version or "tvm" in sys.modules):
+        here = machine_code.TVM_VERSION
+        version = version if repr(here) in version.replace('"', "'") else here
     return f"{describe_system()} {tvm_ffi.__version__} {describe_cpu()} {version}"

@@ -1,0 +1,35 @@
+"""What compiled estimators do in place of training.
+
+takes: the name of a method; gives: what refuses to be called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InputError
+
+
+class Untrainable:
+    """Stands for a method that would train a compiled estimator.
+
+    Attributes:
+        method: its name.
+        kind: the class of the estimator.
+    """
+
+    def __init__(self, method: str, kind: str) -> None:
+        self.method, self.kind = method, kind
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to train.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            f"{self.method}: {self.kind} holds compiled forests, which predict and do not train; "
+            f"train the estimator from which it was made, and compile that anew; where another "
+            "estimator is trained around it, give it as sklearn.frozen.FrozenEstimator(estimator), "
+            "which stays as it is"
+        )
