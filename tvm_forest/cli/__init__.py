@@ -23,8 +23,9 @@ LIMITS = (
     ("max_batch", 4096, "most rows of requests that are predicted together"),
     ("max_delay_ms", 0.0, "most milliseconds that an idle server waits for more requests"),
     ("max_body_mb", 16.0, "most megabytes of a request"),
+    ("max_answer_mb", 64.0, "most megabytes that an answer could have"),
     ("max_queue", 1000, "most requests that wait"),
-    ("max_queue_mb", 512.0, "most megabytes of these"),
+    ("max_queue_mb", 512.0, "most megabytes of these and of their answers"),
     ("timeout_s", 30.0, "most seconds in which a request comes, or an answer is taken"),
 )
 """Options of `serve` that are fields of its Settings, their defaults, and what they are."""
