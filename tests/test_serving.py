@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import re
 import struct
+import threading
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ import tvm_forest
 from served import ask, build, get, infer, read, serve, to_binary, to_json
 from tvm_forest.errors import InputError
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.serving import Settings, batching, make_application
+from tvm_forest.serving import Settings, app, batching, make_application, tensors, warn_of_strangers
 from tvm_forest.serving.models import OUTPUTS, Named
 
 pytestmark = pytest.mark.slow
@@ -391,7 +395,7 @@ def test_bodies_and_queues_have_limits(predictor: Any, rows: Any) -> None:
     narrow = serve(predictor, max_queue=3, max_delay_ms=20.0)
     statuses = [answer.status_code for answer in infer(narrow, *[to_json(rows[:1])] * 8)]
     assert sorted(statuses) == [200] * 3 + [503] * 5
-    thin = serve(predictor, max_queue_mb=0.01, max_delay_ms=20.0)
+    thin = serve(predictor, max_queue_mb=0.04, max_delay_ms=20.0)
     answers = infer(thin, *[to_binary(rows[:200])] * 8)
     assert sorted(answer.status_code for answer in answers) == [200] * 4 + [503] * 4
     refused = next(answer for answer in answers if answer.status_code == 503)
@@ -399,6 +403,112 @@ def test_bodies_and_queues_have_limits(predictor: Any, rows: Any) -> None:
     assert infer(thin, to_binary(rows[:200]))[0].status_code == 200  # when the others have gone
     (packed,) = infer(small, (b"", {"Content-Encoding": "gzip"}))
     assert packed.status_code == 415
+
+
+def test_an_answer_that_could_be_too_large_is_refused_before_anything_is_predicted(
+    predictor: Any,
+) -> None:
+    """20 bytes of a request may be megabytes of an answer: of many trees, for example."""
+    application = serve(predictor, max_answer_mb=1.0)
+    (model,) = application._models
+    tiny = np.zeros((20_000, 3), np.uint8)
+    for name in ("apply", "predict_per_tree"):
+        for sized in ({}, {"parameters": {"binary_data_output": True}}):
+            body = to_binary(tiny, "UINT8", outputs=[{"name": name}], **sized)
+            (answer,) = infer(application, body)
+            assert (answer.status_code == 200) == bool(sized)
+            assert sized or answer.status_code == 413
+            assert sized or re.search("could have .* megabytes, more than 1;", answer.text)
+    model.predict = None  # what is called from now on is a fault
+    assert infer(application, to_binary(tiny, "UINT8", outputs=[{"name": "apply"}]))[0].is_error
+    assert infer(application, to_binary(tiny[:9], "UINT8"))[0].status_code == 500
+
+
+@pytest.mark.parametrize("options", [{}, {"num_class": 3, "objective": "multi:softprob"}])
+def test_no_answer_has_more_bytes_than_were_counted_before(options: Any) -> None:
+    predictor = build(**options)
+    (model,) = serve(predictor)._models
+    rows = hard_rows(predictor.forest, 50, 5)
+    for name in model.outputs:
+        found = model.predict(name, rows)
+        assert model.count_bytes(name, 50, True) == sum(map(len, tensors.write_binary(found)))
+        assert model.count_bytes(name, 50, False) >= sum(map(len, tensors.write_json(found))) - 2
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1", "?", "O", "U"])
+@pytest.mark.parametrize("size", [0, 1, tensors.MAX_PART + 1])
+def test_a_tensor_is_written_in_parts_that_read_back_to_the_same_bits(
+    dtype: str, size: int
+) -> None:
+    rng = np.random.default_rng(size)
+    if dtype in "OU":
+        array = np.array([rng.choice(["", "ü\n", '"x\\']) for _ in range(size)], dtype)
+    else:
+        array = np.frombuffer(rng.bytes(size * np.dtype(dtype).itemsize), dtype)
+        array = array.view(np.uint8) < 128 if dtype == "?" else array
+    text = b"".join(tensors.write_json(array))
+    datatype = tensors.name_datatype(array)
+    found = tensors.read_json(json.loads(text), datatype, (size,), "test")
+    with np.errstate(over="ignore"):
+        assert np.array_equal(found, array, equal_nan=dtype in ("f4", "f8"))
+    data = memoryview(b"".join(tensors.write_binary(array)))
+    again = tensors.read_binary(data, datatype, (size,), "test")
+    assert again.tobytes() == array.tobytes() or list(again) == list(array)
+    assert len(text) <= tensors.count_bytes(array, ["", "ü\n", '"x\\'], False) + 2
+
+
+async def ask_slowly(application: Any, body: Any, take: Any = None) -> list[Any]:
+    """Return all messages of an answer; after each the client does something else."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body[0]}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        await take(len(sent)) if take else None
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in body[1].items()]
+    scope = {"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": headers}
+    await application(scope, receive, send)
+    return sent
+
+
+def test_a_long_answer_is_made_off_the_event_loop_and_sent_in_parts(
+    predictor: Any, monkeypatch: Any
+) -> None:
+    threads: set[str] = set()
+    write = app.write_answer
+
+    def spy(*arguments: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return write(*arguments)
+
+    monkeypatch.setattr(app, "write_answer", spy)
+    rows = np.zeros((30_000, 3), np.float32)
+    body = to_binary(rows, outputs=[{"name": "predict"}, {"name": "apply"}])
+    start, *parts = asyncio.run(ask_slowly(serve(predictor), body))
+    sizes = [len(part["body"]) for part in parts]
+    assert sum(sizes) == int(dict(start["headers"])[b"content-length"]) > 1_000_000
+    assert max(sizes) < 300_000 and [part.get("more_body", False) for part in parts][-2:] == [1, 0]
+    assert threading.current_thread().name not in threads
+
+
+def test_what_an_answer_holds_is_given_back_when_it_is_taken(predictor: Any) -> None:
+    application = serve(predictor, max_queue_mb=1.0)
+    rows = np.zeros((5000, 3), np.float32)
+    body = to_binary(rows, outputs=[{"name": "apply"}])
+    seen: list[int] = []
+
+    async def take(count: int) -> None:
+        if count == 2:  # the first answer is on its way, and stays
+            seen.append((await ask_slowly(application, body))[0]["status"])
+
+    assert asyncio.run(ask_slowly(application, body, take))[0]["status"] == 200
+    assert seen == [503]
+    assert infer(application, body)[0].status_code == 200
+    (alone,) = infer(application, to_binary(rows.repeat(9, axis=0)))
+    assert alone.status_code == 413 and "takes more than 1 megabytes by itself" in alone.text
 
 
 def test_what_cannot_be_served_is_refused_before_the_port_opens(predictor: Any) -> None:
@@ -412,8 +522,35 @@ def test_what_cannot_be_served_is_refused_before_the_port_opens(predictor: Any) 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_batch", 0), ("timeout_s", 0.0), ("max_queue", -1), ("token", ""), ("token", "a b")],
+    [
+        *[("max_batch", 0), ("max_batch", 1.5), ("timeout_s", 0.0), ("max_queue", -1)],
+        *[("timeout_s", math.inf), ("max_body_mb", math.nan), ("max_delay_ms", 1e300)],
+        *[("max_answer_mb", "1"), ("max_queue_mb", True), ("token", ""), ("token", "a b")],
+    ],
 )
 def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"argument '{name}'"):
         Settings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "tls", "words"),
+    [
+        ("127.0.0.1", False, False, []),
+        ("127.8.0.1", False, False, []),
+        ("::1", False, False, []),
+        ("::ffff:127.0.0.1", False, False, []),
+        ("0.0.0.0", False, False, ["whoever does may ask", "can be read on the way"]),
+        ("::", False, False, ["whoever does may ask", "can be read on the way"]),
+        ("192.168.0.7", True, False, ["the token too, can be read on the way"]),
+        ("fe80::1%eth0", False, True, ["whoever does may ask"]),
+        ("0.0.0.0", True, True, []),
+    ],
+)
+def test_a_server_that_others_reach_warns_of_what_they_can_do(
+    address: str, token: bool, tls: bool, words: list[str], caplog: Any
+) -> None:
+    warn_of_strangers(address, token, tls)
+    assert len(caplog.messages) == len(words)
+    for message, text in zip(caplog.messages, words, strict=True):
+        assert address in message and text in message

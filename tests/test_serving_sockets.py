@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -208,11 +209,60 @@ def test_what_is_no_http_is_400(port: int) -> None:
     check_well(port)
 
 
-def test_a_client_that_wants_another_protocol_gets_this_one(port: int) -> None:
-    upgrade = b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+OFFER = {
+    "Connection": "Upgrade, HTTP2-Settings",
+    "HTTP2_Settings": "AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA",
+    "Upgrade": "h2c",
+    "User_Agent": "Java-http-client/17.0.15",
+}
+"""What Java's HttpClient sends with each first request."""
+
+
+@pytest.mark.parametrize("cuts", [(), (-1,), (-40,), (9, -90, -3)], ids=str)
+def test_a_client_that_offers_another_protocol_gets_this_one(port: int, cuts: Any) -> None:
+    body = to_json(ROW, id="1")
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    chunked = request(b"", Transfer_Encoding="chunked", **OFFER).replace(
+        b"Content-Length: 0\r\n", b""
+    )
+    plain = request(to_json(ROW, id="2"))
+    websocket = b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    for asked in (request(body, **OFFER), chunked + chunks, websocket):
+        with connect(port) as connection:
+            places = [0, *(len(asked) + cut if cut < 0 else cut for cut in cuts), len(asked)]
+            for begin, end in pairwise(places):  # as segments of TCP
+                connection.sendall(asked[begin:end])
+                check_well(port)
+            first = read_answer(connection)
+            assert first[0] == 200 and (asked is websocket or json.loads(first[1])["id"] == "1")
+            connection.sendall(asked + plain)  # the connection is kept
+            assert [read_answer(connection)[0] for _ in range(2)] == [200, 200]
+
+
+def test_a_client_that_offers_another_protocol_may_wait_and_close(port: int) -> None:
+    body = to_json(ROW)
+    asked = request(body, **{**OFFER, "Connection": "close, Upgrade", "Expect": "100-continue"})
     with connect(port) as connection:
-        connection.sendall(upgrade)
+        connection.sendall(asked[: -len(body)])
+        assert connection.recv(99).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
         assert read_answer(connection)[0] == 200
+        assert connection.recv(1) == b""
+    with connect(port) as connection:
+        connection.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_answer(connection)[0] in (400, 404, 405)
+
+
+def test_a_client_that_takes_a_long_answer_bit_by_bit_gets_all_of_it(port: int) -> None:
+    rows = np.zeros((40_000, 3), np.float32)
+    body, headers = to_binary(rows, outputs=[{"name": "predict_per_tree"}, {"name": "apply"}])
+    size = headers["Inference-Header-Content-Length"]
+    with connect(port) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(request(body, Inference_Header_Content_Length=size))
+        status, text = read_answer(connection)
+    found = json.loads(text)["outputs"]
+    assert status == 200 and [len(output["data"]) for output in found] == [160_000] * 2
 
 
 def test_random_bytes_get_documented_statuses(port: int) -> None:
@@ -314,6 +364,10 @@ def test_one_clear_error_ends_a_server_before_its_port_opens(
             ([model, "x=nowhere.json"], "nowhere.json"),
             ([model, model], "two are called 'model' in version '1'"),
             ([model, "--port", port], f"cannot listen at 127.0.0.1:{port}"),
+            ([model, "--port", "65536"], "argument 'port': 65536 is no port"),
+            ([model, "--port", "-1"], "argument 'port': -1 is no port"),
+            ([model, "--n-jobs", "0"], "argument 'n_jobs': 0"),
+            ([model, "--timeout-s", "inf"], "argument 'timeout_s': inf"),
             ([model, "--host", "nowhere.invalid"], "cannot listen at nowhere.invalid"),
             ([model, "--token-file", str(tmp_path / "none")], "--token-file"),
             ([model, "--tls", "no", "no", "--port", "0"], "certificate"),

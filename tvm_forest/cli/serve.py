@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import serving
 from ..errors import InputError
+from ..threads import check_n_jobs
 from . import LIMITS
 from .models import open_predictor
 
@@ -23,6 +24,8 @@ def run(options: argparse.Namespace) -> None:
     """Load all models, then answer requests until the process is told to end."""
     logging.basicConfig(format="%(name)s: %(message)s")  # a server says what goes wrong
     serving.check_packages()
+    check_n_jobs("serve", options.n_jobs)
+    serving.check_port(options.port)
     token = _read_token(options.token_file)
     settings = serving.Settings(
         token=token, **{name: getattr(options, name) for name, *_ in LIMITS}

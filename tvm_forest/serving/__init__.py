@@ -12,6 +12,8 @@ This file imports what only a server needs when one is made; docs/serving.md say
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -22,6 +24,10 @@ from .settings import Settings as Settings
 
 if TYPE_CHECKING:
     from .models import Named
+
+LOG = logging.getLogger(__name__)
+
+MAX_PORT = 65535
 
 IDLE_S = 75
 """Seconds that a connection without a request stays open: longer than proxies keep theirs."""
@@ -58,12 +64,26 @@ def make_application(named: Sequence[Named], settings: Settings | None = None) -
     return Application(Models(named), settings or Settings())
 
 
+def check_port(port: int) -> None:
+    """Raise InputError unless there is such a port, or it is 0, for any that is free."""
+    if type(port) is not int or not 0 <= port <= MAX_PORT:
+        raise InputError(
+            f"serve: argument 'port': {port!r} is no port; give one from 1 to {MAX_PORT}, or 0 for "
+            "any that is free"
+        )
+
+
 def open_port(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
+    Args:
+        host: a name or an address.
+        port: from 0, which is any that is free, to 65535.
+
     Raises:
-        InputError: the address is unknown or in use.
+        InputError: the address is unknown or in use, or there is no such port.
     """
+    check_port(port)
     try:
         (family, *_, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -73,6 +93,33 @@ def open_port(host: str, port: int) -> socket.socket:
         raise InputError(
             f"serve: arguments 'host' and 'port': cannot listen at {host}:{port} ({error})"
         ) from None
+
+
+def warn_of_strangers(address: str, has_token: bool, has_tls: bool) -> None:
+    """Log what others could do whom an address lets in, which loopback does not.
+
+    Args:
+        address: at which a server listens, of IPv4 or IPv6.
+        has_token: whether it asks for a token.
+        has_tls: whether it speaks TLS.
+    """
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None) or found
+    if mapped.is_loopback:
+        return
+    if not has_token:
+        LOG.warning(
+            "serve: argument 'host': other machines reach %s, and whoever does may ask; give "
+            "--token-file, or listen at 127.0.0.1",
+            address,
+        )
+    if not has_tls:
+        LOG.warning(
+            "serve: argument 'host': other machines reach %s, and what they send and get%s can be "
+            "read on the way; give --tls, or listen at 127.0.0.1 behind a proxy that speaks TLS",
+            address,
+            ", the token too," if has_token else "",
+        )
 
 
 def run(
@@ -119,6 +166,8 @@ def run(
     server = uvicorn.Server(config)
     for name in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it is done
         signal.signal(name, lambda *_: setattr(server, "should_exit", True))
+    has_token = application.settings.token is not None
+    warn_of_strangers(listening.getsockname()[0], has_token, certificate is not None)
     if announce is not None:
         announce()
     with contextlib.closing(listening):

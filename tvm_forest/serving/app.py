@@ -11,13 +11,16 @@ Requests for predictions do not pass FastAPI, whose routes take longer than most
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
@@ -25,10 +28,10 @@ from ..errors import ForestError
 from .batching import Batcher
 from .metrics import Metrics
 from .models import Model, Models
-from .protocol import Answer, read_request, write_answer
+from .protocol import Answer, Request, read_request, write_answer
 from .refusals import Refused
 from .routes import make_routes
-from .settings import Settings
+from .settings import MEGABYTE, Settings
 
 LOG = logging.getLogger(__name__)
 
@@ -36,11 +39,17 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Hold = Callable[[int], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 JSON_SIZE = b"inference-header-content-length"
 """The header that says how long the JSON is if bytes follow it."""
 
 JSON, BINARY = b"application/json", b"application/octet-stream"
+SHORT_BYTES = 1 << 16
+"""Bytes that the event loop itself reads or writes: to ask a thread takes about as long."""
+
 GONE = 499
 """Counted where a client does not wait for its answer."""
 
@@ -74,7 +83,7 @@ class Application:
         }
         self._routes = make_routes(models, self._metrics)
         self._authorization = None if settings.token is None else settings.token.encode()
-        self._in_flight = self._held = 0  # requests, and bytes of their bodies
+        self._in_flight = self._held = 0  # requests, and bytes that they hold
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request; an error of any kind becomes a status and a text."""
@@ -103,25 +112,49 @@ class Application:
     ) -> None:
         begin = time.perf_counter()
         self._in_flight += 1
-        try:
-            answer = await self._predict(model, headers, receive)
-        except ForestError as error:
-            refused = error if isinstance(error, Refused) else Refused(str(error))
-            return await self._refuse(send, refused, model)
-        except Exception:
-            LOG.exception("a request to model %r failed", model.name)
-            return await self._refuse(
-                send, Refused("a fault of the server; see its log", 500), model
-            )
-        finally:
-            self._in_flight -= 1
-        self._metrics.count_answer(model.name, model.version, 200, time.perf_counter() - begin)
-        parts, json_size = answer
-        kind = JSON if json_size is None else BINARY
-        extra = [] if json_size is None else [(JSON_SIZE, b"%d" % json_size)]
-        await send_bytes(send, 200, kind, parts[0] if len(parts) == 1 else b"".join(parts), extra)
+        with self._holding() as hold:
+            try:
+                answer = await self._predict(model, headers, receive, hold)
+            except ForestError as error:
+                refused = error if isinstance(error, Refused) else Refused(str(error))
+                return await self._refuse(send, refused, model)
+            except Exception:
+                LOG.exception("a request to model %r failed", model.name)
+                return await self._refuse(
+                    send, Refused("a fault of the server; see its log", 500), model
+                )
+            finally:
+                self._in_flight -= 1
+            self._metrics.count_answer(model.name, model.version, 200, time.perf_counter() - begin)
+            parts, json_size = answer
+            kind = JSON if json_size is None else BINARY
+            extra = [] if json_size is None else [(JSON_SIZE, b"%d" % json_size)]
+            await send_bytes(send, 200, kind, parts, extra)
 
-    async def _predict(self, model: Model, headers: dict[bytes, bytes], receive: Receive) -> Answer:
+    @contextmanager
+    def _holding(self) -> Iterator[Hold]:
+        """Yield what counts the bytes that a request holds until the end of the block.
+
+        It refuses those that are too many, of this request or of all together.
+        """
+        held, most = 0, f"{self.settings.max_queue_mb:g} megabytes"
+
+        def hold(size: int) -> None:
+            nonlocal held
+            self._held, held = self._held + size, held + size
+            if held > self.settings.max_held:
+                raise Refused(f"the request takes more than {most} by itself; send fewer rows", 413)
+            if self._held > self.settings.max_held:
+                raise Refused(f"{most} of requests wait already; ask again later", 503)
+
+        try:
+            yield hold
+        finally:
+            self._held -= held
+
+    async def _predict(
+        self, model: Model, headers: dict[bytes, bytes], receive: Receive, hold: Hold
+    ) -> Answer:
         """Return the answer to a request.
 
         Raises:
@@ -141,51 +174,66 @@ class Application:
                 f"header 'Inference-Header-Content-Length': {json_size!r:.80} is no number"
             )
         length = headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self.settings.max_body:
-            raise self._too_large()
-        held = 0
-        try:
-            parts, has_more = [], True
-            while has_more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused("the client has gone", GONE)
-                parts.append(message.get("body", b""))
-                self._held, held = self._held + len(parts[-1]), held + len(parts[-1])
-                self._check_size(held)
-                has_more = message.get("more_body", False)
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            request = read_request(body, None if json_size is None else int(json_size), model)
-            names = [output.name for output in request.outputs]
-            results = await self._batchers[model].predict(request.rows, names)
-            return write_answer(model, request, results)
-        finally:
-            self._held -= held
+        self._check_body(int(length) if length.isdigit() else 0)
+        body = await self._receive(receive, hold)
+        size = None if json_size is None else int(json_size)
+        request = await self._work(len(body), read_request, body, size, model)
+        most = self._check_answer(model, request)
+        hold(request.rows.nbytes + most)
+        names = [output.name for output in request.outputs]
+        results = await self._batchers[model].predict(request.rows, names)
+        return await self._work(most, write_answer, model, request, results)
 
-    def _check_size(self, held: int) -> None:
-        """Refuse a body of which so many bytes have come, if it or all together are too large."""
-        if held > self.settings.max_body:
-            raise self._too_large()
-        if self._held > self.settings.max_held:
+    async def _receive(self, receive: Receive, hold: Hold) -> bytes:
+        """Return the body of a request."""
+        parts, size, has_more = [], 0, True
+        while has_more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused("the client has gone", GONE)
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            self._check_body(size)
+            hold(len(parts[-1]))
+            has_more = message.get("more_body", False)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _work(
+        self, size: int, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Call what takes as long as so many bytes do, on a thread if that is long."""
+        call = partial(function, *arguments, **options)
+        if size < SHORT_BYTES:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def _check_body(self, size: int) -> None:
+        if size > self.settings.max_body:
             raise Refused(
-                f"{self.settings.max_queue_mb:g} megabytes of requests wait already; ask again "
-                "later",
-                503,
+                f"the body has more than {self.settings.max_body_mb:g} megabytes; send fewer rows, "
+                "or bytes in place of JSON",
+                413,
             )
 
-    def _too_large(self) -> Refused:
-        return Refused(
-            f"the body has more than {self.settings.max_body_mb:g} megabytes; send fewer rows, or "
-            "bytes in place of JSON",
-            413,
-        )
+    def _check_answer(self, model: Model, request: Request) -> int:
+        """Return the most bytes that an answer has; one that could be too large is refused."""
+        rows = len(request.rows)
+        most = sum(model.count_bytes(name, rows, binary) for name, binary in request.outputs)
+        if most > self.settings.max_answer:
+            raise Refused(
+                f"the answer could have {most / MEGABYTE:,.1f} megabytes, more than "
+                f"{self.settings.max_answer_mb:g}; send fewer rows, or ask for bytes in place of "
+                "JSON",
+                413,
+            )
+        return most
 
     async def _refuse(self, send: Send, refused: Refused, model: Model | None = None) -> None:
         name, version = ("", "") if model is None else (model.name, model.version)
         self._metrics.count_answer(name, version, refused.status, None)
         if refused.status != GONE:
             body = orjson.dumps({"error": str(refused)})
-            await send_bytes(send, refused.status, JSON, body, _EXTRA.get(refused.status))
+            await send_bytes(send, refused.status, JSON, [body], _EXTRA.get(refused.status))
 
     def _counting(self, send: Send) -> Send:
         """Return `send` that counts the status."""
@@ -206,9 +254,14 @@ def _check_token(authorization: bytes, token: bytes) -> None:
 
 
 async def send_bytes(
-    send: Send, status: int, kind: bytes, body: bytes, extra: Headers | None = None
+    send: Send, status: int, kind: bytes, parts: list[bytes], extra: Headers | None = None
 ) -> None:
-    """Send an answer."""
-    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *(extra or ())]
+    """Send an answer, the parts of a long one as the client takes them."""
+    size = sum(map(len, parts))
+    if size < SHORT_BYTES:
+        parts = [b"".join(parts)]
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % size), *(extra or ())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for part in parts[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": parts[-1]})

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ForestError
 from ..forest import Array
-from .models import Model
+from .models import SUMS, Model
 
 SHORT_S = 100e-6
 """Seconds of a batch that the event loop waits for: to ask a thread takes about as long."""
@@ -124,11 +124,7 @@ class Batcher:
 
 def _asks_for_sums(batch: list[_Waiting]) -> bool:
     """Whether no request asks for leaves, which were not timed, and may have to be compiled."""
-    return all(
-        name in ("predict", "predict_proba", "predict_margin")
-        for waiting in batch
-        for name in waiting.outputs
-    )
+    return all(name in SUMS for waiting in batch for name in waiting.outputs)
 
 
 def _predict(model: Model, batch: list[_Waiting]) -> list[Results | Exception]:

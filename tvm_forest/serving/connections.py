@@ -2,7 +2,8 @@
 
 takes: bytes of a client; gives: requests for the application, or an answer that refuses.
 
-uvicorn waits for ever for a head that does not end, and for a client that takes no answer.
+uvicorn waits for ever for a head that does not end, and for a client that takes no answer. It lets
+go of clients that offer to speak another protocol, such as the one of Java, and have a body.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -18,6 +20,9 @@ from .app import Application
 
 MAX_HEAD = 1 << 16
 """Most bytes of the head of a request (431)."""
+
+_OFFERS = (b"upgrade", b"http2-settings")
+"""Headers of a client that offers to speak another protocol."""
 
 
 class Connection(HttpToolsProtocol):
@@ -45,7 +50,11 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; a head must not be too long, and what is no request not last."""
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            return self._refuse(400, "this is no request of HTTP/1.1")
         if self._is_begun and not self._has_head:
             self._head_size += len(data)
             if self._head_size > MAX_HEAD:
@@ -53,6 +62,33 @@ class Connection(HttpToolsProtocol):
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self._reading is None and self.timeout_keep_alive_task is None:
             self._wait_for_request()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse on; where a client offers another protocol, as if it had not."""
+        while True:
+            try:
+                return self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stop:
+                if not self._offers_protocol():  # CONNECT, which is answered
+                    return
+                data = self._write_head() + data[stop.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+
+    def _offers_protocol(self) -> bool:
+        """Whether the parser would take the body for another protocol; others have none."""
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
+
+    def _write_head(self) -> bytes:
+        """Return the head of the request that was parsed, without offers."""
+        version = self.parser.get_http_version().encode()
+        lines = [b" ".join([self.parser.get_method(), self.url, b"HTTP/" + version])]
+        for name, value in self.headers:
+            if name == b"connection":
+                words = (word.strip() for word in value.split(b","))
+                value = b", ".join(word for word in words if word.lower() not in _OFFERS)
+            if name not in _OFFERS:
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """Wait for the end of a request."""
@@ -62,24 +98,34 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """See that the head is over."""
-        super().on_headers_complete()
-        self._has_head = True
+        if not self._offers_protocol():
+            super().on_headers_complete()
+            self._has_head = True
 
     def on_message_complete(self) -> None:
         """Stop waiting."""
-        super().on_message_complete()
-        self._is_begun = self._has_head = False
-        self._stop_reading()
+        if not self._offers_protocol():
+            super().on_message_complete()
+            self._is_begun = self._has_head = False
+            self._stop_reading()
+
+    def on_response_complete(self) -> None:
+        """Stop waiting for what was taken; each answer has a time of its own."""
+        self._stop_writing()
+        super().on_response_complete()
+        if self.flow.write_paused:
+            self._wait_for_client()
 
     def pause_writing(self) -> None:
         """Wait for the client to take what is written."""
         super().pause_writing()
-        self._writing = self.loop.call_later(self.timeout_s, self.transport.abort)
+        self._wait_for_client()
 
     def resume_writing(self) -> None:
-        """Stop waiting."""
+        """Stop waiting, unless there is more of this answer."""
         super().resume_writing()
-        self._stop_writing()
+        if self.cycle is None or self.cycle.response_complete:
+            self._stop_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting for anything."""
@@ -88,10 +134,6 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     # -- refusals -------------------------------------------------------------------------------
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        self._refuse(400, msg)
 
     def _stop_reading(self) -> None:
         if self._reading is not None:
@@ -102,6 +144,10 @@ class Connection(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
+
+    def _wait_for_client(self) -> None:
+        if self._writing is None:
+            self._writing = self.loop.call_later(self.timeout_s, self.transport.abort)
 
     def _wait_for_request(self) -> None:
         self._stop_reading()

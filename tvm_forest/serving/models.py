@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import InputError
 from ..forest import Array, Forest
 from .refusals import Refused
-from .tensors import name_datatype
+from .tensors import count_bytes, name_datatype
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 ROWS = "rows"
 """The input that holds all columns."""
 
-OUTPUTS = ("predict", "predict_proba", "predict_margin", "apply", "predict_per_tree")
+SUMS = ("predict", "predict_proba", "predict_margin")
+"""Methods of a Predictor that add up leaves."""
+
+OUTPUTS = (*SUMS, "apply", "predict_per_tree")
 """Methods of a Predictor, which are the names of outputs; the first is that of who names none."""
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
@@ -38,7 +41,7 @@ class Model:
         name, version: by which it is asked for.
         predictor: it.
         forest: that of the predictor.
-        outputs: names of the outputs that can be asked for.
+        outputs: names of the outputs that can be asked for, and of each the output of one row.
         datatype, width: of what `predict` gives; 0 for (R,).
         seconds: what a call takes, by the number of its rows.
     """
@@ -58,14 +61,26 @@ class Model:
         self.name, self.version, self.predictor = name, version, predictor
         self.forest = predictor.forest
         has_proba = predictor.gives_probabilities
-        self.outputs = tuple(x for x in OUTPUTS if x != "predict_proba" or has_proba)
-        first = self.predict(OUTPUTS[0], _make_rows(self.forest, _FEW))
-        labels = self.forest.labels
+        row, n_trees = _make_rows(self.forest, 1), self.forest.n_trees
+        self.outputs = {
+            **{x: self.predict(x, row) for x in SUMS if x != "predict_proba" or has_proba},
+            "apply": np.zeros((1, n_trees), self.forest.leaf_id_dtype),  # or it would be compiled
+            "predict_per_tree": np.zeros(
+                (1, n_trees, self.forest.leaf_value.shape[1]), self.forest.sum_dtype
+            ),
+        }
+        first, labels = self.outputs[OUTPUTS[0]], self.forest.labels
         if first.dtype == object and not all(isinstance(x, str) for x in labels or ()):
             raise InputError(
                 f"serve: argument 'models': {name!r} has labels that are neither all texts nor all "
                 "numbers, which the protocol lacks"
             )
+        texts = [] if labels is None else [x for x in labels if isinstance(x, str)]
+        self._row_bytes = {
+            (output, is_binary): count_bytes(row, texts, is_binary)
+            for output, row in self.outputs.items()
+            for is_binary in (False, True)
+        }
         self.datatype, self.width = name_datatype(first), 0 if first.ndim == 1 else first.shape[1]
         self.seconds = {size: self._time(size) for size in (_FEW, _MANY)}
 
@@ -81,6 +96,10 @@ class Model:
         """
         result = getattr(self.predictor, output)(rows)
         return np.concatenate(result, axis=1) if isinstance(result, list) else result
+
+    def count_bytes(self, output: str, n_rows: int, is_binary: bool) -> int:
+        """Return the most bytes that an output of so many rows is written as."""
+        return n_rows * self._row_bytes[output, is_binary]
 
     def expect_seconds(self, n_rows: int) -> float:
         """Return what a call of so many rows may take, on a line through two that were timed."""

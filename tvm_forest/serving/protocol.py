@@ -257,20 +257,25 @@ def write_answer(model: Model, request: Request, results: dict[str, Array]) -> A
         results: by the names of outputs.
     """
     data: list[bytes] = []
-    outputs = []
+    name = "" if request.id is None else f'"id":{orjson.dumps(request.id).decode()},'
+    before = f'{{"model_name":"{model.name}","model_version":"{model.version}",{name}"outputs":['
+    text = []
     for name, is_binary in request.outputs:
         array = results[name]
         shape = ",".join(map(str, array.shape))
+        about = f'{{"name":"{name}","datatype":"{name_datatype(array)}","shape":[{shape}],'
+        text.append(f"{before}{about}".encode())
         if is_binary:
-            data.append(write_binary(array))
-            content = f'"parameters":{{"{SIZE_PARAMETER}":{len(data[-1])}}}'
+            own = list(write_binary(array))
+            text.append(b'"parameters":{"%b":%d}}' % (SIZE_PARAMETER.encode(), _count(own)))
+            data += own
         else:
-            content = f'"data":{write_json(array)}'
-        datatype = name_datatype(array)
-        outputs.append(f'{{"name":"{name}","datatype":"{datatype}","shape":[{shape}],{content}}}')
-    name = "" if request.id is None else f'"id":{orjson.dumps(request.id).decode()},'
-    text = (
-        f'{{"model_name":"{model.name}","model_version":"{model.version}",{name}'
-        f'"outputs":[{",".join(outputs)}]}}'
-    ).encode()
-    return Answer([text, *data], len(text) if data else None)
+            text += [b'"data":', *write_json(array), b"}"]
+        before = ","
+    text.append(b"]}")
+    has_binary = any(output.is_binary for output in request.outputs)
+    return Answer([*text, *data], _count(text) if has_binary else None)
+
+
+def _count(parts: list[bytes]) -> int:
+    return sum(map(len, parts))

@@ -6,10 +6,16 @@ takes: numbers; gives: Settings.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ..errors import InputError
 
 MEGABYTE = 1 << 20
+
+MAX_NUMBER = 10**9
+"""The largest limit: of seconds, thirty years."""
+
+_COUNTS = ("max_batch", "max_queue")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +27,12 @@ class Settings:
         max_delay_ms: most milliseconds that a request waits for others while nothing is predicted.
             The event loop rounds them up to whole ones.
         max_body_mb: most megabytes of a request (413).
+        max_answer_mb: most megabytes that an answer could have (413).
         max_queue: most requests for predictions that are in the server at once (503).
-        max_queue_mb: most megabytes of the bodies of all of these together (503).
+        max_queue_mb: most megabytes of the bodies and of the answers of all requests together
+            (503).
         timeout_s: most seconds that the head and the body of a request may take to come each
-            (408), and that a client may take none of an answer.
+            (408), and that a client may take for its answer.
         token: what clients have to know (401); None for nothing.
 
     Raises:
@@ -34,22 +42,16 @@ class Settings:
     max_batch: int = 4096
     max_delay_ms: float = 0.0
     max_body_mb: float = 16.0
+    max_answer_mb: float = 64.0
     max_queue: int = 1000
     max_queue_mb: float = 512.0
     timeout_s: float = 30.0
     token: str | None = None
 
     def __post_init__(self) -> None:
-        least = {"max_batch": 1, "max_queue": 1, "max_delay_ms": 0}
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "token":
-                continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not (
-                value >= least[field.name] if field.name in least else value > 0
-            ):
-                raise InputError(f"serve: argument '{field.name}': {value!r} is too small")
+            if field.name != "token":
+                _check_number(field.name, getattr(self, field.name))
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise InputError("serve: argument 'token': it may hold printable letters of ASCII only")
         if self.token is not None and (not self.token or " " in self.token):
@@ -61,6 +63,26 @@ class Settings:
         return int(self.max_body_mb * MEGABYTE)
 
     @property
+    def max_answer(self) -> int:
+        """Most bytes of an answer."""
+        return int(self.max_answer_mb * MEGABYTE)
+
+    @property
     def max_held(self) -> int:
-        """Most bytes of all bodies."""
+        """Most bytes of all bodies and answers."""
         return int(self.max_queue_mb * MEGABYTE)
+
+
+def _check_number(name: str, value: Any) -> None:
+    """Raise InputError unless a limit is a number that makes sense; NaN is none."""
+    if name in _COUNTS:
+        is_number, least = type(value) is int and value >= 1, "a whole number from 1 on"
+    else:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_zero_too = name == "max_delay_ms"
+        is_number = is_number and (value > 0 or (value == 0 and is_zero_too))
+        least = "a number from 0 on" if is_zero_too else "a number over 0"
+    if not (is_number and value <= MAX_NUMBER):
+        raise InputError(
+            f"serve: argument '{name}': {value!r}; give {least}, at most {MAX_NUMBER:,}"
+        )

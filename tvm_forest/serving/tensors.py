@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -33,9 +34,15 @@ DTYPES = {
 
 _NAMES = {dtype.newbyteorder("="): name for name, dtype in DTYPES.items()}
 _NUMBERS: set[type] = {int, float, bool}
+_OF_NUMBERS = "fiub"  # kinds of dtypes; others hold texts
 _SPECIAL: dict[Any, float] = {None: math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LENGTH = struct.Struct("<I")
 _MAX_DIMENSIONS = 8
+
+MAX_PART = 1 << 13
+"""Most numbers or texts that are read or written at once: others get their turn in between."""
+
+_MAX_FLOAT = len("-2.2250738585072014e-308,")
 
 
 def read_shape(shape: Any, where: str) -> tuple[int, ...]:
@@ -61,8 +68,11 @@ def read_json(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> A
     values = _flatten(data, shape)
     if values is None or len(values) != math.prod(shape):
         raise Refused(f"{where}: field 'data': it has not the shape {list(shape)}")
+    array = np.empty(len(values), DTYPES.get(datatype, np.dtype(object)))
+    convert = _to_texts if datatype == "BYTES" else partial(_to_numbers, datatype=datatype)
     try:
-        array = _to_texts(values) if datatype == "BYTES" else _to_numbers(values, datatype)
+        for begin in range(0, len(values), MAX_PART):
+            array[begin : begin + MAX_PART] = convert(values[begin : begin + MAX_PART])
     except ValueError as error:
         raise Refused(f"{where}: field 'data': not {datatype}: {error}") from None
     return array.reshape(shape)
@@ -163,30 +173,65 @@ def name_datatype(array: Array) -> str:
     return _NAMES.get(array.dtype.newbyteorder("="), "BYTES")
 
 
-def write_json(array: Array) -> str:
-    """Return a tensor as a flat list of JSON that reads back to the same bits, but for NaN."""
-    kind = array.dtype.kind
-    values = array.ravel().tolist()
-    if kind not in "fiu":
-        return orjson.dumps(values).decode()
-    write: Callable[[Any], str] = repr
-    if kind == "f" and not np.isfinite(array).all():
-        write = _write_float
-    return f"[{','.join(map(write, values))}]"
+def count_bytes(array: Array, texts: Sequence[str], is_binary: bool) -> int:
+    """Return the most bytes that a tensor of such a shape and dtype is written as.
+
+    Args:
+        array: one like it.
+        texts: all that can be among its elements.
+        is_binary: as bytes, or as JSON.
+    """
+    dtype = array.dtype
+    if dtype.kind not in _OF_NUMBERS:
+        one = max((_count_text(text, is_binary) for text in texts), default=0)
+    elif is_binary:
+        one = dtype.itemsize
+    elif dtype.kind in "iu":
+        one = max(len(f"{number},") for number in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    else:
+        one = _MAX_FLOAT if dtype.kind == "f" else len("false,")
+    return array.size * one
 
 
-def _write_float(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "null" if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+def _count_text(text: str, is_binary: bool) -> int:
+    return _LENGTH.size + len(text.encode()) if is_binary else len(orjson.dumps(text)) + 1
 
 
-def write_binary(array: Array) -> bytes:
-    """Return a tensor as bytes, little-endian; each text after its length."""
-    if array.dtype.kind in "fiub":
-        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    texts = [text.encode() for text in array.ravel().tolist()]
-    return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
+def write_json(array: Array) -> Iterator[bytes]:
+    """Yield a tensor as a flat list of JSON that reads back to the same bits, but for NaN."""
+    before = b"["
+    for part in _split(array):
+        if part.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):  # of a NaN that signals
+                part = part.astype(np.float64)
+        yield before + orjson.dumps(_to_json(part), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+        before = b","
+    yield b"]" if array.size else b"[]"
+
+
+def _to_json(part: Array) -> Any:
+    """Return elements in a form that orjson writes, which makes null of all that is infinite."""
+    if part.dtype.kind not in _OF_NUMBERS or (part.dtype.kind == "f" and np.isinf(part).any()):
+        infinite = {math.inf: "Infinity", -math.inf: "-Infinity"}
+        return [infinite.get(value, value) for value in part.tolist()]
+    return part
+
+
+def write_binary(array: Array) -> Iterator[bytes]:
+    """Yield a tensor as bytes, little-endian; each text after its length."""
+    for part in _split(array):
+        if part.dtype.kind in _OF_NUMBERS:
+            yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+        else:
+            texts = [text.encode() for text in part.tolist()]
+            yield b"".join(x for text in texts for x in (_LENGTH.pack(len(text)), text))
+
+
+def _split(array: Array) -> Iterator[Array]:
+    """Yield the elements of an array, some at a time."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    for begin in range(0, len(flat), MAX_PART):
+        yield flat[begin : begin + MAX_PART]
 
 
 def _shorten(value: Any) -> str:
