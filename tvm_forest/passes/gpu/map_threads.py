@@ -103,9 +103,7 @@ def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
     return False
 
 
-def _split_loop(
-    loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]
-) -> list[tirx.Stmt]:
+def _split_loop(loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]) -> list[tirx.Stmt]:
     """Return a loop over blocks, once for each statement inside if these are loops over blocks too.
 
     Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration, of
