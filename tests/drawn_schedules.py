@@ -84,7 +84,8 @@ def drawn_schedule(
         most: steps beside those of the first and the last part.
     """
     words = GPU_WORDS if gpu else CPU_WORDS
-    draw = Draw(rng, start, forest, gpu, rng.choice(words))
+    focus = rng.choice([*words, *3 * sorted(ON_DEVICES)] if gpu else words)
+    draw = Draw(rng, start, forest, gpu, focus)
     layout = rng.choice([x for x in layouts if not draw.avoids(x)] or layouts)
     _begin(draw, layout)
     likely = [*words, *(word for word in SHAPING if word in words)]
