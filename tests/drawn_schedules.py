@@ -60,6 +60,8 @@ MOST_HOPS = 36
 """Hops in the code of a function, above which a step is not taken, for the sake of its compiler."""
 MOST_SLOTS = 1 << 15
 """Nodes of a padded model, above which it is not padded."""
+MOST_ROWS = 1 << 13
+"""Rows of a block, which has memory for each of them."""
 BLOCK_CODE = 8
 """What the code of a walk of a block of rows counts as, in hops."""
 
@@ -84,7 +86,8 @@ def drawn_schedule(
         most: steps beside those of the first and the last part.
     """
     words = GPU_WORDS if gpu else CPU_WORDS
-    draw = Draw(rng, start, forest, gpu, rng.choice(words))
+    focus = rng.choice([*words, *3 * sorted(ON_DEVICES)] if gpu else words)
+    draw = Draw(rng, start, forest, gpu, focus)
     layout = rng.choice([x for x in layouts if not draw.avoids(x)] or layouts)
     _begin(draw, layout)
     likely = [*words, *(word for word in SHAPING if word in words)]
@@ -135,12 +138,12 @@ class Draw:
         return find(layout).unfit(with_leaf_numbers(self.forest)) is not None
 
     def takes(self, do: str, **arguments: Any) -> bool:
-        """Take a step, unless it is refused or asks for too much code; return whether."""
+        """Take a step, unless it is refused or asks for too much; return whether."""
         try:
             new = DIRECTIVES[do].apply(self.sch, arguments)
         except ScheduleError:
             return False
-        if hops_written_out(new) > MOST_HOPS or slots_of_padded_trees(new) > MOST_SLOTS:
+        if is_large(new):
             return False
         self.sch = new
         return True
@@ -174,6 +177,14 @@ class Draw:
             else:
                 self.takes("parallel", index=loop.name)
         return self.loop(conflicts)
+
+
+def is_large(sch: Schedule) -> bool:
+    """Whether there would be too much code, too large a model, or too many rows in a block."""
+    steps = [loop.step for loop in sch.loops() if loop.kind == "batch"]
+    rows = max((step for step in steps if isinstance(step, int)), default=1)
+    hops, slots = hops_written_out(sch), slots_of_padded_trees(sch)
+    return hops > MOST_HOPS or slots > MOST_SLOTS or rows > MOST_ROWS
 
 
 def hops_written_out(sch: Schedule) -> int:

@@ -45,9 +45,9 @@ DEVICES = ("cpu", "simt")
 BUILT = ("equal", "near")
 FAILURES = ("wrong", "foreign", "late", "crash", "hang")
 """What must not be: "foreign" is an error that is not ours, "late" is one of ours after `build`."""
-LIMITS = {"": 150.0}
+LIMITS = {"": 600.0}
 """Seconds after which a schedule hangs."""
-CHUNK = 250
+CHUNK = 400
 """Schedules that a process tries before another one takes its place, as code is never unloaded."""
 REPEATS = 10
 """Calls with two threads, of which one may show that they meet in some memory."""

@@ -24,7 +24,7 @@ from .forest.rewrites.canonical_form import canonicalize
 from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
 from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, make_twin
-from .passes.gpu import make_kernels
+from .passes.gpu import SPILLED, make_kernels
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .schedule import Schedule
@@ -36,7 +36,7 @@ from .target import Target
 from .targets import Library, cpu
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
-from .tir_gen.results import OUTPUTS, SUMS, Output
+from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .tir_gen.walks import check_walks
 
 GLOBAL_SYMBOL = "global_symbol"
@@ -72,14 +72,18 @@ def compile_forest(
         exact: refuse a schedule that adds leaves in another order than the model.
 
     Raises:
-        ScheduleError: a schedule does not fit the model, or is not exact.
+        ScheduleError: a schedule does not fit the model or the limits of a GPU, or is not exact.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
     for sch in schedules.values():
         check_device(sch, target)
     laid_out = check_and_lay_out(forest, schedules, outputs, exact)
-    library = compile_lowered(lower_each(laid_out, target), schedules, target)
+    lowered = lower_each(laid_out, target)
+    if outputs == (SUMS,) and any(SPILLED in x.attrs for x in lowered.after.functions.values()):
+        # what leaves say is compiled when it is asked for, and its limits are looked at now
+        lower_each(check_and_lay_out(forest, schedules, OF_LEAVES, exact), target)
+    library = compile_lowered(lowered, schedules, target)
     return Compiled(library, laid_out.arguments, laid_out.columns)
 
 

@@ -108,6 +108,8 @@ class Directive:
         onto_tir: replays the step on TVM's schedule, `onto_tir(nest, **arguments)`; None if our
             passes do what it says.
         onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
+        check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
+            trace may say that comes from another process.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Directive:
     choices: Choices
     onto_tir: Callable[..., None] | None = None
     onto_forest: Callable[..., Forest] | None = None
+    check_new: Callable[..., None] = lambda **arguments: None
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -184,6 +187,7 @@ def directive(
     choices: Choices = lambda sch: iter(()),
     onto_tir: Callable[..., None] | None = None,
     onto_forest: Callable[..., Forest] | None = None,
+    check_new: Callable[..., None] = lambda **arguments: None,
 ) -> Callable[[Method[P]], Method[P]]:
     """Make a function a directive, see `Directive`; gives the method that `Schedule` lists.
 
@@ -191,13 +195,15 @@ def directive(
     """
 
     def register(rewrite: Method[P]) -> Method[P]:
-        entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest)
+        entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest, check_new)
         DIRECTIVES[entry.name] = entry
 
         @functools.wraps(rewrite)
         def method(sch: Schedule, /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
             _, *named = entry.bind(sch, args, kwargs).arguments.items()
-            return entry.apply(sch, dict(named))
+            new = entry.apply(sch, dict(named))
+            entry.check_new(**dict(named))
+            return new
 
         return method
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..layouts import BY_HOPS, FIELD_TYPES, TILED
+from ..layouts.representation import find
 from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     yield from ({"name": name} for name in names if name != sch.representation)
 
 
-@directive(_represent_as_choices)
+def _check_known(name: str, **types: str) -> None:
+    """Refuse a layout that is not registered here; it may be elsewhere."""
+    find(name)
+
+
+@directive(_represent_as_choices, check_new=_check_known)
 def represent_as(
     sch: Schedule, name: str, feature: str | None = None, threshold: str | None = None
 ) -> Schedule:
@@ -37,12 +43,12 @@ def represent_as(
     a choice (`type_choices`); `build` refuses those that do not hold the model.
 
     Args:
-        name: a layout, see `docs/layouts.md`; `build` knows which there are.
+        name: a layout, see `docs/layouts.md`, or one that is registered, see `docs/new_layout.md`.
         feature: "uint8", "uint16" or "uint32", what numbers of features are stored as.
         threshold: "float32" or "float64", what thresholds are stored as; no row goes another way.
 
     Raises:
-        ScheduleError: no name, or no such type.
+        ScheduleError: no such layout, or no such type.
     """
     if not isinstance(name, str) or not name:
         raise Refusal("name", f"{name!r} is no name of a layout")

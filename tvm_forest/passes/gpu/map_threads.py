@@ -25,9 +25,9 @@ from typing import Any
 
 from tvm import tirx
 
-from ...tir_gen.ir import change_loop, find_all, replace_vars, with_body
+from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
 from ..nest_facts import NestFacts
-from .kernel_code import Place, move_buffers, widen
+from .kernel_code import Place, move_buffers, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
@@ -68,7 +68,7 @@ class _KernelMaker:
         inside = (*around, s.loop_var)
         if not facts.level(s):
             return with_body(s, self.make(s.body, inside))
-        parts = _split_loop(s, facts)
+        parts = _split_loop(s, facts, around)
         if len(parts) > 1:
             return self.make(tirx.SeqStmt(parts), around)
         if _holds_kernels(s.body, facts):
@@ -103,15 +103,17 @@ def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
     return False
 
 
-def _split_loop(loop: tirx.For, facts: NestFacts) -> list[tirx.Stmt]:
+def _split_loop(loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]) -> list[tirx.Stmt]:
     """Return a loop over blocks, once for each statement inside if these are loops over blocks too.
 
-    Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration.
+    Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration, of
+    the first and longest run of the loop: TVM declares them ahead of the loops `around`.
     """
     parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
     if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):
         return [loop]
-    split, work = _move_out(parts, [loop.extent], [loop.loop_var])
+    most = simplify(replace_vars(loop.extent, {var: i64(0) for var in around}))
+    split, work = _move_out(parts, [most], [loop.loop_var])
     for part in work:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
         body = replace_vars(part, {loop.loop_var: var})
