@@ -149,6 +149,8 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
         n_features=features.width if encoder is None else encoder.n_columns,
         feature_names=features.names if encoder is None else columns.name_all(),
         encoder=encoder,
+        takes_by_name=features.names is not None,
+        spares_columns=True,
         comparison="<=",
         row_dtype="float32",
         base_score=base_score,
