@@ -55,8 +55,9 @@ differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; wri
 sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on in build/sweep.json
 	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
 
-catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows of each
+catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
 	$(BIN)/python tests/catboost_configurations.py
+	$(BIN)/python tests/catboost_configurations.py --values
 
 fuzz: $(INSTALLED)  ## a million damaged inputs at every door; goes on in build/fuzz.json
 	$(BIN)/python tests/fuzz.py --inputs 1000000 --seed 1 --json build/fuzz.json

@@ -127,6 +127,28 @@ XGBoost 3.2.0, LightGBM 4.7.0 and scikit-learn 1.9.1, which had trained the mode
 """
 
 
+CATBOOST = """\
+## CatBoost's values
+
+Of CatBoost's 28 losses, all that its `predict` gives (`RawFormulaVal`, `Class`, `Probability`,
+`LogProbability`, `Exponent`, `RMSEWithUncertainty`) is equal to the bit on 100,000 hard rows each,
+of estimators and plain `CatBoost` objects, also with margins far beyond the range of `exp`
+(`make catboost`; CatBoost 1.2.10, x86 with AVX2). What follows from how CatBoost computes them:
+
+- `MultiClass`, `Poisson`, `Tweedie` and `RMSEWithUncertainty` have an exponential of CatBoost's
+  own, which compiled code repeats on every target. On other processors than x86 CatBoost itself has
+  another one: values are up to 1024 units of the last place from it there.
+- It takes four powers at once, of the rows of a call or of the classes of a row, and the last one
+  to three alone. Only those below `exp(-708.4)` differ: 2.2e-308 or, alone, 0. So the value of such
+  a row depends on its place among the rows of the call, to CatBoost and here. A server that joins
+  requests, or a file that is read in batches, makes other calls.
+- Logarithms, and the sigmoid of one output or of labels by themselves, are made by the C library.
+  They are equal where code is run with the C library that CatBoost uses. The sigmoid is within 4
+  units of the last place elsewhere, such as on GPUs.
+"""
+"""What `tests/catboost_configurations.py` shows, for its models are not among those of a run."""
+
+
 def page_text(run: dict[str, Any]) -> str:
     """Return the page of a run."""
     entries: list[Entry] = run["models"]
@@ -137,6 +159,7 @@ def page_text(run: dict[str, Any]) -> str:
         names = ", ".join(found["name"] for found in of_case(case, entries))
         lines.append(f"- **{case}**: {names or 'none'}.\n")
     lines += ["\n## In all\n\n", *totals(entries, run["rows"])]
+    lines += ["\n", CATBOOST]
     lines += ["\n## Old and new files\n\n", *files(entries)]
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     lines += ["\n## Versions\n\n", f"{versions}.\n"]

@@ -308,6 +308,14 @@ def find_sources(forest: Forest) -> Array:
     return sources
 
 
+_FROM_TRAINER = "load the model from the library that trained it"
+_OTHER_WAYS = {
+    "catboost": "use that of CatBoost: model.get_feature_importance(catboost.Pool(rows), "
+    "type='ShapValues')"
+}
+"""By library, what gives SHAP values of a model of which it tells no covers."""
+
+
 def _check_forest(forest: Forest) -> None:
     """Refuse forests of which SHAP values cannot be computed.
 
@@ -326,8 +334,8 @@ def _check_forest(forest: Forest) -> None:
     if cover is None:
         raise UnsupportedModel(
             f"{where}: field 'cover': the source does not tell how many training rows reached each "
-            "node (sum_hessian, leaf_count, weighted_n_node_samples); load the model from the "
-            "library that trained it"
+            "node (sum_hessian, leaf_count, weighted_n_node_samples); "
+            + _OTHER_WAYS.get(forest.source.partition(" ")[0], _FROM_TRAINER)
         )
     inner = ~forest.is_leaf
     left, right = find_children(forest)

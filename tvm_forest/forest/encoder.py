@@ -163,6 +163,16 @@ class Encoder:
         asked = self.part_place[np.isin(self.part_kind, (CATEGORY, IS_CATEGORY))]
         return np.isin(np.arange(len(self.categories)), [*asked, *self.single[:, 0]])
 
+    def list_read(self, tested: frozenset[int]) -> list[int]:
+        """Return the columns that users pass that something is made of, or that are tested.
+
+        Args:
+            tested: columns of the matrix.
+        """
+        within = self.part_place[np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))]
+        places = sorted({*within.tolist(), *(x for x in tested if x < len(self.numbers))})
+        return [*self.numbers[places].tolist(), *self.categories[self.is_used].tolist()]
+
     @property
     def lists_all(self) -> Array:
         """Bool (K,), whether `list_known` has all categories of the training rows.

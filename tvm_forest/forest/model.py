@@ -144,6 +144,13 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return unseen.list_by_column(self)
 
     @cached_property
+    def read_columns(self) -> frozenset[int]:
+        """The columns of the rows that users pass that something is made of."""
+        tested = frozenset(self.feature[self.feature >= 0].tolist())
+        read = tested if self.encoder is None else self.encoder.list_read(tested)
+        return frozenset(read).union(self.refuses_unseen)
+
+    @cached_property
     def compared_categories(self) -> dict[int, tuple[int, ...]]:
         """The known categories of features that are compared, or added up, as numbers too."""
         numbers = [x for x in (self.feature, self.term_feature) if x is not None]

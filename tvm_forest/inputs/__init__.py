@@ -18,6 +18,7 @@ from . import frames, sparse
 from .checks import check_in_place, check_numbers, check_shape, refusal
 from .encoding import encode_rows
 from .named_rows import gather_named
+from .spare_columns import fit_width
 from .values import check_values
 
 
@@ -68,6 +69,7 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     if isinstance(rows, np.ma.MaskedArray):
         raise refusal("a masked array; use rows.filled(numpy.nan)")
     array = rows if isinstance(rows, np.ndarray) else _read_object(rows, forest, dtype)
+    array = fit_width(array, forest)
     check_shape(array.shape, forest)
     check_numbers(array.dtype, dtype)
     with np.errstate(all="ignore"):

@@ -2,7 +2,8 @@
 
 takes: frames; gives: frames of the model's columns, in its order.
 
-Libraries differ in this: see `InputMeaning.spell`, `takes_by_name` and `ignored_columns`.
+Libraries differ in this: see `InputMeaning.spell`, `takes_by_name`, `ignored_columns` and
+`spares_columns`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from ..errors import InputError
 from ..forest import Forest
 from .checks import refusal
+from .spare_columns import add_unread
 from .values import list_some
 
 Kind = Literal["pandas", "polars", "pyarrow", "named"]
@@ -38,6 +40,7 @@ def _list_names(frame: Any, kind: Kind) -> list[Any]:
 def fits(frame: Any, kind: Kind, forest: Forest) -> bool:
     """Return whether a frame has the columns of the rows that a forest is given."""
     try:
+        frame = add_unread(frame, names_of(frame, kind), kind, forest)
         _find_places(_list_names(frame, kind), kind, forest)
     except InputError:
         return False
@@ -50,6 +53,7 @@ def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
     Raises:
         InputError: columns are missing, too many, or in another order than the model's.
     """
+    frame = add_unread(frame, names_of(frame, kind), kind, forest)
     places = _find_places(_list_names(frame, kind), kind, forest)
     if places is None:
         return frame
@@ -64,6 +68,7 @@ def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | No
     ignored = set(forest.ignored_columns).difference(known or ())
     kept = [place for place, name in enumerate(names) if name not in ignored]
     if known is None:
+        kept = kept[: forest.given_width] if forest.spares_columns else kept
         if len(kept) != forest.given_width:
             raise refusal(f"expected {forest.given_width} columns, got {len(kept)}")
         return None if len(kept) == len(names) else kept

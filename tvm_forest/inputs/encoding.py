@@ -19,6 +19,7 @@ from . import frames
 from .checks import NUMBERS, refusal
 from .column_names import take_columns
 from .named_rows import gather_named
+from .spare_columns import fit_width
 from .values import unknown_category
 
 _TEXTS = "US"
@@ -80,7 +81,7 @@ def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
     rows = gather_named(rows, forest)
     kind = frames.kind_of(rows)
     if kind is None:
-        array = _to_array(rows, forest.given_width)
+        array = _to_array(rows, forest)
         return len(array), ReadArray(array)
     rows = take_columns(rows, kind, forest)
     return (rows.num_rows if kind == "pyarrow" else len(rows)), frames.ReadFrame(rows, kind)
@@ -103,11 +104,12 @@ def find_hash() -> Callable[[bytes], int]:
     return hash_text
 
 
-def _to_array(rows: Any, width: int) -> Array:
-    """Return an array of objects, texts or integers (R, width)."""
+def _to_array(rows: Any, forest: Forest) -> Array:
+    """Return an array of objects, texts or integers (R, given_width)."""
     if isinstance(rows, np.ma.MaskedArray) or hasattr(rows, "tocsr"):
         raise refusal(f"a {type(rows).__name__} cannot hold categories; give an array of objects")
     array = rows if isinstance(rows, np.ndarray) else _list_to_array(rows)
+    array, width = fit_width(array, forest), forest.given_width
     if array.ndim != 2 or array.shape[1] != width:
         hint = "; for one row use rows.reshape(1, -1)" if array.ndim == 1 else ""
         raise refusal(f"rows must have shape (R, {width}), got {array.shape}{hint}")

@@ -238,7 +238,10 @@ class ReadFrame:
         name = names_of(self.frame, self.kind)[at]
         column = _read_column(self.frame, at, self.kind, np.dtype(np.float32), name)
         if column.labels:
-            raise refusal(f"column '{name}' holds categories, the model has numbers there")
+            raise refusal(
+                f"column '{name}' holds categories or texts, the model has numbers there; "
+                "convert it to numbers first"
+            )
         values = column.values.astype(np.float32)
         if column.missing is not None:
             values[column.missing] = np.nan

@@ -29,8 +29,10 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         InputError: wrong shape or dtype, an entry outside the matrix, two in one place, or one
             within `forest.sparse_above` of zero.
     """
-    check_shape(rows.shape, forest)
     check_numbers(rows.dtype, dtype)
+    if forest.spares_columns and len(rows.shape) == 2 and rows.shape[1] > forest.row_width:
+        rows = rows.tocsr()[:, : forest.row_width]
+    check_shape(rows.shape, forest)
     try:
         _check_places(rows)
         matrix = rows.tocsr()

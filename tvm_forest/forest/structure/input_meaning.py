@@ -55,6 +55,8 @@ class InputMeaning:
         blank: what stands for a blank in these names: "_" in models of LightGBM.
         takes_by_name: whether the source object takes the columns of a frame by their names, in any
             order and from among others, as YDF does.
+        spares_columns: whether the source object takes rows that have more columns behind those of
+            the model, or lack columns that no tree reads, as CatBoost does.
         ignored_columns: names of columns that the source object leaves out of a frame: "qid", which
             tells a ranker of XGBoost the queries.
         pandas_categories: labels of the i-th column of categories of a frame, whose places in this
@@ -87,6 +89,7 @@ class InputMeaning:
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
     blank: str = field(default=" ", metadata=per_model(None))
     takes_by_name: bool = field(default=False, metadata=per_model(None))
+    spares_columns: bool = field(default=False, metadata=per_model(None))
     ignored_columns: tuple[str, ...] = field(default=(), metadata=per_model(None))
     pandas_categories: tuple[tuple[Any, ...], ...] = field(default=(), metadata=per_model(38))
 

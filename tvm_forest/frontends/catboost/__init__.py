@@ -149,6 +149,8 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
         n_features=features.width if encoder is None else encoder.n_columns,
         feature_names=features.names if encoder is None else columns.name_all(),
         encoder=encoder,
+        takes_by_name=features.names is not None,
+        spares_columns=True,
         comparison="<=",
         row_dtype="float32",
         base_score=base_score,
@@ -193,7 +195,8 @@ def _read_features(document: Document) -> Features:
 def _read_scale_and_bias(document: Document) -> tuple[float, Array]:
     """Return the scale, and a bias for each output.
 
-    Files of CatBoost 0.2x have one number for all outputs, and older ones have neither.
+    Files of CatBoost 0.2x have one number for all outputs, which CatBoost 1.2 forgets when it reads
+    them; older ones have neither.
     """
     pair = take(document, "scale_and_bias", list, [1.0, []])
     if len(pair) != 2:
