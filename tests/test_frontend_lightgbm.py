@@ -49,6 +49,54 @@ def test_leaf_numbers_equal_those_of_lightgbm(name):
     assert np.array_equal(leaf, expected)
 
 
+def change_number(text, key, word):
+    """Return a text in which the first number of a line is another word."""
+    return sized(re.sub(rf"(?m)^{key}=\S+", f"{key}={word}", text, count=1))
+
+
+def sized(text):
+    """Return a text whose header tells the sizes of the trees that are there."""
+    begins = [match.start() for match in re.finditer("Tree=|end of trees", text)]
+    sizes = " ".join(map(str, np.diff(begins)))
+    return re.sub(r"tree_sizes=[^\r\n]*", f"tree_sizes={sizes}", text, count=1)
+
+
+TEXTS = {
+    "a second blank line": lambda text: text.replace("\n\nTree=0", "\n\n\nTree=0"),
+    "no blank line": lambda text: text.replace("\n\nTree=0", "\nTree=0"),
+    "a blank line in the header": lambda text: text.replace("\nobjective", "\n\nobjective"),
+    "blank lines between trees": lambda text: sized(text.replace("\nTree=1", "\n\n\nTree=1")),
+    "no parameters": lambda text: text[: text.index("parameters:")],
+    "nothing behind the trees": lambda text: text[: text.index("end of trees")],
+    "the end of the trees alone": lambda text: text[: text.index("\n\nfeature_importances")],
+    "lines of Windows": lambda text: sized(text.replace("\n", "\r\n")),
+    "lines of Windows without sizes": lambda text: re.sub("tree_sizes=.*\n", "", text).replace(
+        "\n", "\r\n"
+    ),
+    "lines of Windows in the header": lambda text: "\n\n".join(
+        [text.partition("\n\n")[0].replace("\n", "\r\n"), text.partition("\n\n")[2]]
+    ),
+    **{
+        f"{key}={word}": lambda text, key=key, word=word: change_number(text, key, word)
+        for key in ("leaf_value", "threshold")
+        for word in ("1.#QNAN", "-1.#IND", "1.#INF", "inf", "-INF", "1_0", "1e", "0x1p3", "1,5")
+    },
+    **{
+        f"leaf_value={word}": lambda text, word=word: change_number(text, "leaf_value", word)
+        for word in ("-nan(ind)", "nan(snan)", "NaN", "1e400")
+    },
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_other_systems_tools_and_times_say_what_they_say_to_lightgbm(tmp_path, name):
+    text = TEXTS[name](MODELS["binary"]().model_to_string())
+    (tmp_path / "model.txt").write_bytes(text.encode())
+    forest, rows = load(tmp_path / "model.txt"), data()[0][:200]
+    expected = lgb.Booster(model_str=text).predict(rows, raw_score=True, num_threads=1)
+    assert np.array_equal(forest.predict_reference(rows)[:, 0], expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_values_equal_those_of_lightgbm_within_ulps(name):
     model = MODELS[name]()

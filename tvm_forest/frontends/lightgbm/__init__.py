@@ -70,7 +70,7 @@ SUPPORT = [
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
     """Load the content of a model file; None if it is none of LightGBM's."""
-    if not data.startswith(b"tree\n"):
+    if not data.startswith((b"tree\n", b"tree\r")):
         return None
     with name_in_errors(f"lightgbm {name}"):
         return _build(read_text(data))

@@ -3,8 +3,9 @@
 takes: bytes of a model file; gives: ModelText, its header and the arrays of its trees.
 
 A file is a header of lines `key=value`, then a block of such lines for each tree, whose sizes in
-bytes the header tells, unless a tool has left that line out, then parameters. Refused are keys that
-are not known, files that end early, and numbers that are too many, too few or out of range.
+bytes the header tells, unless a tool has left that line out, then parameters, if it is no old one.
+Lines may end as on Windows, but the sizes count what ends them. Refused are keys that are not
+known, files that end early, and numbers that are too many, too few or out of range.
 treelite reads this format too, but drops the missing type Zero and has its own rule for categories.
 """
 
@@ -54,7 +55,12 @@ _INFINITE, _ANY = ("threshold",), ("leaf_value",)
 _TREE_KEYS = _BOUNDS.keys() | {*_UNUSED.split(), *_COUNTS}
 _CATEGORIES = re.compile(r"(-1|\d{1,10})(:(-1|\d{1,10}))*")
 _MAX_CLASSES = 2**16  # of a model without trees
-_BEHIND_TREES = ("end of trees\n", "feature importances:\n")  # the first since LightGBM 2.2
+_BEHIND_TREES = ("end of trees", "feature importances:")  # the first since LightGBM 2.2
+_HEADS = re.compile(rf"(?<![^\r\n])(Tree=|({'|'.join(_BEHIND_TREES)})(?![^\r\n]))")
+_NUMBER = re.compile(  # heeds nothing behind it
+    r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)",
+    re.ASCII | re.IGNORECASE,
+)
 _SAVE_AGAIN = "save it with LightGBM 4"
 
 
@@ -97,10 +103,10 @@ def read_text(data: bytes) -> ModelText:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise damaged("document", f"not valid UTF-8: {error.reason}", TRUNCATED) from None
-    head, end, body = text.partition("\n\n")
-    if not end:
+    begin = _HEADS.search(text)
+    if begin is None:
         raise damaged("tree_sizes", "the header has no end", TRUNCATED)
-    header = _read_header(head)
+    header, body = _read_header(_split_lines(text[: begin.start()])), text[begin.start() :]
     n_outputs, n_classes, top_feature = (
         int(_parse(key, [header[key]])[0])
         for key in ("num_tree_per_iteration", "num_class", "max_feature_idx")
@@ -112,6 +118,9 @@ def read_text(data: bytes) -> ModelText:
         raise damaged("feature_names", f"{len(names)} names for {top_feature + 1} features")
     words = header["tree_sizes"].split() if "tree_sizes" in header else _measure_trees(body)
     sizes = _parse("tree_sizes", words).tolist()
+    if sum(sizes) > len(body):
+        what = f"{sum(sizes)} bytes of trees, of which {len(body)} are there"
+        raise damaged("tree_sizes", what, TRUNCATED)
     if len(sizes) % n_outputs:
         raise damaged("tree_sizes", f"{len(sizes)} trees for {n_outputs} classes")
     return ModelText(
@@ -120,24 +129,28 @@ def read_text(data: bytes) -> ModelText:
         averages="average_output" in header,
         names=names,
         listed_categories=_read_listed_categories(header.get("feature_infos", ""), len(names)),
-        pandas_categories=_read_pandas_categories(body[sum(sizes) :]),
+        pandas_categories=_read_pandas_categories(_split_lines(body[sum(sizes) :])),
         columns=_read_columns(body, sizes),
     )
 
 
 def _measure_trees(body: str) -> list[str]:
     """Return the size of each block, as LightGBM finds it: up to the next line `Tree=`."""
-    heads = r"^(Tree=|end of trees$|feature importances:$)"
-    begins = [match.start() for match in re.finditer(heads, body, re.M)]
+    begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
 
-def _read_lines(lines: list[str]) -> dict[str, str]:
+def _split_lines(text: str) -> list[str]:
+    """Return lines without what ends them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _read_lines(lines: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in (line.partition("=") for line in lines)}
 
 
-def _read_header(head: str) -> dict[str, str]:
-    header = _read_lines(head.split("\n")[1:])
+def _read_header(lines: list[str]) -> dict[str, str]:
+    header = _read_lines(filter(None, lines[1:]))
     unknown = sorted(header.keys() - set(f"{_REQUIRED} {_OPTIONAL}".split()))
     if unknown:
         raise unsupported(unknown[0], "unknown in a header", _SAVE_AGAIN)
@@ -162,16 +175,23 @@ def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tup
     return tuple((at, tuple(int(x) for x in codes if x != "-1")) for at, codes in lists.items())
 
 
-def _read_pandas_categories(tail: str) -> tuple[tuple[Any, ...], ...]:
-    """Read what follows the trees, in order to see that it is all there."""
-    if not tail.lstrip("\n").startswith(_BEHIND_TREES):
+def _read_pandas_categories(tail: list[str]) -> tuple[tuple[Any, ...], ...]:
+    """Read what follows the trees, in order to see that it is all there.
+
+    Old files, and those of other tools, may have nothing behind the trees, whose sizes they tell.
+    """
+    lines = list(filter(None, tail))
+    if lines and lines[0] not in _BEHIND_TREES:
         raise damaged("tree_sizes", "the trees do not end where they should", TRUNCATED)
-    key, _, value = tail.rstrip("\n").rpartition("\n")[2].partition(":")
-    if "\nparameters:\n" in tail and "\nend of parameters\n" not in tail:
+    has_parameters = "parameters:" in lines
+    if has_parameters and "end of parameters" not in lines:
         raise damaged("parameters", "they have no end", TRUNCATED)
+    key, _, value = lines[-1].partition(":") if lines else ("", "", "")
     if key in ("end of parameters", "end of parser"):  # not saved from Python
         return ()
     if key != "pandas_categorical":
+        if not has_parameters:
+            return ()
         raise damaged("pandas_categorical", "missing behind the trees", TRUNCATED)
     try:
         return tuple(tuple(column) for column in json.loads(value) or ())
@@ -238,16 +258,29 @@ def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
 
 def _read_tree(block: str, number: int) -> dict[str, str]:
     """Return the lines of one tree, by key."""
-    lines, _, rest = block.partition("\n\n")
-    first, *others = lines.split("\n")
-    if first != f"Tree={number}" or rest.strip("\n"):
+    first, *others = _split_lines(block)
+    end = others.index("") if "" in others else len(others)
+    if first != f"Tree={number}" or any(others[end:]):
         what = f"tree {number} does not begin and end where it should"
         raise damaged("tree_sizes", what, TRUNCATED)
-    tree = _read_lines(others)
+    tree = _read_lines(others[:end])
     if not tree.keys() <= _TREE_KEYS:
         key = min(tree.keys() - _TREE_KEYS)
         raise unsupported(key, f"unknown in tree {number}", _SAVE_AGAIN)
     return {key: tree[key] for key in tree.keys() & {*_BOUNDS, *_COUNTS}}
+
+
+def _read_number(word: str) -> float:
+    """Return a number as LightGBM does: as much of the word as is one, such as 1 of "1.#INF"."""
+    try:
+        if "_" not in word and word.isascii():
+            return float(word)
+    except ValueError:
+        pass
+    match = _NUMBER.match(word)
+    if match is None:
+        raise ValueError(f"{word!r:.40} is none")
+    return float(match[0])
 
 
 def _parse(key: str, words: Iterable[str]) -> Array:
@@ -259,7 +292,7 @@ def _parse(key: str, words: Iterable[str]) -> Array:
     bounds = _BOUNDS.get(key, _COUNT)
     try:
         if bounds is None:
-            values: Array = np.fromiter(map(float, words), np.float64)
+            values: Array = np.fromiter(map(_read_number, words), np.float64)
             good = np.isfinite(values)
             if key in _ANY:
                 good[:] = True
