@@ -116,9 +116,7 @@ def test_a_param_asks_for_another_kind(tmp_path: Path, predictor: Any, frame: An
         function.predict(texts, params={"kind": "x"})
 
 
-@pytest.mark.parametrize(
-    "way", ["nothing", "example", "example with params", "signature", "logged"]
-)
+@pytest.mark.parametrize("way", ["nothing", "example", "example, params", "signature", "logged"])
 def test_every_model_that_is_saved_takes_the_kind(
     way: str, store: None, tmp_path: Path, predictor: Any, frame: Any
 ) -> None:
@@ -126,7 +124,7 @@ def test_every_model_that_is_saved_takes_the_kind(
     options: dict[str, Any] = {
         "nothing": {},
         "example": {"input_example": some},
-        "example with params": {"input_example": (some, {"kind": "predict_proba"})},
+        "example, params": {"input_example": (some, {"kind": "predict_proba"})},
         "signature": {"signature": mlflow.models.infer_signature(texts, predictor.predict(some))},
         "logged": {"input_example": some, "name": "model"},
     }[way]
@@ -141,7 +139,7 @@ def test_every_model_that_is_saved_takes_the_kind(
         assert np.array_equal(found, getattr(predictor, kind)(some))
     with pytest.raises(InputError, match="param 'kind': 'x' is unknown"):
         function.predict(texts, params={"kind": "x"})
-    if way != "example with params":
+    if way != "example, params":
         assert np.array_equal(function.predict(texts), predictor.predict(some))
 
 

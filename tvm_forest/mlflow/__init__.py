@@ -64,7 +64,7 @@ def save_model(
         path: of the folder, which must not exist or be empty.
         mlflow_model: to which the flavour is added.
         signature: what the function takes and gives, to which the param "kind" is added; None for
-            what follows from the example, and False for none, so that no param reaches the function.
+            what follows from the example, and False for none, with which MLflow drops all params.
         input_example: some rows, such as a frame; or a pair of rows and params.
         pip_requirements: of the environment; None for this package alone.
         options: others of `mlflow.pyfunc.save_model`, such as conda_env, code_paths, metadata,
@@ -113,7 +113,7 @@ def _allow_categories(signature: Any, example: Any) -> Any:
 
 
 def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
-    """Let callers say the kind of prediction: MLflow drops params that a signature does not name."""
+    """Name the kind of prediction, for MLflow drops params that a signature does not name."""
     inputs, outputs, params = None, None, ParamSchema([])
     if signature is not None:
         inputs, outputs, params = signature.inputs, signature.outputs, signature.params or params
