@@ -10,6 +10,7 @@ import json
 import os
 import random
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,7 +19,10 @@ from typing import Any
 
 import numpy as np
 
+import catboost_models
+import lightgbm_models
 import tvm_forest
+from forests import drawn_forest
 from fuzz_files import (
     Phase,
     damaged_bytes,
@@ -26,12 +30,14 @@ from fuzz_files import (
     damaged_manifest,
     damaged_values,
     memory_folder,
+    odd_number,
     predictors,
     small_forest,
 )
 from tvm_forest import archive
 from tvm_forest.code_cache import CodeCache
 from tvm_forest.errors import BuildError, InputError, ModelFormatError
+from tvm_forest.forest.model import ROLES
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
@@ -45,6 +51,7 @@ from tvm_forest.search.records import (
 )
 from tvm_forest.target import Target
 
+TYPES = ["f4", "f8", "i1", "i4", "i8", "u4", "?", "U9", "S9", ">f4", ">i4", "c8", "f2", "M8[s]"]
 KEY = "0123456789abcdef" * 4
 
 
@@ -160,6 +167,67 @@ def damaged_parts(data: bytes, rng: random.Random) -> bytes:
     return data[:-64] + archive._checksum(memoryview(data))
 
 
+def odd_array(array: Any, rng: random.Random) -> Any:
+    """Change values, the type, the shape or the length of an array."""
+    way = rng.randrange(8)
+    if way == 0:
+        return array.astype(rng.choice(TYPES))
+    if way == 1:
+        return array[: rng.randrange(len(array) + 1)] if array.ndim else array.reshape(1, 1)
+    if way == 2:
+        return np.concatenate([array, array[:1]]) if array.ndim else array
+    if way == 3:
+        return array.reshape(rng.choice([(-1,), (1, -1), (-1, 1), (*array.shape, 1), (-1, 1, 1)]))
+    if way == 4:
+        return np.zeros(rng.choice([(), (0,), (0, 3), (1,)]), array.dtype)
+    if way == 5:
+        return np.array(
+            rng.choice([["x"], [b"x"], [None], [1 + 1j], [True]]), rng.choice(["U", "S"])
+        )
+    changed = array.copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(rng.choice((1, 1, 3))):
+            if changed.size:
+                number = np.array(odd_number(rng), object).astype(np.float64)
+                changed.flat[rng.randrange(changed.size)] = number.astype(changed.dtype)
+    return changed
+
+
+def damaged_arrays(data: bytes, rng: random.Random) -> bytes:
+    """Change arrays, or give one the content of another; the checksum is right."""
+    whole = archive.unpack(data, "")
+    parts = dict(whole.parts)
+    arrays = sorted(name for name in parts if name.startswith("forest/"))
+    for _ in range(rng.choice((1, 1, 2))):
+        name = rng.choice(arrays)
+        if rng.random() < 0.1:
+            parts[name] = parts[rng.choice(arrays)]
+        elif rng.random() < 0.05:
+            parts[f"forest/{rng.choice(sorted(ROLES))}.npy"] = parts[name]
+        else:
+            parts[name] = odd_array(parts[name], rng)
+    return archive.pack(archive.Archive(whole.manifest, parts))
+
+
+def doubled_keys(data: bytes, rng: random.Random) -> bytes:
+    """Say a field of the manifest twice, deeply nested, or as a number that JSON does not have."""
+    whole = archive.unpack(data, "")
+    key = rng.choice(sorted(whole.manifest))
+    odd = rng.choice(["[" * 90_000 + "]" * 90_000, "NaN", "-Infinity", "1e999", "9" * 5000, "{}"])
+    text = json.dumps(whole.manifest)[:-1] + f", {json.dumps(key)}: {odd}}}"
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as members:
+        warnings.simplefilter("ignore")  # a member twice
+        for _ in range(rng.choice((1, 1, 2))):
+            members.writestr(zipfile.ZipInfo(archive.MANIFEST), text)
+        for other, part in whole.parts.items():
+            members.writestr(zipfile.ZipInfo(other), _bytes_of(part))
+        members.comment = bytes(64)
+    made = file.getvalue()
+    return made[:-64] + archive._checksum(memoryview(made))
+
+
 def _bytes_of(part: Any) -> bytes:
     if isinstance(part, bytes):
         return part
@@ -168,21 +236,40 @@ def _bytes_of(part: Any) -> bytes:
     return file.getvalue()
 
 
+@lru_cache
+def kinds_of_predictors() -> list[bytes]:
+    """Saved predictors whose forests have every field that a forest may have."""
+    kinds = [
+        small_forest(),
+        drawn_forest(6, 3, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3),
+        lightgbm_models.MODELS["pandas_categories"](),
+        lightgbm_models.MODELS["linear"](),
+        catboost_models.MODELS["category_classes"](),
+    ]
+    forests = map(tvm_forest.load, kinds)
+    return [
+        saving.to_bytes(tvm_forest.build(each, schedule=tvm_forest.new_schedule(each)))
+        for each in forests
+    ]
+
+
 def check_recompiled(rng: random.Random, said: Phase) -> str:
     """Load a predictor of which no code may run: its code is noise, or other things are."""
-    whole = archive.unpack(predictors()[0], "test")
+    whole = archive.unpack(rng.choice(kinds_of_predictors()), "test")
     code = next(name for name in whole.parts if name.startswith("code"))
     noise = {**whole.parts, code: rng.randbytes(rng.choice((0, 1, 4096)))}
     data = archive.pack(whole._replace(parts=noise))
     is_whole = rng.random() < 0.3
     if not is_whole:
-        data = damaged_parts(data, rng)
+        data = rng.choice((damaged_parts, damaged_arrays, damaged_arrays, doubled_keys))(data, rng)
     said("compiling")
     try:
         predictor = saving.from_bytes(data, "load", recompile=True)
     except (ModelFormatError, BuildError) as error:
         assert not is_whole, str(error)
         return "refused"
+    if predictor.forest.encoder is not None:
+        return "equal"  # the rows that users pass are others than those that it makes
     rows = hard_rows(predictor.forest, 20)
     sums = predictor.forest.predict_reference(rows)
     np.testing.assert_array_equal(predictor.predict_margin(rows).reshape(sums.shape), sums)

@@ -29,6 +29,7 @@ from tvm_forest.cli.files import read_rows
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.frontends import load
 from tvm_forest.inputs import to_rows
+from tvm_forest.predictor import saving
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.machines import Machine, shipped_machines
 from tvm_forest.search.records import TrialRecord, read_records
@@ -373,3 +374,78 @@ def test_what_goes_wrong_in_a_folder_of_ydf_is_told(
     monkeypatch.setattr(ydf, "load_model", lambda path: damaged())
     with pytest.raises(ModelFormatError, match="folder"):
         load(tmp_path)
+
+
+def with_forest(**changed: Any) -> bytes:
+    """A saved predictor whose forest has other fields, which its checksum confirms."""
+    whole = archive.unpack(saved_predictor(), "test")
+    parts, values = dict(whole.parts), dict(whole.manifest["forest"])
+    for name, value in changed.items():
+        if isinstance(value, np.ndarray):
+            parts[f"forest/{name}.npy"] = value
+        else:
+            values[name] = value
+    return archive.pack(archive.Archive({**whole.manifest, "forest": values}, parts))
+
+
+@functools.lru_cache
+def saved_predictor() -> bytes:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0), Split(1, 0.5, 1.0, 2.0)], base=[0.1])
+    file = io.BytesIO()
+    tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest)).save(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold", np.zeros((6, 1), np.float32)),
+        ("threshold", np.zeros(6, np.float16)),
+        ("threshold", np.zeros(6, ">f4")),
+        ("base_score", np.zeros(1, np.complex64)),
+        ("leaf_value", np.zeros((6, 1, 1), np.float32)),
+        ("leaf_value", np.zeros(6, np.float32)),
+        ("default_left", np.zeros(6, "U1")),
+        ("left", np.zeros(6, np.float64)),
+        ("tree_offset", np.zeros(0, np.int64)),
+        ("tree_offset", np.array([1, 3, 6])),
+        ("n_features", 2.5),
+        ("n_features", "2"),
+        ("missing", [1.0]),
+        ("zero_missing", [0.5]),
+        ("zero_missing", 3),
+        ("link", "cube"),
+        ("aggregate", None),
+        ("row_dtype", "float16"),
+        ("row_dtype", [["x", "f4"]]),
+        ("categories", [[0, [0.5]]]),
+        ("categories", [[99, [1]]]),
+        ("categories", [[0, [10**30]]]),
+        ("derived", [[99, [1]]]),
+        ("known_categories", [["0", [1]]]),
+    ],
+)
+def test_a_field_of_another_type_in_a_saved_predictor_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ModelFormatError, match=f"'{name}'|load: .*not as expected"):
+        saving.from_bytes(with_forest(**{name: value}), "load", recompile=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("part_place", 99),
+        ("table_begin", -1),
+        ("table_parts", 99),
+        ("numbers", 99),
+        ("known", None),
+    ],
+)
+def test_an_encoder_that_contradicts_itself_is_refused(name: str, value: Any) -> None:
+    forest = tvm_forest.load(catboost_models.MODELS["category_classes"]())
+    array = getattr(forest.encoder, name).copy()
+    if value is None:
+        array = array[:-1]
+    else:
+        array.flat[0] = value
+    with pytest.raises(ModelFormatError, match=f"'encoder': '{name}'"):
+        replace(forest, encoder=replace(forest.encoder, **{name: array}))

@@ -116,6 +116,33 @@ def test_a_param_asks_for_another_kind(tmp_path: Path, predictor: Any, frame: An
         function.predict(texts, params={"kind": "x"})
 
 
+@pytest.mark.parametrize("way", ["nothing", "example", "example, params", "signature", "logged"])
+def test_every_model_that_is_saved_takes_the_kind(
+    way: str, store: None, tmp_path: Path, predictor: Any, frame: Any
+) -> None:
+    some, texts = frame[:5], frame[:5].astype({"color": str})
+    options: dict[str, Any] = {
+        "nothing": {},
+        "example": {"input_example": some},
+        "example, params": {"input_example": (some, {"kind": "predict_proba"})},
+        "signature": {"signature": mlflow.models.infer_signature(texts, predictor.predict(some))},
+        "logged": {"input_example": some, "name": "model"},
+    }[way]
+    if way == "logged":
+        place = tvm_forest.mlflow.log_model(predictor, **options).model_uri
+    else:
+        place = str(tmp_path / "model")
+        tvm_forest.mlflow.save_model(predictor, place, **options)
+    function = mlflow.pyfunc.load_model(place)
+    for kind in ("predict_proba", "predict_margin"):
+        found = function.predict(texts, params={"kind": kind})
+        assert np.array_equal(found, getattr(predictor, kind)(some))
+    with pytest.raises(InputError, match="param 'kind': 'x' is unknown"):
+        function.predict(texts, params={"kind": "x"})
+    if way != "example, params":
+        assert np.array_equal(function.predict(texts), predictor.predict(some))
+
+
 def test_stored_code_is_not_run_if_it_is_not_trusted(
     tmp_path: Path, predictor: Any, frame: Any, monkeypatch: Any
 ) -> None:

@@ -39,7 +39,7 @@ def check(found, name, way):
 LOADED = (
     ALONE
     + """
-sys.modules["tvm"] = None  # as where it is not installed
+sys.modules["tvm"] = sys.modules["rich"] = None  # as where they are not installed
 from tvm_forest import cli
 folder = Path(sys.argv[1])
 for file in sorted(folder.glob("*.tvmf")):
@@ -61,6 +61,13 @@ for file in sorted(folder.glob("*.tvmf")):
     found = file.with_suffix(".found.npy")
     assert cli.main(["predict", str(file), str(file.with_suffix(".npy")), "-o", str(found)]) == 0
     check(np.load(found), file.stem, "predict")
+    np.savetxt(file.with_suffix(".csv"), rows, delimiter=",", fmt="%.17g")
+    for progress in (False, None):
+        tvm_forest.predict_file(predictor, file.with_suffix(".csv"), found, progress=progress)
+        check(np.load(found), file.stem, "predict")
+    for command in ("export", "info"):
+        words = [str(file), str(found.with_suffix(".so"))][: 1 + (command == "export")]
+        assert cli.main([command, *words]) == 2
 """
 )
 BUILT = (
@@ -93,6 +100,7 @@ def run(source: str, *arguments: Any) -> None:
     command = [sys.executable, "-c", source, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def with_categories(folder: Path) -> Path:

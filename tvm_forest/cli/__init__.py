@@ -12,15 +12,17 @@ import copy
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ForestError
 from ..streams.formats import FORMATS, KINDS
-from .ending import unwind_when_stopped
 
 LIMITS = (
     ("max_batch", 4096, "most rows of requests that are predicted together"),
@@ -32,6 +34,12 @@ LIMITS = (
     ("timeout_s", 30.0, "most seconds in which a request comes, or an answer is taken"),
 )
 """Options of `serve` that are fields of its Settings, their defaults, and what they are."""
+
+STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that would end the process at once. Who sends one twice does not wait any more."""
+
+OPTIONAL = {"rich": "rich", "tvm": "apache-tvm"}
+"""What `predict` does without, and how it is installed for other commands."""
 
 PACKAGE = sys.modules[__name__.partition(".")[0]]
 
@@ -68,7 +76,37 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ForestError as error:
         print(f"tvm-forest: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in OPTIONAL:
+            raise
+        about = f"{options.command}: needs {name}, which is not installed"
+        print(f"tvm-forest: {about}; run pip install {OPTIONAL[name]}", file=sys.stderr)
+        return 2
     return status or 0
+
+
+@contextmanager
+def unwind_when_stopped() -> Iterator[None]:
+    """Leave a block by an exception when a signal stops the process, and let it end it then."""
+    came: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        came.append(number)
+        raise SystemExit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()  # others set no handlers
+    ours = [x for x in STOPPING if is_main and signal.getsignal(x) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+        if came:
+            os.kill(os.getpid(), came[0])
 
 
 def _show_log(level: int) -> None:

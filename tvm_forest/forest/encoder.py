@@ -76,6 +76,42 @@ class Encoder:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
 
+    def find_problem(self) -> str | None:
+        """Return the first array that contradicts the others as a sentence, or None."""
+        n, k, t = len(self.numbers), len(self.categories), len(self.table_parts)
+        keys, parts = len(self.keys), len(self.part_kind)
+        sizes = np.diff(self.table_begin)
+        for name, wanted in {
+            "numbers": (n,), "categories": (k,), "single": (len(self.single), 2),
+            "part_begin": (len(self.part_begin),), "part_kind": (parts,), "part_place": (parts,),
+            "part_value": (parts,), "table_parts": (t,), "table_begin": (t + 1,), "keys": (keys,),
+            "table": (len(self.table),), "unknown": (len(self.table),),
+        }.items():  # fmt: skip
+            if getattr(self, name).shape != wanted:
+                return f"'{name}' has shape {getattr(self, name).shape}, expected {wanted}"
+        kinds = len(self.part_begin) - 1
+        of_numbers = np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))
+        for name, values, end in (
+            ("numbers", self.numbers, self.width),
+            ("categories", self.categories, self.width),
+            ("single", self.single[:, 0], k),
+            ("part_kind", self.part_kind, IS_CATEGORY + 1),
+            ("part_place", self.part_place, np.where(of_numbers, n, k)),
+            ("table_parts", self.table_parts, kinds),
+            ("table", self.table, t),
+        ):
+            if np.any((values < 0) | (values >= end)):
+                return f"'{name}' leads beyond what there is"
+        for name, begin, end in (
+            ("part_begin", self.part_begin, parts),
+            ("table_begin", self.table_begin, keys),
+        ):
+            if begin[0] != 0 or begin[-1] != end or np.any(np.diff(begin) < 0):
+                return f"'{name}' does not cover what there is"
+        if self.known.shape != (int(sizes[self.table].sum()),):
+            return f"'known' has shape {self.known.shape}"
+        return None
+
     def __repr__(self) -> str:
         """Name the encoder by a digest of all that it holds, which enters signatures."""
         digest = hashlib.sha256()

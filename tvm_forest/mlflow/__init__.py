@@ -29,7 +29,7 @@ try:
     import mlflow.pyfunc
     from mlflow.artifacts import download_artifacts
     from mlflow.models import Model, ModelSignature, infer_signature
-    from mlflow.types.schema import AnyType, ColSpec, Schema
+    from mlflow.types.schema import AnyType, ColSpec, DataType, ParamSchema, ParamSpec, Schema
 except ImportError as missing:
     raise ImportError(
         f"tvm_forest.mlflow: {missing.name} is missing; install it with: pip install "
@@ -64,9 +64,9 @@ def save_model(
         model: a Predictor, or what `tvm_forest.build` takes.
         path: of the folder, which must not exist or be empty.
         mlflow_model: to which the flavour is added.
-        signature: what the function takes and gives; None for what follows from the example, and
-            False for none.
-        input_example: some rows, such as a frame.
+        signature: what the function takes and gives, to which the param "kind" is added; None for
+            what follows from the example, and False for none, with which MLflow drops all params.
+        input_example: some rows, such as a frame; or a pair of rows and params.
         pip_requirements: of the environment; None for this package alone.
         options: others of `mlflow.pyfunc.save_model`, such as conda_env, code_paths, metadata,
             extra_pip_requirements.
@@ -78,8 +78,12 @@ def save_model(
     about = Model() if mlflow_model is None else mlflow_model
     about.add_flavor(FLAVOR_NAME, version=_VERSION, data=f"data/{_FILE}")
     if signature is None and input_example is not None:
-        found = Function(predictor).predict(input_example)
-        signature = _allow_categories(infer_signature(input_example, found), input_example)
+        is_pair = isinstance(input_example, tuple) and len(input_example) == 2  # rows, params
+        rows, params = input_example if is_pair else (input_example, None)
+        found = Function(predictor).predict(rows, params)
+        signature = _allow_categories(infer_signature(rows, found, params), rows)
+    if signature is not False:
+        signature = _allow_kinds(signature)
     if pip_requirements is None and options.get("conda_env") is None:
         pip_requirements = get_default_pip_requirements()
     with tempfile.TemporaryDirectory() as folder:
@@ -107,6 +111,17 @@ def _allow_categories(signature: Any, example: Any) -> Any:
         for spec in signature.inputs.inputs
     ]
     return ModelSignature(Schema(columns), signature.outputs, signature.params)
+
+
+def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
+    """Name the kind of prediction, for MLflow drops params that a signature does not name."""
+    inputs, outputs, params = None, None, ParamSchema([])
+    if signature is not None:
+        inputs, outputs, params = signature.inputs, signature.outputs, signature.params or params
+    if not any(spec.name == "kind" for spec in params.params):
+        kind = ParamSpec("kind", DataType.string, "predict")
+        params = ParamSchema([*params.params, kind])
+    return ModelSignature(inputs, outputs, params)
 
 
 def log_model(model: Any, name: str | None = None, **options: Any) -> ModelInfo:

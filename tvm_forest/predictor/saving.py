@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from .. import archive
-from ..errors import BuildError, ForestError, InputError, ModelFormatError, UnsupportedModel
+from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 from ..laying_out import Compiled
@@ -174,7 +174,7 @@ def _refuse_unexpected(where: str) -> Iterator[None]:
         yield
     except (BuildError, ModelFormatError):
         raise
-    except (ForestError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # who wrote the file may have meant any of them
         raise ModelFormatError(
             f"{where}: the file is intact but not as expected ({type(error).__name__}: "
             f"{error!s:.300}); build and save it again"

@@ -12,6 +12,7 @@ import numpy as np
 from ..linear_leaves import find_linear_problem
 from ..rules import Array
 from .metadata import Unit
+from .types import find_array_problem, find_value_problem
 
 if TYPE_CHECKING:
     from ..model import Forest
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
 
 def find_problem(forest: Forest) -> str | None:
     """Return the first broken invariant as a sentence, or None."""
-    problems = (_shape_problem, _rule_problem, _node_problem, find_linear_problem)
+    problems = (
+        find_array_problem,
+        find_value_problem,
+        _shape_problem,
+        _category_problem,
+        _rule_problem,
+        _node_problem,
+        find_linear_problem,
+    )
     return next(filter(None, (find(forest) for find in problems)), None)
 
 
 def _shape_problem(forest: Forest) -> str | None:
+    if not len(forest.tree_offset) or forest.tree_offset[0] != 0:
+        return "field 'tree_offset' does not begin with 0"
     counts: dict[Unit, int] = {"node": forest.n_nodes, "tree": forest.n_trees}
     for unit, count in counts.items():
         for name, array in forest.arrays_per(unit).items():
@@ -48,12 +59,30 @@ def _rule_problem(forest: Forest) -> str | None:
         return f"field 'targets' is {targets}, but there are {forest.n_outputs} outputs"
     if forest.sum_scale != 1 and (forest.base_first or not np.isfinite(forest.sum_scale)):
         return f"field 'sum_scale' is {forest.sum_scale}, and 'base_first' {forest.base_first}"
+    problem = None if forest.encoder is None else forest.encoder.find_problem()
+    if problem is not None:
+        return f"field 'encoder': {problem}"
     if forest.encoder is not None and forest.encoder.n_columns != forest.row_width:
         return f"field 'encoder' makes {forest.encoder.n_columns} columns of {forest.row_width}"
     if forest.comparison not in ("<", "<="):
         return f"field 'comparison' is {forest.comparison!r}, expected '<' or '<='"
     if not {"nan", "inf", "category"}.issuperset(forest.refuses):
         return f"field 'refuses' is {forest.refuses!r}, expected 'nan', 'inf' or 'category'"
+    return None
+
+
+def _category_problem(forest: Forest) -> str | None:
+    """Sets of categories are of whole numbers, and of what is there."""
+    for name, count, sets in (
+        ("categories", forest.n_nodes, forest.categories.items()),
+        ("derived", forest.row_width, forest.derived),
+        ("known_categories", forest.row_width, forest.known_categories.items()),
+        ("listed_categories", forest.row_width, forest.listed_categories),
+    ):
+        for at, members in sets:
+            whole = all(isinstance(x, int) and abs(x) < 1 << 53 for x in (at, *members))
+            if not whole or not 0 <= at < count:
+                return f"field '{name}' has {members!r:.80} for {at!r:.20} of {count}"
     return None
 
 
