@@ -13,11 +13,25 @@ never needs it. A room that does says so at its top, as if it imported the modul
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+from contextlib import suppress
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from .errors import BuildError
+from .process.locks import make_lock
+
+PACKAGE = __name__.partition(".")[0]
+
+_importing = make_lock()
+"""Held while a module is imported. A fork waits for it: it would copy a half of the module, and
+Python's own lock of it, which no thread of the child gives back."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release)
 
 
 class LateModule(ModuleType):
@@ -25,7 +39,7 @@ class LateModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            module = import_module(self.__name__)
+            module = import_whole(self.__name__)
         except ModuleNotFoundError as error:
             if error.name != "tvm":
                 raise
@@ -43,3 +57,39 @@ class LateModule(ModuleType):
 def import_late(name: str) -> Any:
     """Return what stands for a module of this package until it is used."""
     return LateModule(name)
+
+
+def import_whole(name: str) -> ModuleType:
+    """Import a module, which no signal handler interrupts.
+
+    What is half imported, such as TVM after Ctrl-C, cannot be imported again, for much of it is
+    registered already. Handlers run on the main thread; so another one imports, and goes on if the
+    main thread raises what a handler does.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and name not in sys.modules and not _is_imported(sys._getframe()):
+        helper = threading.Thread(target=_import, args=(name,), name=f"import of {name}")
+        try:
+            helper.start()
+        except RuntimeError:  # the system gives no more threads, or Python ends
+            if helper.ident is not None:
+                raise
+        else:
+            helper.join()
+    with _importing:
+        return import_module(name)
+
+
+def _import(name: str) -> None:
+    with _importing, suppress(Exception):  # the thread that waits meets the error as well
+        import_module(name)
+
+
+def _is_imported(frame: FrameType | None) -> bool:
+    """Return whether an import of this package calls a frame; another thread would wait for it."""
+    while frame is not None:
+        is_module = frame.f_code.co_name == "<module>"
+        if is_module and frame.f_globals["__name__"].partition(".")[0] == PACKAGE:
+            return True
+        frame = frame.f_back
+    return False

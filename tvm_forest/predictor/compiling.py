@@ -26,6 +26,7 @@ from ..forest import Forest
 from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
 from ..layouts.representation import find
+from ..process.ending import is_waited_for
 from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_device
 from ..search.machines import own_file
@@ -72,6 +73,7 @@ class Known(NamedTuple):
     signature: str
 
 
+@is_waited_for
 def compile_or_load(
     forest: Forest,
     schedules: dict[int, Schedule] | None,
@@ -117,6 +119,7 @@ def compile_or_load(
     return Known(compiled, schedules, forest.signature)
 
 
+@is_waited_for
 def compile_contributions(
     tables: ContributionTables, name: str, target: Target
 ) -> tuple[Library, dict[str, int]]:

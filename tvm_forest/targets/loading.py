@@ -22,6 +22,7 @@ import tvm_ffi
 
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
+from ..process.ending import is_waited_for
 from ..target import Target, cpu_abilities, describe_cpu
 from . import Library
 
@@ -31,7 +32,7 @@ else:
     cpu = import_late("tvm_forest.targets.cpu")
     machine_code = import_late("tvm_forest.targets.machine_code")
 
-INTERFACE = 3
+INTERFACE = 4
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 
@@ -85,6 +86,7 @@ class LinkedLibrary:
         return self.mod.get_function(name)
 
 
+@is_waited_for
 def to_machine_code(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
@@ -99,6 +101,7 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
     return machine_code.write_machine_code(library, target)
 
 
+@is_waited_for
 def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == KERNELS:
@@ -110,7 +113,7 @@ def load_library(code: MachineCode, target: Target) -> Library | None:
             file.write_bytes(code.data)
             if code.form != LINKED:
                 return machine_code.load_bitcode(file, code)
-            return LinkedLibrary(tvm_ffi.load_module(str(file)), code)
+            return LinkedLibrary(tvm_ffi.load_module(str(file), keep_module_alive=False), code)
         except (OSError, RuntimeError, ValueError):
             return None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary
 import tvm
 from tvm.support import cc
 
+from ..process.locks import make_lock
 from ..target import Target
 from ..threads.pool_code import make_pool_object
 from . import Library, cpu, cuda, opencl, rocm, simt
@@ -33,7 +33,7 @@ KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm,
 _stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
 """Code of the executables that were stored, or loaded from bitcode."""
 
-_writing = threading.Lock()
+_writing = make_lock()
 """LLVM ends the process if two threads write one module."""
 
 

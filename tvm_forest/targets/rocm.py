@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +31,7 @@ from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
+from ..process.locks import make_lock
 from ..target import Target
 from ..tir_gen.ir import find_all
 from .kernel_text import map_nodes
@@ -61,7 +61,7 @@ BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
 FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
 """Operators for which `arithmetic.ll` has functions."""
 
-_compiling = threading.Lock()
+_compiling = make_lock()
 """Held while TVM's callbacks are ours: there is one set of them in a process."""
 
 

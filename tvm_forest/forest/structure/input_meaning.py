@@ -6,9 +6,9 @@ takes: facts about the source library and the model; gives: InputMeaning.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from ...process.locks import cached_property
 from ..encoder import Encoder
 from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule

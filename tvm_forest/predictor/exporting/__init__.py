@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ... import archive
 from ...errors import InputError, UnsupportedModel
+from ...process.ending import is_waited_for
 from ...target import Target
 from .package import header, pack, write_sources
 from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
@@ -32,6 +33,7 @@ PREFIX = "tvm_forest_"
 `strerror`."""
 
 
+@is_waited_for
 def export_library(
     predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX, cc: Command = None
 ) -> None:
