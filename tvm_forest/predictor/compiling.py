@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources, find_cache
 from ..contributions import ContributionTables
-from ..errors import ForestError
+from ..errors import BuildError, ForestError
 from ..forest import Forest
 from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
@@ -266,7 +266,11 @@ def _load(cache: CodeCache, key: str, target: Target) -> Library | None:
 
 def _keep(cache: CodeCache, key: str, library: Library, target: Target) -> Library:
     """Store a library; return it as it comes back, for so LLVM makes machine code of it once."""
-    code = to_machine_code(library, target)
+    try:
+        code = to_machine_code(library, target)
+    except BuildError as error:  # no room for temporary files; the library itself needs none
+        LOG.warning("%s keeps nothing: %s", cache.folder, error)
+        return library
     about = {"form": code.form, "made_for": code.made_for}
     cache.write(key, Archive(about, {f"code.{code.form}": code.data}))
     if code.form != LINKED:
