@@ -317,9 +317,10 @@ print(known, len(list(cache.folder.glob("*.code"))) if cache.folder.is_dir() els
 def release(tmp_path: Path) -> Path:
     """A folder with a copy of what the cache needs of the package."""
     package = tmp_path / "release" / "tvm_forest"
-    (package / "tir_gen").mkdir(parents=True)
     names = ["__init__", "late", "errors", "archive", "code_cache", "tir_gen/canonical"]
+    names += ["process/__init__", "process/sources", "process/locks"]
     for name in names:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(code_cache.PACKAGE / f"{name}.py", package / f"{name}.py")
     return package.parent
 

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 import tvm_forest
 from forests import drawn_forest
@@ -33,6 +35,7 @@ TASKS = Path("/proc/self/task")
 
 Task = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 Launch = ctypes.CFUNCTYPE(ctypes.c_int32, Task, ctypes.c_void_p, ctypes.c_int32)
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 DEADLINE = 60.0
 """Seconds after which what hangs has failed."""
 
@@ -49,9 +52,15 @@ def by_trees() -> tvm_forest.Predictor:
 
 def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
     """Run tasks as compiled code does it."""
-    launch = Launch(pool.launcher)
-    with pool.helpers(helpers, waits=True):
-        return launch(Task(lambda number, group, data: task(number)), None, 0)
+    launch, results = Launch(pool.launcher), list[int]()
+    tasks = Task(lambda number, group, data: task(number))
+    assert with_helpers(pool, lambda: results.append(launch(tasks, None, 0)), helpers)
+    return results[0]
+
+
+def with_helpers(pool: Pool, call: Callable[[], Any], helpers: int = 1, waits: bool = True) -> bool:
+    """Call a function as compiled ones are called that have parallel loops."""
+    return pool.run(tvm_ffi.convert(lambda: call() and None), (), helpers, waits)
 
 
 def ends_well(function: Callable[[], bool]) -> bool:
@@ -103,13 +112,15 @@ def test_helpers_take_tasks() -> None:
         assert launched(POOL, 1, meet) == 0
 
 
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not list threads under /proc")
 def test_helpers_that_sleep_are_woken() -> None:
-    pool = Pool()
+    pool, before = Pool(), {task.name for task in TASKS.iterdir()}
     launched(pool, 2, lambda number: 0)
+    helpers = [task for task in TASKS.iterdir() if task.name not in before]
     end = time.monotonic() + DEADLINE
-    while not all(helper.sleeps for helper in pool.started):
+    while not all(") S " in (task / "stat").read_text() for task in helpers):
         assert time.monotonic() < end, "helpers look for tasks for ever"
-        time.sleep(0.001)
+    assert len(helpers) == 2
     meeting = threading.Barrier(3, timeout=DEADLINE)
     assert launched(pool, 2, lambda number: meeting.wait() and 0 if number < 3 else 0) == 0
 
@@ -152,35 +163,128 @@ def test_threads_that_end_leave_no_threads_behind(by_rows: Any, by_trees: Any) -
 
 
 def test_while_a_call_has_the_helpers_others_run_on_their_own_threads(by_rows: Any) -> None:
-    with POOL.helpers(1, waits=True), ThreadPoolExecutor(1) as other:
-        assert other.submit(is_right, by_rows).result(DEADLINE)
+    with ThreadPoolExecutor(1) as other:
+        found = list[bool]()
+        assert with_helpers(
+            POOL, lambda: found.append(other.submit(is_right, by_rows).result(DEADLINE))
+        )
+        assert found == [True]
 
 
 def test_a_call_whose_sums_depend_on_it_waits_for_the_helpers(by_trees: Any) -> None:
     """Alone, it would add up in another order than usual."""
     usual = by_trees.predict_margin(ROWS, n_jobs=2)
     with ThreadPoolExecutor(1) as other:
-        with POOL.helpers(1, waits=True):
-            asked = other.submit(by_trees.predict_margin, ROWS, 2)
+        asked = list[Any]()
+
+        def ask() -> None:
+            asked.append(other.submit(by_trees.predict_margin, ROWS, 2))
             with pytest.raises(TimeoutError):
-                asked.result(0.05)
-        assert np.array_equal(asked.result(DEADLINE), usual)
+                asked[0].result(0.05)
+
+        assert with_helpers(POOL, ask)
+        assert np.array_equal(asked[0].result(DEADLINE), usual)
 
 
-def test_no_thread_to_be_had_is_no_failure(by_rows: Any, monkeypatch: Any) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def test_calls_that_wait_are_all_served(by_trees: Any) -> None:
+    with ThreadPoolExecutor(4) as others:
+        asked = list[Any]()
+        assert with_helpers(
+            POOL, lambda: asked.extend(others.submit(is_right, by_trees) for _ in range(8))
+        )
+        assert all(found.result(DEADLINE) for found in asked)
+    assert with_helpers(POOL, lambda: None, waits=False)
 
-    pool = Pool()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    done = list[int]()
-    assert launched(pool, 1, lambda number: done.append(number) or 0) == 0
-    assert done == [0]
+
+def test_no_thread_to_be_had_is_no_failure() -> None:
+    """In a process of its own, which may have no more memory for the stacks of threads."""
+    code = """
+import resource, sys
+sys.path[:0] = PATHS
+from test_pool import POOL, launched
+launched(POOL, 0, lambda number: 0)
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 2**20,) * 2)
+done = []
+assert launched(POOL, 200, lambda number: done.append(number) or 0) == 0
+assert sorted(done) == list(range(len(done))) and len(done) < 4 * 200, done
+"""
+    code = code.replace("PATHS", repr(sys.path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# -- what happens in the middle of a call ----------------------------------------------------------
+
+
+def happens(at: int, event: Callable[[], Any], call: Callable[[], Any]) -> bool:
+    """Call a function; return whether an event happens at an operation of the package, counted."""
+    left = at
+
+    def trace(frame: FrameType, kind: str, _: Any) -> Any:
+        nonlocal left
+        if "tvm_forest" not in frame.f_globals.get("__name__", ""):
+            return None
+        frame.f_trace_opcodes = True
+        left -= kind == "opcode"
+        if left == 0 and kind == "opcode":
+            sys.settrace(None)
+            event()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+class Late(Exception):
+    """What a signal handler raises."""
+
+
+def raise_late() -> None:
+    raise Late
+
+
+@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
+def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(
+    how: str, request: pytest.FixtureRequest
+) -> None:
+    predictor = request.getfixturevalue(how)
+    for at in range(1, 10_000):
+        try:
+            assert not happens(at, raise_late, lambda: predictor.predict_margin(ROWS, n_jobs=2))
+            break
+        except Late:
+            assert with_helpers(POOL, lambda: None, waits=False)
+    assert at > 100 and is_right(predictor)
+
+
+def predicts_at_each_point(predictor: Any) -> bool:
+    usual, found = predictor.predict_margin(ROWS[:100], 2), list[bool]()
+
+    def predict() -> None:
+        found.append(np.array_equal(predictor.predict_margin(ROWS[:100], 2), usual))
+
+    points = 1
+    while happens(points, predict, predict):
+        points += 1
+    return points > 100 and all(found)
+
+
+@needs_fork
+@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
+def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(
+    how: str, request: pytest.FixtureRequest
+) -> None:
+    predictor = request.getfixturevalue(how)
+    assert ends_well(lambda: predicts_at_each_point(predictor))
 
 
 # -- forks ----------------------------------------------------------------------------------------
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 
 
 @needs_fork
@@ -198,11 +302,10 @@ def test_a_fork_in_the_middle_of_another_threads_call_is_no_trap(by_trees: Any) 
         begun, ended = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with POOL.helpers(1, waits=True):
-                begun.set()
-                ended.wait(DEADLINE)
+            begun.set()
+            ended.wait(DEADLINE)
 
-        held = other.submit(hold)
+        held = other.submit(with_helpers, POOL, hold)
         begun.wait(DEADLINE)
         well = ends_well(lambda: is_right(by_trees))
         ended.set()

@@ -10,10 +10,10 @@ logger "tvm_forest" tells what was read, compiled and kept, and why code was com
 """
 
 import logging
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from . import late as late  # which notes how the files are now
+from .late import import_whole
+from .process import sources as sources  # which notes how the files are now
 
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
@@ -84,7 +84,7 @@ __all__ = sorted(_ROOM_OF.keys() - set(_ROOMS["estimators"].split()))
 def __getattr__(name: str) -> object:
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'tvm_forest' has no attribute {name!r}")
-    return getattr(import_module(f"tvm_forest.{_ROOM_OF[name]}"), name)
+    return getattr(import_whole(f"tvm_forest.{_ROOM_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -25,9 +25,10 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from . import archive, late
+from . import archive
 from .archive import Archive
 from .errors import ForestError
+from .process import sources
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ MAX_BYTES = 256 * 2**20
 MAX_ENTRY_BYTES = MAX_BYTES // 4
 """Size of arrays up to which they are worth an entry: one model must not displace all others."""
 
-PACKAGE = Path(late.PACKAGE)
+PACKAGE = Path(sources.PACKAGE)
 """The sources of this package."""
 
 _ANOTHER = f"let the environment variable {VARIABLE} name a folder of yours"
@@ -196,7 +197,8 @@ def digest(*parts: str | bytes) -> str:
 def digest_sources() -> str:
     """Return the hex digest of the files whose code this process runs; "" if nobody can tell."""
     try:
-        parts = [f"{name} {digest((PACKAGE / name).read_bytes())}" for name in sorted(late.FILES)]
+        names = sorted(sources.FILES)
+        parts = [f"{name} {digest((PACKAGE / name).read_bytes())}" for name in names]
     except OSError:
         parts = []
     return digest(*parts) if _is_known() and parts else ""
@@ -204,7 +206,7 @@ def digest_sources() -> str:
 
 def _is_known() -> bool:
     """Return whether the code that runs is that of the files; warn once if not."""
-    obstacle = late.find_change()
+    obstacle = sources.find_change()
     if obstacle is not None:
         _warn_once(*obstacle)
     return obstacle is None

@@ -23,7 +23,6 @@ let through there, and otherwise g = t / A and m = z / A^2 for the A and z of th
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +31,7 @@ from .errors import UnsupportedModel
 from .forest import Array, Forest
 from .forest.edges import find_children, find_parents, list_levels
 from .forest.rewrites.canonical_form import canonicalize
+from .process.locks import cached_property
 
 CONTRIBUTIONS, INTERACTIONS = "contributions", "interactions"
 """The names of the functions of blocks of rows."""

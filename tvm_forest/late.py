@@ -1,7 +1,6 @@
 """Modules that are imported when they are first used.
 
-takes: the name of a module; gives: what stands for it until then; whether the files of the package
-are still those whose code runs.
+takes: the name of a module; gives: what stands for it until then.
 
 The compiler takes a second to import, and a process that finds its code in a file or in the cache
 never needs it. A room that does says so at its top, as if it imported the module:
@@ -10,20 +9,29 @@ never needs it. A room that does says so at its top, as if it imported the modul
         from .. import compiler
     else:
         compiler = import_late("tvm_forest.compiler")
-
-Where an upgrade changes the files of the package meanwhile, nobody can tell which code the process
-runs, so this room, which is imported with the package, notes how they are then.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+import threading
+from contextlib import suppress
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from .errors import BuildError
+from .process.locks import make_lock
+
+PACKAGE = __name__.partition(".")[0]
+
+_importing = make_lock()
+"""Held while a module is imported. A fork waits for it: it would copy a half of the module, and
+Python's own lock of it, which no thread of the child gives back."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release)
 
 
 class LateModule(ModuleType):
@@ -31,7 +39,7 @@ class LateModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            module = import_module(self.__name__)
+            module = import_whole(self.__name__)
         except ModuleNotFoundError as error:
             if error.name != "tvm":
                 raise
@@ -51,52 +59,37 @@ def import_late(name: str) -> Any:
     return LateModule(name)
 
 
-PACKAGE = os.path.dirname(os.path.abspath(__file__))
-"""The folder of this package."""
+def import_whole(name: str) -> ModuleType:
+    """Import a module, which no signal handler interrupts.
 
-SUFFIXES = (".py", ".pyc", ".so", ".pyd", ".ll", ".c", ".h", ".cuh", ".json")
-"""Of the files that decide what the package computes. Byte code counts where it stands for sources,
-and not where Python caches it."""
-
-About = tuple[int, int, int]
-"""Number, size and time of a file, of which an upgrade changes one at least."""
-
-
-def list_files() -> dict[str, About]:
-    """Return the files of the package as they are now, by their paths inside it.
-
-    Without files of its own, as in an archive or in a frozen program, there are none.
+    What is half imported, such as TVM after Ctrl-C, cannot be imported again, for much of it is
+    registered already. Handlers run on the main thread; so another one imports, and goes on if the
+    main thread raises what a handler does.
     """
-    try:
-        return dict(_walk(PACKAGE, ""))
-    except OSError:
-        return {}
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and name not in sys.modules and not _is_imported(sys._getframe()):
+        helper = threading.Thread(target=_import, args=(name,), name=f"import of {name}")
+        try:
+            helper.start()
+        except RuntimeError:  # the system gives no more threads, or Python ends
+            if helper.ident is not None:
+                raise
+        else:
+            helper.join()
+    with _importing:
+        return import_module(name)
 
 
-def _walk(folder: str, prefix: str) -> Iterator[tuple[str, About]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(SUFFIXES):
-                about = entry.stat()
-                yield prefix + entry.name, (about.st_ino, about.st_size, about.st_mtime_ns)
-            elif entry.name != "__pycache__" and entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+def _import(name: str) -> None:
+    with _importing, suppress(Exception):  # the thread that waits meets the error as well
+        import_module(name)
 
 
-FILES = list_files()
-"""What was there when the package was imported."""
-
-
-def find_change() -> tuple[str, str] | None:
-    """Say why nobody can tell which code this process runs, and what helps; None if one can."""
-    if os.path.basename(__file__) not in FILES:
-        return (
-            "the package has no files of its own, as in an archive or a frozen program",
-            "load what Predictor.save wrote, which compiles nothing, or install the package",
-        )
-    if list_files() != FILES:
-        return (
-            "the files of the package have changed since this process imported it",
-            "start the process again",
-        )
-    return None
+def _is_imported(frame: FrameType | None) -> bool:
+    """Return whether an import of this package calls a frame; another thread would wait for it."""
+    while frame is not None:
+        is_module = frame.f_code.co_name == "<module>"
+        if is_module and frame.f_globals["__name__"].partition(".")[0] == PACKAGE:
+            return True
+        frame = frame.f_back
+    return False

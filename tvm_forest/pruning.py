@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from .errors import InputError, UnsupportedModel
 from .forest import Array, Forest, choose_classes, choose_labels
 from .forest.rewrites.ordering import find_rounds, take_trees
 from .inputs import to_rows
+from .process.locks import cached_property
 
 STEPS = 100
 """A step drops one tree of so many that are left, and always one at least."""

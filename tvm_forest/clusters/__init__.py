@@ -9,7 +9,6 @@ order, nulls are missing values, texts and dictionaries are categories. No engin
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from ..errors import InputError, RowError
 from ..forest import Array, Forest
 from ..inputs import column_names, frames
 from ..inputs.checks import refusal
+from ..process.locks import make_lock
 from ..streams.batches import (
     Columns,
     check_present,
@@ -40,7 +40,7 @@ KEPT = 4
 """Models that a process of a worker keeps, those that were used last."""
 
 _loaded: dict[str, Predictor] = {}
-_loading = threading.Lock()
+_loading = make_lock()
 
 
 @dataclass(frozen=True)

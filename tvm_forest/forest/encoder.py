@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import numpy as np
 
+from ..process.locks import cached_property
 from .rules import Array
 
 MIX = 0x4906BA494954CB65

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import ModelFormatError
+from ..process.locks import cached_property
 from . import reference, unseen
 from .memberships import add_columns, mark_missing
 from .rules import Array, Output

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..forest import Array, Forest
+from ..process.scratch import make_folder
 from . import onnx
 from .catboost import read_numbers
 from .onnx.graph import read_tree_op
@@ -297,8 +297,8 @@ def _load_catboost(model: Any) -> Any:
     data = model if isinstance(model, bytes) else Path(model).read_bytes()
     if data.startswith(b"CBM1"):
         return catboost.CatBoost().load_model(blob=data)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.json")
+    with make_folder("verify") as folder:
+        path = folder / "model.json"
         path.write_bytes(data)
         loaded = catboost.CatBoost().load_model(str(path), format="json")
     if b'"BinarizedTargetMeanValue"' in data or b'"FloatTargetMeanValue"' in data:

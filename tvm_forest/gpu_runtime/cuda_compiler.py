@@ -20,12 +20,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BuildError, DeviceError
+from ..process.scratch import make_folder
 from .driver import find_library
 
 OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
@@ -220,8 +219,8 @@ def _call(nvrtc: Any, name: str, *arguments: Any) -> None:
 
 
 def _compile_by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        text, image = Path(folder, "forest.cu"), Path(folder, "forest.image")
+    with make_folder("build") as folder:
+        text, image = folder / "forest.cu", folder / "forest.image"
         text.write_text(source, encoding="utf-8")
         command = [nvcc, "-std=c++17", *_image_options(nvcc, architecture), *OPTIONS]
         command += ["-o", str(image), str(text)]

@@ -16,7 +16,6 @@ write to it too early. Only where the work becomes a graph, it is kept as long a
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..forest import Array
+from ..process.locks import make_lock
 from .arrays import DeviceArray
 from .driver import Driver
 from .kernels import Arguments, LoadedKernel, Size
@@ -50,7 +50,7 @@ class Executor:
         self._module = driver.load(image)
         self._kernels: dict[str, LoadedKernel] = {}
         self._copies: dict[int, tuple[Array, int]] = {}  # by `id`: arrays of the model, addresses
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __del__(self) -> None:
         with suppress(DeviceError, AttributeError):  # the driver may be gone by now

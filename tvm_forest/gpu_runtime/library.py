@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..errors import BuildError
 from ..forest import Array
+from ..process.locks import make_lock
 from .arrays import DeviceArray
 from .executor import BoundPlan, Executor, Shapes
 from .plan import Plan
@@ -69,7 +69,7 @@ class KernelLibrary:
     architecture: str | None = None
     images: dict[str, bytes] = field(default_factory=dict)
     _executor: Executor | None = field(default=None, repr=False, compare=False)
-    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
         """Return a function; what it binds is its own."""
@@ -103,7 +103,7 @@ class KernelLibrary:
 
         What a library has copied to the GPU stays there as long as the library.
         """
-        return replace(self, _executor=None, _lock=threading.Lock())
+        return replace(self, _executor=None, _lock=make_lock())
 
     def image(self, architecture: str, driver: int | None = None) -> bytes:
         """Return the code of the kernels for an architecture.

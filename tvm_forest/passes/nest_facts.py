@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from tvm import tirx
 
 from ..nest import Bound, Kind, Loop, Share, find_paths
+from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME

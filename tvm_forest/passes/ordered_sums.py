@@ -18,7 +18,6 @@ trees do not lie evenly, they hold the value that joins without effect: -0.0 in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tvm import tirx
 
 from ..forest import Array
 from ..nest import OUTPUT_KINDS, Guard, Loop
+from ..process.locks import cached_property
 from ..schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder

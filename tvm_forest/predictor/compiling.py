@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources, find_cache
 from ..contributions import ContributionTables
-from ..errors import ForestError
+from ..errors import BuildError, ForestError
 from ..forest import Forest
 from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
 from ..layouts.representation import find
+from ..process.ending import is_waited_for
 from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_device
 from ..search.machines import own_file
@@ -72,6 +73,7 @@ class Known(NamedTuple):
     signature: str
 
 
+@is_waited_for
 def compile_or_load(
     forest: Forest,
     schedules: dict[int, Schedule] | None,
@@ -117,6 +119,7 @@ def compile_or_load(
     return Known(compiled, schedules, forest.signature)
 
 
+@is_waited_for
 def compile_contributions(
     tables: ContributionTables, name: str, target: Target
 ) -> tuple[Library, dict[str, int]]:
@@ -263,7 +266,11 @@ def _load(cache: CodeCache, key: str, target: Target) -> Library | None:
 
 def _keep(cache: CodeCache, key: str, library: Library, target: Target) -> Library:
     """Store a library; return it as it comes back, for so LLVM makes machine code of it once."""
-    code = to_machine_code(library, target)
+    try:
+        code = to_machine_code(library, target)
+    except BuildError as error:  # no room for temporary files; the library itself needs none
+        LOG.warning("%s keeps nothing: %s", cache.folder, error)
+        return library
     about = {"form": code.form, "made_for": code.made_for}
     cache.write(key, Archive(about, {f"code.{code.form}": code.data}))
     if code.form != LINKED:

@@ -7,8 +7,6 @@ The functions of one row and of blocks of rows give equal bits, so a batch may b
 
 from __future__ import annotations
 
-import threading
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from ..contributions import (
 )
 from ..forest import Array, Forest
 from ..inputs import to_rows
+from ..process.locks import cached_property, make_lock
 from ..schedule_prims.batches import PARALLEL
 from ..threads import check_n_jobs
 from .compiling import compile_contributions
@@ -32,7 +31,7 @@ FLATTENS = "lightgbm "
 MAX_SINGLE_ROWS = 2
 """Rows that are computed one by one: a block of more takes as long as one that is full."""
 
-_lock = threading.Lock()
+_lock = make_lock()
 """Held while functions are compiled."""
 
 

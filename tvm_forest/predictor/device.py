@@ -5,7 +5,6 @@ takes: KernelLibrary, arrays, Forest; gives: DevicePredictor.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..gpu_runtime.arrays import DeviceArray
 from ..gpu_runtime.library import KernelLibrary, ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
+from ..process.locks import cached_property
 from ..targets import Library
 from ..threads import check_n_jobs
 from ..tir_gen.results import Output

@@ -10,7 +10,6 @@ leaves say, as arrays.
 from __future__ import annotations
 
 import ctypes
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,6 +22,8 @@ from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
 from ..laying_out import Compiled
 from ..layouts.representation import takes_memberships
+from ..process.ending import is_waited_for
+from ..process.locks import make_lock
 from ..schedule import Schedule
 from ..schedule_prims import batches
 from ..target import Target
@@ -40,7 +41,7 @@ columns would have to be taken from the system and given back."""
 LINE_BYTES = 64
 """Bytes of a line of the caches; the vectors of a walk shall not lie in two of them."""
 
-_compile_lock = threading.Lock()
+_compile_lock = make_lock()
 """Held while a function is compiled that was left out at first."""
 
 
@@ -120,6 +121,7 @@ class Functions:
 
     # -- binding ----------------------------------------------------------------------------------
 
+    @is_waited_for
     def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
         distinct = {id(array): array for read in arrays.values() for array in read}
@@ -234,6 +236,7 @@ class Functions:
         forest = self.forest
         return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
 
+    @is_waited_for
     def run(
         self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
@@ -256,8 +259,8 @@ class Functions:
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
     """Run with helpers, or on this thread if another call has them and this one adds up alike."""
     helpers = min(threads, available_cores()) - 1
-    with POOL.helpers(helpers, waits=not function.keeps_order) as has_helpers:
-        (function.parallel if has_helpers else function.serial)(*arguments)
+    if not POOL.run(function.parallel, arguments, helpers, waits=not function.keeps_order):
+        function.serial(*arguments)
 
 
 def _copy_to_lines(array: Array) -> Array:

@@ -5,7 +5,6 @@ takes: Predictor, range of rounds; gives: Predictor.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..forest.rewrites.ordering import (
     take_rounds,
 )
 from ..laying_out import Compiled, LaidOut, lay_out
+from ..process.locks import make_lock
 from ..tir_gen.results import SUMS
 from .building import build
 from .predictor import Predictor
@@ -26,7 +26,7 @@ from .predictor import Predictor
 MAX_PARTS = 8
 """Ranges that a predictor keeps; the one that was asked for longest ago goes first."""
 
-_lock = threading.Lock()
+_lock = make_lock()
 """Held while a range is looked up, and made if it is not there."""
 
 

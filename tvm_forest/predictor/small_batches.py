@@ -17,6 +17,7 @@ import tvm_ffi
 from ..forest import Array
 from ..inputs.checks import NUMBERS
 from ..inputs.values import check_values
+from ..process.ending import is_waited_for
 from .functions import Functions
 
 MAX_ROWS = 64
@@ -103,6 +104,7 @@ class SmallBatches:
         self.frames[rows.shape].append(frame)
         return margin, value
 
+    @is_waited_for
     def _run(self, rows: Any, n_jobs: Any) -> _Frame | None:
         """Return a frame with the results of rows, to be given back to `frames`."""
         if type(rows) is not np.ndarray:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..nest import Loop, Problem, find_leaf_loops
+from ..process.locks import cached_property
 
 if TYPE_CHECKING:
     from tvm import s_tir
@@ -119,7 +120,7 @@ class Directive:
     onto_forest: Callable[..., Forest] | None = None
     check_new: Callable[..., None] = lambda **arguments: None
 
-    @functools.cached_property
+    @cached_property
     def signature(self) -> inspect.Signature:
         """The parameters of the directive, the schedule first."""
         return inspect.signature(self.rewrite)

@@ -12,7 +12,6 @@ import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ..layouts.representation import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
 from ..layouts.row_codes.selections import count_selections, has_levels, is_listed
+from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..target import Target
 from .machines import Machine, machine_of

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import platform
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm_ffi
 
+from ..errors import BuildError
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
+from ..process.ending import is_waited_for
+from ..process.scratch import make_folder
 from ..target import Target, cpu_abilities, describe_cpu
 from . import Library
 
@@ -31,7 +34,9 @@ else:
     cpu = import_late("tvm_forest.targets.cpu")
     machine_code = import_late("tvm_forest.targets.machine_code")
 
-INTERFACE = 3
+LOG = logging.getLogger(__name__)
+
+INTERFACE = 4
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 
@@ -85,6 +90,7 @@ class LinkedLibrary:
         return self.mod.get_function(name)
 
 
+@is_waited_for
 def to_machine_code(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
@@ -99,20 +105,23 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
     return machine_code.write_machine_code(library, target)
 
 
+@is_waited_for
 def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == KERNELS:
         backend = machine_code.KERNEL_TARGETS[target.kind].backend(target)
         return KernelLibrary.from_bytes(code.data, backend)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, f"code.{code.form}")
-        try:
+    try:
+        with make_folder("load_library") as folder:
+            file = folder / f"code.{code.form}"
             file.write_bytes(code.data)
             if code.form != LINKED:
                 return machine_code.load_bitcode(file, code)
-            return LinkedLibrary(tvm_ffi.load_module(str(file)), code)
-        except (OSError, RuntimeError, ValueError):
-            return None
+            # It is unmapped when nothing holds it or a function of it any more.
+            return LinkedLibrary(tvm_ffi.load_module(str(file), keep_module_alive=False), code)
+    except (BuildError, OSError, RuntimeError, ValueError) as error:
+        LOG.warning("compiled code cannot be loaded: %s", error)
+        return None
 
 
 def find_obstacle(made_for: dict[str, Any]) -> str | None:

@@ -8,17 +8,17 @@ millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about ha
 
 from __future__ import annotations
 
-import functools
 import sys
-import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import tvm
+import tvm_ffi
 from tvm.support import cc
 
+from ..process.locks import make_lock
+from ..process.scratch import make_folder
 from ..target import Target
 from ..threads.pool_code import make_pool_object
 from . import Library, cpu, cuda, opencl, rocm, simt
@@ -33,7 +33,7 @@ KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm,
 _stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
 """Code of the executables that were stored, or loaded from bitcode."""
 
-_writing = threading.Lock()
+_writing = make_lock()
 """LLVM ends the process if two threads write one module."""
 
 
@@ -57,8 +57,13 @@ def write_machine_code(library: tvm.runtime.Executable, target: Target) -> Machi
             needs: dict[str, Any] = {
                 "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))
             }
-            with tempfile.TemporaryDirectory() as folder:
-                form, data = _link(library, Path(folder)) or _write_bitcode(library, Path(folder))
+            room = len(library.mod.inspect_source("ll"))  # six times what LLVM makes of it
+            with make_folder("save", room) as folder:
+                made = _link(library, folder)
+            if made is None:
+                with make_folder("save", room) as folder:
+                    made = _write_bitcode(library, folder)
+            form, data = made
             if form != LINKED:
                 needs["tvm"] = TVM_VERSION
             _stored_code[library] = MachineCode(form, data, {**describe_system(), **needs})
@@ -76,12 +81,11 @@ def describe(target: Target) -> str:
 
 def load_bitcode(file: Path, code: MachineCode) -> tvm.runtime.Executable:
     """Return the library of a file with LLVM bitcode."""
-    library = tvm.runtime.Executable(tvm.runtime.load_module(str(file)))
+    library = tvm.runtime.Executable(tvm_ffi.load_module(str(file), keep_module_alive=False))
     _stored_code[library] = code
     return library
 
 
-@functools.cache
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
     """Return form and bytes of a shared library, or None where no compiler can link one."""
     file = folder / "code.so"

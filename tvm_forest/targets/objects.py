@@ -14,10 +14,12 @@ LLVM's language, which is translated after all optimisations, so that the code s
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 
 import tvm
+import tvm_ffi
+
+from ..process.scratch import make_folder
 
 SUFFIX = "_compiled"
 """What these names end with, as no other name of an exported library does."""
@@ -48,7 +50,7 @@ def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> No
     text = str(library.mod.inspect_source("ll"))
     for pattern, renamed in RENAMED:
         text = re.sub(pattern, renamed.replace("{prefix}", prefix), text, flags=re.MULTILINE)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "code.ll")
+    with make_folder("export_library", 2 * len(text)) as folder:  # the object is smaller
+        source = folder / "code.ll"
         source.write_text(text, encoding="utf-8")
-        tvm.runtime.load_module(str(source)).write_to_file(str(file))
+        tvm_ffi.load_module(str(source), keep_module_alive=False).write_to_file(str(file))

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -33,6 +32,8 @@ from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
+from ..process.locks import make_lock
+from ..process.scratch import make_folder
 from ..target import Target
 from ..tir_gen.ir import find_all
 from .kernel_text import map_nodes
@@ -66,10 +67,10 @@ STDERR = 2
 UNWANTED = b"Unable to detect ROCm version", b"Cannot get maximum number of threads for AMD"
 """Warnings of TVM that come wherever there is no GPU, several for each kernel."""
 
-_hearing = threading.Lock()
+_hearing = make_lock()
 """Held while the standard error stream is led elsewhere."""
 
-_compiling = threading.Lock()
+_compiling = make_lock()
 """Held while TVM's callbacks are ours: there is one set of them in a process."""
 
 
@@ -244,8 +245,8 @@ def find_linker() -> list[str]:
 
 def link(linker: list[str], code: bytes) -> bytes:
     """Link what LLVM made; undefined names are errors here, and not when a GPU loads it."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder, "kernels.o"), Path(folder, "kernels.co")
+    with make_folder(WHERE) as folder:
+        before, after = folder / "kernels.o", folder / "kernels.co"
         before.write_bytes(code)
         command = [*linker, "--no-undefined", "-shared", str(before), "-o", str(after)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -260,8 +261,8 @@ def link(linker: list[str], code: bytes) -> bytes:
 @contextmanager
 def _callbacks(library: str, link: Any) -> Iterator[None]:
     """Let TVM take our library for AMD's, and our linker for its own."""
-    with _compiling, tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "library.ll")
+    with _compiling, make_folder(WHERE) as folder:
+        file = folder / "library.ll"
         file.write_text(library, encoding="ascii")
         ours = {BITCODE: lambda folder=None: tvm.runtime.convert([str(file)]), LINK: link}
         theirs = {name: tvm.get_global_func(name) for name in ours}

@@ -1,4 +1,6 @@
-; The part of the pool that runs without Python: how tasks of a loop are given to threads.
+; The part of the pool that runs without Python: who has the helpers, how tasks of a loop are given to
+; threads, and the helpers themselves. Nothing here is interrupted by what Python does: no signal
+; handler and no exception comes between taking the helpers and giving them back.
 ;
 ; A ticket says all that a thread must know to take a task, so that one compare-and-exchange takes
 ; it: bits 0 to 23 hold the number of the next task, bits 24 to 47 the number of all tasks, and bits
@@ -11,11 +13,28 @@
 @tvm_forest_failed = internal global i32 0                 ; what a task returned that failed
 @tvm_forest_busy = internal global i32 0                   ; 1 while there is a job
 @tvm_forest_helpers = internal global i64 0                ; helpers of the next job
+@tvm_forest_last = internal global i64 0                   ; calls that have asked for the helpers
+@tvm_forest_served = internal global i64 0                 ; and those that have given them back
+@tvm_forest_started = internal global i64 0                ; helpers that there are
+@tvm_forest_sleeps = internal global [1024 x i32] zeroinitializer    ; 1 for each that must be woken
+@tvm_forest_beds = internal global [1024 x [64 x i8]] zeroinitializer, align 64    ; its semaphore
+@tvm_forest_blocked = internal constant [16 x i64] [    ; all signals but those of faults
+  i64 -1241, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0,
+  i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0
+]
 @tvm_forest_kind = internal constant [13 x i8] c"RuntimeError\00"
 @tvm_forest_text = internal constant [25 x i8] c"predict: a thread failed\00"
 
 declare i32 @sched_yield()
+declare i32 @usleep(i32)
+declare i32 @sem_init(ptr, i32, i32)
+declare i32 @sem_post(ptr)
+declare i32 @sem_wait(ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
+declare i32 @TVMFFIFunctionCall(ptr, ptr, i32, ptr)
 
 ; Take one task and run it. Returns whether there was one, or another thread was faster.
 define internal i1 @tvm_forest_take(i64 %helper) {
@@ -98,6 +117,7 @@ publish:
   %middle = shl i64 %tasks, 24
   %ticket = or i64 %high, %middle
   store atomic i64 %ticket, ptr @tvm_forest_ticket release, align 8
+  call void @tvm_forest_wake(i64 %helpers)
   br label %work
 
 work:
@@ -127,29 +147,178 @@ fine:
   ret i32 %failed
 }
 
-; Run tasks as they come, and return after having looked for one so many times in vain.
-define internal void @tvm_forest_help(i64 %helper, i64 %patience) {
+; Wake the helpers of a job that sleep.
+define internal void @tvm_forest_wake(i64 %helpers) {
+  fence seq_cst    ; a helper that goes to sleep now sees the ticket, or is seen here
+  br label %next
+
+next:
+  %helper = phi i64 [ 0, %0 ], [ %following, %done ]
+  %is_end = icmp eq i64 %helper, %helpers
+  br i1 %is_end, label %leave, label %look
+
+look:
+  %sleeps = getelementptr [1024 x i32], ptr @tvm_forest_sleeps, i64 0, i64 %helper
+  %is_asleep = load atomic i32, ptr %sleeps monotonic, align 4
+  %maybe = icmp eq i32 %is_asleep, 1
+  br i1 %maybe, label %claim, label %done
+
+claim:
+  %was_asleep = atomicrmw xchg ptr %sleeps, i32 0 acq_rel
+  %is_ours = icmp eq i32 %was_asleep, 1
+  br i1 %is_ours, label %post, label %done
+
+post:
+  %bed = getelementptr [1024 x [64 x i8]], ptr @tvm_forest_beds, i64 0, i64 %helper
+  call i32 @sem_post(ptr %bed)
+  br label %done
+
+done:
+  %following = add i64 %helper, 1
+  br label %next
+
+leave:
+  ret void
+}
+
+; What a helper does as long as the process lives: it runs tasks as they come, and sleeps once it has
+; looked for one 2,000 times in vain. Signals are for the threads of the program.
+define internal ptr @tvm_forest_help(ptr %start) {
+  %helper = ptrtoint ptr %start to i64
+  %sleeps = getelementptr [1024 x i32], ptr @tvm_forest_sleeps, i64 0, i64 %helper
+  %bed = getelementptr [1024 x [64 x i8]], ptr @tvm_forest_beds, i64 0, i64 %helper
+  call i32 @pthread_sigmask(i32 0, ptr @tvm_forest_blocked, ptr null)
   br label %look
 
 look:
-  %looks = phi i64 [ 0, %0 ], [ 0, %look ], [ %more, %idle ]
+  %looks = phi i64 [ 0, %0 ], [ 0, %look ], [ %more, %idle ], [ 0, %rise ]
   %found = call i1 @tvm_forest_take(i64 %helper)
   br i1 %found, label %look, label %idle
 
 idle:
   call i32 @sched_yield()
   %more = add i64 %looks, 1
-  %is_enough = icmp uge i64 %more, %patience
-  br i1 %is_enough, label %leave, label %look
+  %is_enough = icmp uge i64 %more, 2000
+  br i1 %is_enough, label %retire, label %look
 
-leave:
-  ret void
+retire:
+  store atomic i32 1, ptr %sleeps seq_cst, align 4
+  fence seq_cst    ; a job that begins now sees that this helper sleeps, or is seen here
+  %came = call i1 @tvm_forest_take(i64 %helper)
+  br i1 %came, label %rise, label %sleep
+
+sleep:
+  call i32 @sem_wait(ptr %bed)
+  br label %rise
+
+rise:
+  store atomic i32 0, ptr %sleeps release, align 4
+  br label %look
 }
 
-; Forget a job: in a process that was forked, its threads are gone.
+; Start helpers until there are as many as wanted, or the system gives no more threads. Returns how
+; many of those that are wanted there are.
+define internal i64 @tvm_forest_hire(i64 %asked) {
+  %thread = alloca ptr
+  %is_many = icmp ugt i64 %asked, 1024
+  %wanted = select i1 %is_many, i64 1024, i64 %asked
+  br label %next
+
+next:
+  %started = load i64, ptr @tvm_forest_started
+  %is_enough = icmp uge i64 %started, %wanted
+  br i1 %is_enough, label %enough, label %start
+
+start:
+  %bed = getelementptr [1024 x [64 x i8]], ptr @tvm_forest_beds, i64 0, i64 %started
+  %sleeps = getelementptr [1024 x i32], ptr @tvm_forest_sleeps, i64 0, i64 %started
+  store i32 0, ptr %sleeps
+  call i32 @sem_init(ptr %bed, i32 0, i32 0)
+  %number = inttoptr i64 %started to ptr
+  %refused = call i32 @pthread_create(ptr %thread, ptr null, ptr @tvm_forest_help, ptr %number)
+  %is_there = icmp eq i32 %refused, 0
+  br i1 %is_there, label %count, label %short
+
+count:
+  %named = load ptr, ptr %thread
+  call i32 @pthread_detach(ptr %named)
+  %more = add i64 %started, 1
+  store i64 %more, ptr @tvm_forest_started
+  br label %next
+
+enough:
+  ret i64 %wanted
+
+short:
+  ret i64 %started
+}
+
+; A function that TVM can call: call another function with helpers for its parallel loops. Its
+; arguments are that function, a number of helpers, whether to wait while another call has them, and
+; those of the function. Calls that wait get the helpers in the order in which they ask. Returns 1,
+; or 0 if another call has the helpers and this one does not wait: then the function was not called.
+define i32 @__tvm_ffi_run(ptr %self, ptr %arguments, i32 %count, ptr %result) {
+  %function_at = getelementptr i8, ptr %arguments, i64 8
+  %asked_at = getelementptr i8, ptr %arguments, i64 24
+  %waits_at = getelementptr i8, ptr %arguments, i64 40
+  %others = getelementptr i8, ptr %arguments, i64 48
+  %function = load ptr, ptr %function_at
+  %asked = load i64, ptr %asked_at
+  %waits = load i64, ptr %waits_at
+  %others_count = sub i32 %count, 3
+  %does_wait = icmp ne i64 %waits, 0
+  br i1 %does_wait, label %queue, label %try
+
+try:
+  %now = load atomic i64, ptr @tvm_forest_served acquire, align 8
+  %after = add i64 %now, 1
+  %entered = cmpxchg ptr @tvm_forest_last, i64 %now, i64 %after acq_rel monotonic
+  %is_free = extractvalue { i64, i1 } %entered, 1
+  br i1 %is_free, label %call, label %refuse
+
+refuse:
+  store { i32, i32, i64 } { i32 1, i32 0, i64 0 }, ptr %result    ; 1 says that it is an integer
+  ret i32 0
+
+queue:
+  %place = atomicrmw add ptr @tvm_forest_last, i64 1 acq_rel
+  br label %wait
+
+wait:
+  %served = load atomic i64, ptr @tvm_forest_served acquire, align 8
+  %is_next = icmp eq i64 %served, %place
+  br i1 %is_next, label %call, label %rest
+
+rest:
+  call i32 @usleep(i32 20)
+  br label %wait
+
+call:
+  %own = phi i64 [ %now, %try ], [ %place, %wait ]
+  %helpers = call i64 @tvm_forest_hire(i64 %asked)
+  store atomic i64 %helpers, ptr @tvm_forest_helpers monotonic, align 8
+  %failed = call i32 @TVMFFIFunctionCall(ptr %function, ptr %others, i32 %others_count, ptr %result)
+  store atomic i64 0, ptr @tvm_forest_helpers monotonic, align 8
+  %next = add i64 %own, 1
+  store atomic i64 %next, ptr @tvm_forest_served release, align 8
+  %is_fine = icmp eq i32 %failed, 0
+  br i1 %is_fine, label %fine, label %leave
+
+fine:
+  store { i32, i32, i64 } { i32 1, i32 0, i64 1 }, ptr %result
+  br label %leave
+
+leave:
+  ret i32 %failed
+}
+
+; Begin anew: a process that was forked has none of the threads, and none of their calls.
 define internal void @tvm_forest_reset() {
   store atomic i64 0, ptr @tvm_forest_ticket release, align 8
   store atomic i64 0, ptr @tvm_forest_helpers monotonic, align 8
+  store atomic i64 0, ptr @tvm_forest_started monotonic, align 8
+  store atomic i64 0, ptr @tvm_forest_last monotonic, align 8
+  store atomic i64 0, ptr @tvm_forest_served monotonic, align 8
   store atomic i32 0, ptr @tvm_forest_busy release, align 4
   ret void
 }
@@ -158,7 +327,7 @@ define internal void @tvm_forest_reset() {
 define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %place = getelementptr i8, ptr %arguments, i64 8
   %which = load i64, ptr %place
-  %entry = getelementptr [4 x ptr], ptr @tvm_forest_addresses, i64 0, i64 %which
+  %entry = getelementptr [2 x ptr], ptr @tvm_forest_addresses, i64 0, i64 %which
   %address = load ptr, ptr %entry
   store { i32, i32, ptr } { i32 1, i32 0, ptr null }, ptr %result    ; 1 says that it is an integer
   %value = getelementptr i8, ptr %result, i64 8
@@ -166,8 +335,8 @@ define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result
   ret i32 0
 }
 
-@tvm_forest_addresses = internal constant [4 x ptr] [
-  ptr @tvm_forest_launch, ptr @tvm_forest_help, ptr @tvm_forest_reset, ptr @tvm_forest_helpers
+@tvm_forest_addresses = internal constant [2 x ptr] [
+  ptr @tvm_forest_launch, ptr @tvm_forest_reset
 ]
 
 ; Memory that walks ask for. A library whose process has no runtime of TVM gets it here: TVM's own

@@ -6,15 +6,19 @@ takes: nothing; gives: a function for each library, the code of the pool as a mo
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import PrimType, StringImm
 
+from ..process.scratch import make_folder
 from .pool import SET_LAUNCHER
+
+MAX_OBJECT_BYTES = 1 << 16
+"""Bytes that `pool.ll` may take as an object file; it takes a tenth."""
 
 ZERO = tirx.const(0, "int32")
 
@@ -41,17 +45,17 @@ def make_launcher_setter() -> tirx.PrimFunc:
 def compile_pool() -> Any:
     """Return a module of `pool.ll`."""
     text = Path(__file__).with_name("pool.ll").read_text("ascii")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "pool.ll")
+    with make_folder("build") as folder:
+        file = folder / "pool.ll"
         file.write_text(f"{_target_lines()}\n{text}", "ascii")
-        return tvm.runtime.load_module(str(file))
+        return tvm_ffi.load_module(str(file), keep_module_alive=False)
 
 
 @functools.cache
 def make_pool_object() -> bytes:
     """Return `pool.ll` as an object file, to be linked into a library."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "pool.o")
+    with make_folder("build", MAX_OBJECT_BYTES) as folder:
+        file = folder / "pool.o"
         compile_pool().write_to_file(str(file))
         return file.read_bytes()
 

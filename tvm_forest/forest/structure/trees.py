@@ -8,10 +8,10 @@ Shapes use T trees, N nodes of all trees together, C outputs, W values a leaf, K
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
+from ...process.locks import cached_property
 from ..edges import find_oblivious
 from ..leaf_table import LeafTable, collect_leaves
 from ..rules import LEAF, Array, Comparison

@@ -10,13 +10,12 @@ borders of a feature that had some in training; of another feature it goes left.
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...forest import LEAF, Array, Forest
+from ...process.scratch import make_folder
 from ..assemble import Nodes, build_forest
 from ..cursor import Cursor
 from ..objects import find_class
@@ -120,8 +119,8 @@ def _check_whole(data: bytes) -> None:
 
 def _load_object(model: Any, kind: Kind) -> Forest:
     """Load an object by way of the JSON file that it writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.json")
+    with make_folder("load") as folder:
+        path = folder / "model.json"
         try:
             model.save_model(str(path), format="json")
         except Exception as error:  # CatBoostError, which is only known where the library is

@@ -10,13 +10,13 @@ says, numbers of another kind, and children, vectors and sets that are not there
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 
 from ...forest import LEAF, Array
+from ...process.locks import cached_property
 from ..assemble import Nodes
 from ..refusals import damaged, unsupported
 from .document import Field

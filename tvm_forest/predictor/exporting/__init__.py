@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import archive
 from ...errors import InputError, UnsupportedModel
+from ...process.ending import is_waited_for
+from ...process.scratch import make_folder
 from ...target import Target
 from .package import header, pack, write_sources
 from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
@@ -32,14 +33,14 @@ PREFIX = "tvm_forest_"
 `strerror`."""
 
 
+@is_waited_for
 def export_library(
     predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX, cc: Command = None
 ) -> None:
     """See `Predictor.export_library`."""
     file, tools = check_wishes(predictor.target, path, prefix, cc)
     _check_exportable(predictor)
-    with tempfile.TemporaryDirectory() as folder:
-        sources = Path(folder)
+    with make_folder("export_library") as sources:
         write_sources(predictor, prefix, sources)
         if tools.suffix == ".zip":
             name = file.with_suffix(".h").name

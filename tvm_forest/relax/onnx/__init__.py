@@ -16,7 +16,6 @@ module holds the scores, a column for each class of a table. `labels_of` gives t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,9 @@ import tvm
 from ...errors import ForestError, ModelFormatError
 from ...frontends.onnx.messages import read_model
 from ...frontends.refusals import name_in_errors
+from ...process.locks import make_lock
 
-_LOCK = threading.Lock()  # TVM's block builders share one stack
+_LOCK = make_lock()  # TVM's block builders share one stack
 
 
 def from_onnx(

@@ -1,0 +1,82 @@
+"""The end of a program, while threads that it does not wait for predict or compile.
+
+takes: functions that run code without the interpreter's lock; gives: an end without a crash.
+
+Python ends such a daemon thread where it next asks for the interpreter's lock, and the C++ under a
+call of TVM cannot be ended: it aborts the process. Python also drops what the thread's calls hold,
+such as the library whose code it runs. So, when a program ends, calls that have begun are waited
+for, and others do not begin. That costs a call nothing before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType
+from typing import Any, TypeVar
+
+GRACE_SECONDS = 1.0
+"""How long a call that begins too late is held up. Python is at its end by then, unless what a
+program does at its end waits for the thread: then the call goes on."""
+
+POLL_SECONDS = 0.001
+
+PACKAGE = __name__.partition(".")[0]
+
+Marked = TypeVar("Marked", bound=Callable[..., Any])
+
+_marked = list[FunctionType]()
+
+
+def is_waited_for(function: Marked) -> Marked:
+    """Let the end of the program wait for calls of a function or method of this package."""
+    assert isinstance(function, FunctionType)
+    _marked.append(function)
+    return function
+
+
+@atexit.register
+def _end() -> None:
+    codes = {function.__code__ for function in _marked}
+    for function in _marked:
+        for owner in _owners(function):
+            setattr(owner, function.__name__, _hold_up(function, codes))
+    others = sys._current_frames().keys() - {threading.get_ident()}
+    while any(_is_inside(sys._current_frames().get(thread), codes) for thread in others):
+        time.sleep(POLL_SECONDS)
+
+
+def _owners(function: FunctionType) -> Iterator[Any]:
+    """Yield the class of a method, or the modules that know a function by its name."""
+    *classes, name = function.__qualname__.split(".")
+    if classes:
+        yield functools.reduce(getattr, classes, sys.modules[function.__module__])
+        return
+    ours = [x for key, x in list(sys.modules.items()) if key.partition(".")[0] == PACKAGE]
+    yield from (module for module in ours if vars(module).get(name) is function)
+
+
+def _hold_up(function: FunctionType, codes: set[CodeType]) -> Callable[..., Any]:
+    """Return a function that begins late, or never, but on the thread that ends the program."""
+    ending = threading.get_ident()
+
+    @functools.wraps(function)
+    def begin_late(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != ending and not _is_inside(sys._getframe(1), codes):
+            time.sleep(GRACE_SECONDS)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(args))  # what it needs stays till the end
+        return function(*args, **kwargs)
+
+    return begin_late
+
+
+def _is_inside(frame: FrameType | None, codes: set[CodeType]) -> bool:
+    """Return whether a frame is one of a function that is waited for, or is called by one."""
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return frame is not None

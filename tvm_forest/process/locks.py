@@ -1,0 +1,64 @@
+"""Locks, and values that are computed once, for processes that are forked and interrupted.
+
+takes: nothing; gives: locks, which are free again in a child; properties that need none.
+
+A fork copies the locks that other threads hold, and not the threads that would give them back. And
+a signal handler or a destructor may run in the middle of any line, on the thread that holds a lock:
+what it calls may ask for the lock again. So all locks of the package are made here, and are taken
+by `with` alone, which no exception can interrupt between taking a lock and being bound to give it
+back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakSet
+
+Value = TypeVar("Value")
+
+_locks = WeakSet[Any]()
+"""All that were made in this process."""
+
+
+def make_lock() -> threading.RLock:
+    """Return a lock that its own thread may take again, and that is free in a forked process."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    """Free the locks of threads that a fork did not copy."""
+    for lock in list(_locks):
+        lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property(Generic[Value]):
+        """An attribute that is computed when it is first read.
+
+        That of functools has a lock up to Python 3.11, which all objects of a class share.
+        """
+
+        def __init__(self, compute: Callable[[Any], Value]) -> None:
+            self._compute, self.__doc__ = compute, compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            """Return the value; from then on the object has it as an attribute of its own."""
+            if instance is None:
+                return self
+            value = instance.__dict__[self._name] = self._compute(instance)
+            return value
