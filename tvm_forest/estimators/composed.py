@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import api, frontends
 from ..errors import ForestError, InputError
-from ..schedule_prims.batches import Edited
-from .forests import ForestClassifier, ForestRegressor, compile_estimator
+from ..schedule_prims.batches import Edited, edit
+from .forests import ForestClassifier, ForestRegressor
 from .untrainable import Untrainable
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
@@ -72,7 +72,7 @@ def accelerate(
             f"accelerate: argument 'estimator': {kind} is no fitted estimator of scikit-learn; for "
             "other models use tvm_forest.build, or ForestClassifier(model)"
         )
-    walk = _Walk(lambda model: compile_estimator(model, target, schedule, n_jobs), strict)
+    walk = _Walk(lambda model: _compile_estimator(model, target, schedule, n_jobs), strict)
     found = walk.visit(estimator, "")
     if not walk.compiled:
         met = ", ".join(walk.met) or "none"
@@ -235,3 +235,25 @@ def _is_fitted(forest: Any) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def _compile_estimator(
+    model: Any,
+    target: api.TargetLike,
+    schedule: Edited | None,
+    n_jobs: int | None,
+) -> ForestClassifier | ForestRegressor:
+    """Return the compiled estimator of a model, of the kind that its labels ask for.
+
+    Raises:
+        ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+    """
+    forest = api.load(model)
+    kind = ForestClassifier if forest.gives_labels else ForestRegressor
+    made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
+    found = kind(model, made, target, n_jobs)
+    found._keep(forest)
+    found._loaded = found._load_alone()  # the model itself may be trained on
+    found.model = found._loaded.model
+    _ = found.predictor_
+    return found

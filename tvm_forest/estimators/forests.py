@@ -26,7 +26,7 @@ from ..forest import Array, Forest, apply_link, split_by_target
 from ..inputs.column_names import fits
 from ..inputs.frames import kind_of
 from ..predictor.predictor import PROBABILITY_LINKS, Predictor
-from ..schedule_prims.batches import Edited, edit
+from ..schedule_prims.batches import Edited
 from .untrainable import Untrainable
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
@@ -382,25 +382,3 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
             label_rule="argmax_probability" if several else "half",
             labels=np.concatenate([np.arange(size) for size in sizes]),
         )
-
-
-def compile_estimator(
-    model: Any,
-    target: api.TargetLike,
-    schedule: Edited | None,
-    n_jobs: int | None,
-) -> ForestClassifier | ForestRegressor:
-    """Return the compiled estimator of a model, of the kind that its labels ask for.
-
-    Raises:
-        ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
-    """
-    forest = api.load(model)
-    kind = ForestClassifier if forest.gives_labels else ForestRegressor
-    made = None if schedule is None else edit(schedule, lambda: api.new_schedule(forest))
-    found = kind(model, made, target, n_jobs)
-    found._keep(forest)
-    found._loaded = found._load_alone()  # the model itself may be trained on
-    found.model = found._loaded.model
-    _ = found.predictor_
-    return found

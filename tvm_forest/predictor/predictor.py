@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ..errors import BuildError, InputError, UnsupportedModel
+from ..errors import BuildError, UnsupportedModel
 from ..forest import Array, Forest, choose_labels, split_by_target
 from ..inputs.checks import is_copied
 from ..late import import_late
@@ -40,14 +40,8 @@ else:
     saving = import_late("tvm_forest.predictor.saving")
 
 PROBABILITY_LINKS = (
-    "sigmoid",
-    "unbounded_sigmoid",
-    "logistic",
-    "softmax",
-    "rounded_softmax",
-    "plain_softmax",
-    "clamp",
-    "coarse_softmax",
+    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
+    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
 )
 """Links that make probabilities."""
 
@@ -383,7 +377,7 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def _columns_of(self, iteration_range: Any) -> Array:
         """Return the rows of `columns` for the trees of a range of rounds."""
-        return rounds.columns_of_rounds(self, *_read_range(iteration_range, self.forest))
+        return rounds.columns_of_range(self, iteration_range)
 
     def _for_rows(self, rows: Any) -> Predictor:
         """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
@@ -393,9 +387,7 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""
-        if iteration_range is None:
-            return self
-        return self.rounds(*_read_range(iteration_range, self.forest))
+        return self if iteration_range is None else rounds.part_of_range(self, iteration_range)
 
     def _share_library(self) -> Library:
         """Return the library for a predictor with arrays of its own."""
@@ -404,17 +396,3 @@ class Predictor(ContributionMethods, ClassMethods):
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""
         return self._functions.compute_leaves(name, rows, n_jobs)
-
-
-def _read_range(iteration_range: Any, forest: Forest) -> tuple[Any, Any]:
-    """Return the first round and the one after the last that a user gave; (0, 0) for all."""
-    if iteration_range is None:
-        return 0, 0
-    try:
-        begin, end = iteration_range
-    except (TypeError, ValueError):
-        raise InputError(
-            f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the first "
-            "round and the one after the last, such as (0, 10)"
-        ) from None
-    return (0, 0) if forest.needs_end and end == 0 else (begin, end)

@@ -56,7 +56,39 @@ def for_copied_rows(whole: Predictor) -> Predictor:
     return whole._for_copied_rows
 
 
-def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
+def part_of_range(whole: Predictor, iteration_range: Any) -> Predictor:
+    """Return the predictor of the rounds that a user gave as a pair.
+
+    Raises:
+        InputError, UnsupportedModel: see `Predictor.rounds`.
+    """
+    return whole.rounds(*_read_range(whole.forest, iteration_range))
+
+
+def columns_of_range(whole: Predictor, iteration_range: Any) -> Array:
+    """Return the rows of `Predictor.columns` for the trees of the rounds that a user gave.
+
+    Raises:
+        InputError, UnsupportedModel: see `Predictor.rounds`.
+    """
+    return _columns_of_rounds(whole, *_read_range(whole.forest, iteration_range))
+
+
+def _read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
+    """Return the first round and the one after the last that a user gave; (0, 0) for all."""
+    if iteration_range is None:
+        return 0, 0
+    try:
+        begin, end = iteration_range
+    except (TypeError, ValueError):
+        raise InputError(
+            f"predict: argument 'iteration_range': {iteration_range!r} is no pair; give the first "
+            "round and the one after the last, such as (0, 10)"
+        ) from None
+    return (0, 0) if forest.needs_end and end == 0 else (begin, end)
+
+
+def _columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
     """Return the rows of `Predictor.columns` for the trees of some rounds.
 
     Raises:
@@ -82,7 +114,7 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     known, laid_out = (lay_out(x, whole.schedules, (SUMS,)) for x in (whole.forest, forest))
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
-    columns = columns_of_rounds(whole, *span)
+    columns = _columns_of_rounds(whole, *span)
     compiled = Compiled(whole._share_library(), laid_out.arguments, columns)
     return type(whole)(compiled, forest, whole.schedules, whole.target, forest.signature)
 
