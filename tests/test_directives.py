@@ -626,6 +626,35 @@ REFUSALS = [
         "'octets'",
         "for b1 in",
     ),
+    *(
+        Refusal(
+            sch,
+            lambda s, cut=cut: s.split(*cut),
+            f"split: argument 'index': '{loop}' has simdize {what}; leave this step out, or cut "
+            "the loop elsewhere",
+            "",
+        )
+        for sch, cut, loop, what in (
+            (
+                BLOCKS.simdize("b1", "bits"),
+                ("b1", "a", "b", 32),
+                "a",
+                "bits, but extent 32 is not a lane count (64, 128, 256, 512)",
+            ),
+            (
+                LANES.simdize("b1"),
+                ("b1", "a", "b", 4),
+                "b",
+                "gather, but extent 12 is not a lane count (4, 8, 16, 32, 64)",
+            ),
+            (
+                START.simdize("tree", "octets"),
+                ("tree", "a", "b", 20),
+                "b",
+                "octets, but begins at tree 20, trees go by 8",
+            ),
+        )
+    ),
     # parallel
     Refusal(
         TREES,

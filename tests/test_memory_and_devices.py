@@ -12,6 +12,7 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.errors import ScheduleError
+from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -167,11 +168,35 @@ def test_a_schedule_for_a_gpu_is_refused_by_build_and_shown_by_lower() -> None:
     assert '"tvm_forest.name": "b0"' in tvm_forest.lower(forest, sch).after.script()
 
 
-def test_an_unknown_layout_is_refused_by_build() -> None:
-    forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
-    sch = tvm_forest.new_schedule(forest).represent_as("origami")
+def test_an_unknown_layout_is_refused_when_it_is_written() -> None:
     with pytest.raises(ScheduleError, match=r"no layout 'origami' \(have: array, .*sparse"):
+        Schedule(1).represent_as("origami")
+
+
+def test_a_layout_that_only_another_process_knows_is_refused_by_build() -> None:
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)])
+    text = tvm_forest.new_schedule(forest).represent_as("sparse").to_json()
+    sch = Schedule.from_json(text.replace("sparse", "origami"))
+    with pytest.raises(ScheduleError, match="no layout 'origami'"):
         tvm_forest.build(forest, schedule=sch)
+
+
+@pytest.mark.parametrize("how", ["prefetch", "stream"])
+@pytest.mark.parametrize("layout", sorted({*REPRESENTATIONS} - {"sparse_peeled"}))
+@pytest.mark.cases(6)
+def test_trees_of_every_layout_may_be_asked_for_ahead(layout: str, how: str) -> None:
+    forest = drawn_forest(19, 4)
+    sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("tree", "t0", "t1", 8)
+    walks, rows = REPRESENTATIONS[layout].walks, 64
+    if walks == "octets":
+        sch = sch.cache("t0", how).simdize("t1", walks)
+    else:
+        sch = sch.tile("batch", "b0", "b1", rows).reorder("b0", "t0", "t1", "b1")
+        sch = sch.cache("t0", how).cache("t1", how)
+        sch = sch if walks == "hops" else sch.simdize("b1", walks)
+    sch = sch.pad_trees("forest") if layout == "banked" else sch
+    found = tvm_forest.build(forest, schedule=sch).predict_margin(hard_rows(forest, 70))
+    assert np.array_equal(found, forest.predict_reference(hard_rows(forest, 70))[:, 0])
 
 
 @pytest.mark.slow

@@ -99,6 +99,15 @@ def test_trees_on_the_grid_and_in_the_block_are_added_up() -> None:
         check(model, changed, BACKWARDS)
 
 
+@pytest.mark.parametrize("sums", ["", "ordered_reduce"])
+def test_serial_trees_may_stand_between_two_loops_over_the_grid(sums: str) -> None:
+    model = forest(1)
+    sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 2).tile("tree", "t0", "t1", 3)
+    sch = sch.reorder("b0", "t0", "b1", "t1").gpu_dimension("b0", "grid.x")
+    sch = sch.gpu_dimension("b1", "grid.z").gpu_dimension("t1", "grid.y")
+    check(model, getattr(sch, sums)("t1") if sums else sch, BACKWARDS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["airline", *(pytest.param(x, marks=pytest.mark.long) for x in ("higgs", "epsilon"))]
@@ -312,6 +321,15 @@ def test_a_schedule_that_no_gpu_could_run_is_refused(name: str) -> None:
     make, message = REFUSALS[name]
     with pytest.raises(ScheduleError, match=message):
         tvm_forest.build(forest(1), "simt", make())
+
+
+def test_what_leaves_need_of_shared_memory_is_refused_by_build() -> None:
+    """Sums are added up by several kernels, which share rows in the memory of the device."""
+    sch = start().tile("batch", "b0", "b1", 16384).tile("tree", "t0", "t1", 3)
+    sch = sch.reorder("b0", "t0", "t1", "b1").cache("b0")
+    sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t0", "grid.y").ordered_reduce("t0")
+    with pytest.raises(ScheduleError, match=r"327680 \(near 16384 x 5\) bytes of shared memory"):
+        tvm_forest.build(forest(1), "simt", sch)
 
 
 def test_threads_of_loops_beside_each_other_are_counted_together() -> None:

@@ -74,6 +74,16 @@ def test_a_schedule_computes_what_the_model_says(name: str) -> None:
     check_results(model(7), SCHEDULES[name], SIZES)
 
 
+@pytest.mark.parametrize(("layout", "how"), [("bitsliced", "bits"), ("array", "gather")])
+def test_loops_over_classes_behind_a_vector_walk_may_be_cut(layout: str, how: str) -> None:
+    forest = model(7)
+    sch = in_blocks(tvm_forest.new_schedule(forest).represent_as(layout), 64).simdize("b1", how)
+    sch = sch.split("class", "c0", "c1", 4).split("c1", "c2", "c3", 5).tile("c0", "c4", "c5", 2)
+    rows = hard_rows(forest, 100)
+    found = tvm_forest.build(forest, schedule=sch).predict_margin(rows)
+    assert np.array_equal(found, forest.predict_reference(rows))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", sorted(set(REPRESENTATIONS) - {"levels", "octets"}))
 @pytest.mark.cases(4)
