@@ -49,8 +49,9 @@ LIMITS = {"": 600.0}
 """Seconds after which a schedule hangs."""
 CHUNK = 400
 """Schedules that a process tries before another one takes its place, as code is never unloaded."""
-REPEATS = 10
-"""Calls with two threads, of which one may show that they meet in some memory."""
+REPEATS = {"batch": 10, "class": 10, "tree": 100}
+"""Calls with two threads, of which one may show that they write to the same memory, by the kind of
+loop that they share."""
 Found = dict[str, Any]
 
 
@@ -103,15 +104,15 @@ def compare(device: str, name: str, sch: Schedule, rng: random.Random) -> str:
     most = MOST_ROWS if device == "cpu" else 200
     spans = [(0, most), (0, 0), (rng.randrange(most), 1)]
     spans += [(rng.randrange(most // 2), rng.randint(2, most // 2)) for _ in range(3)]
-    threads = any(loop.parallel for loop in sch.loops())
+    shared = [REPEATS[loop.kind] for loop in sch.loops() if loop.parallel]
     for begin, rows in spans:
         for jobs in (1, 2) if device == "cpu" else (None,):
-            repeats = REPEATS if threads and jobs == 2 and rows > 1000 else 1
-            for _ in range(repeats):
+            many = jobs == 2 and rows > 1000
+            for _ in range(max(shared, default=1) if many else 1):
                 _check_margins(answers, predictor, sch, slice(begin, begin + rows), jobs)
-    part = slice(*(lambda b, n: (b, b + n))(*rng.choice(spans)))
     if rng.random() < 0.15:
-        _check_leaves(answers, predictor, part)
+        begin, rows = rng.choice(spans)
+        _check_leaves(answers, predictor, slice(begin, begin + rows))
     return "equal" if sch.keeps_order else "near"
 
 
