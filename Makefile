@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -54,6 +54,9 @@ differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; wri
 
 sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on in build/sweep.json
 	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
+
+schedules: $(INSTALLED)  ## 2,000 random schedules for CPUs and 500 for GPUs; goes on in build/random_schedules.json
+	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --json build/random_schedules.json
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
 	$(BIN)/python tests/catboost_configurations.py

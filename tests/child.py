@@ -32,7 +32,7 @@ class Child:
 
     def _start(self) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")  # imports only once
         self.process = context.Process(target=self.serve, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()

@@ -14,6 +14,7 @@ error of ours, and by `build`. Ends with a table, and with status 1 if a schedul
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ LIMITS = {"": 600.0}
 """Seconds after which a schedule hangs."""
 CHUNK = 400
 """Schedules that a process tries before another one takes its place, as code is never unloaded."""
-REPEATS = 10
-"""Calls with two threads, of which one may show that they meet in some memory."""
+REPEATS = {"batch": 10, "class": 10, "tree": 100}
+"""Calls with two threads, of which one may show that they write to the same memory, by the kind of
+loop that they share."""
 Found = dict[str, Any]
 
 
@@ -103,15 +105,15 @@ def compare(device: str, name: str, sch: Schedule, rng: random.Random) -> str:
     most = MOST_ROWS if device == "cpu" else 200
     spans = [(0, most), (0, 0), (rng.randrange(most), 1)]
     spans += [(rng.randrange(most // 2), rng.randint(2, most // 2)) for _ in range(3)]
-    threads = any(loop.parallel for loop in sch.loops())
+    shared = [REPEATS[loop.kind] for loop in sch.loops() if loop.parallel]
     for begin, rows in spans:
         for jobs in (1, 2) if device == "cpu" else (None,):
-            repeats = REPEATS if threads and jobs == 2 and rows > 1000 else 1
-            for _ in range(repeats):
-                _check_margins(answers, predictor, sch, slice(begin, begin + rows), jobs)
-    part = slice(*(lambda b, n: (b, b + n))(*rng.choice(spans)))
+            many = jobs == 2 and rows > 1000
+            for _ in range(max(shared, default=1) if many else 1):
+                check_margins(answers, predictor, sch, slice(begin, begin + rows), jobs)
     if rng.random() < 0.15:
-        _check_leaves(answers, predictor, part)
+        begin, rows = rng.choice(spans)
+        _check_leaves(answers, predictor, slice(begin, begin + rows))
     return "equal" if sch.keeps_order else "near"
 
 
@@ -129,7 +131,7 @@ def _check_permission(forest: Any, target: Any, sch: Schedule) -> None:
     raise Wrong("built with exact=True, though the order of additions is another")
 
 
-def _check_margins(
+def check_margins(
     answers: Answers, predictor: Any, sch: Schedule, part: slice, jobs: int | None
 ) -> None:
     given = {} if jobs is None else {"n_jobs": jobs}
@@ -176,23 +178,18 @@ def _report(what: str, found: Array, expected: Array, wrong: Array, part: slice)
 # -- the fewest steps that still fail -------------------------------------------------------------
 
 
-def least(device: str, seed: int) -> tuple[str, Schedule, str]:
-    """Leave out all steps of a schedule that fails without which it fails the same way."""
-    name, sch, _ = drawn(device, seed)
-    how = outcome(device, name, sch)
+def shorten(sch: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    """Leave out all steps without which a schedule still fails, the last ones first."""
     place = len(sch.steps)
     while place:
         place -= 1
         shorter = sch.fresh()
-        for number, step in enumerate(sch.steps):
-            if number != place:
-                try:
-                    shorter = DIRECTIVES[step.do].apply(shorter, step.arguments)
-                except ScheduleError:
-                    pass
-        if len(shorter.steps) < len(sch.steps) and outcome(device, name, shorter) == how:
+        for step in (*sch.steps[:place], *sch.steps[place + 1 :]):
+            with contextlib.suppress(ScheduleError):
+                shorter = DIRECTIVES[step.do].apply(shorter, step.arguments)
+        if fails(shorter):
             sch, place = shorter, min(place, len(shorter.steps))
-    return name, sch, how
+    return sch
 
 
 def outcome(device: str, name: str, sch: Schedule) -> str:
@@ -212,8 +209,9 @@ def outcome(device: str, name: str, sch: Schedule) -> str:
 def _serve(pipe: Any) -> None:
     """Answer until there is nothing more to try."""
     warnings.simplefilter("ignore")
-    while (case := pipe.recv()) is not None:
-        pipe.send(check(*case))
+    with contextlib.suppress(EOFError, ConnectionError):  # nobody asks any more
+        while (case := pipe.recv()) is not None:
+            pipe.send(check(*case))
 
 
 class Trial:
@@ -306,9 +304,11 @@ def main() -> int:
         print(*(f"{key}: {value}" for key, value in found.items()), sep="\n")
         return int(found["outcome"] in FAILURES)
     if options.least:
-        name, sch, how = least(options.least[0], int(options.least[1]))
-        print(name, how, sch, sch.to_json(), sep="\n")
-        return 0
+        device, (name, sch, _) = options.least[0], drawn(options.least[0], int(options.least[1]))
+        how = outcome(device, name, sch)
+        shorter = shorten(sch, lambda other: outcome(device, name, other) == how)
+        print(name, how, shorter, shorter.to_json(), sep="\n")
+        return int(bool(how))
     results = {}
     for device, wanted in zip(DEVICES, (options.schedules, options.simt), strict=True):
         trial = Trial(device, wanted, options.seed, options.json)
