@@ -122,9 +122,7 @@ def test_columns_by_name_may_stand_in_any_order_and_among_others(library: str) -
         if kind != "pyarrow dictionary":
             wide = pl.from_arrow(wide) if kind == "polars text" else wide.to_pandas()
             np.testing.assert_array_equal(LIBRARIES[library].predict(model, wide), expected)
-        method = "predict" if library == "ydf" else "predict_proba"
-        found = getattr(build(model), method)(wide)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(build(model).predict_margin(wide), expected)
     row = {"label": 1, **dict(zip(names, (0.5, 7, True, "Oslo"), strict=True))}
     assert build(model).predict(row).shape == (1,)
 
@@ -168,6 +166,35 @@ def test_the_remedy_for_columns_that_are_misplaced_or_too_many_works(
 # -- texts ----------------------------------------------------------------------------------------
 
 
+GAPS: dict[str, Callable[[list[Any]], Any]] = {
+    "object": lambda city: pd.DataFrame({"x": 0.0, "c": pd.Series(city, dtype=object)}),
+    "object with NaN": lambda city: pd.DataFrame(
+        {"x": 0.0, "c": pd.Series([np.nan if x is None else x for x in city], dtype=object)}
+    ),
+    "text": lambda city: pd.DataFrame({"x": 0.0, "c": pd.Series(city, dtype="str")}),
+    "string": lambda city: pd.DataFrame({"x": 0.0, "c": pd.Series(city, dtype="string")}),
+    "category": lambda city: pd.DataFrame({"x": 0.0, "c": pd.Categorical(city)}),
+    "polars": lambda city: pl.DataFrame({"x": [0.0] * 60, "c": city}),
+    "polars category": lambda city: pl.DataFrame(
+        {"x": [0.0] * 60, "c": pl.Series(city, dtype=pl.Categorical)}
+    ),
+    "pyarrow": lambda city: pa.table({"x": [0.0] * 60, "c": city}),
+}
+
+
+@pytest.mark.parametrize("kind", GAPS)
+@pytest.mark.parametrize("trained_on", ["object", "object with NaN", "string"])
+def test_none_is_a_category_where_scikit_learn_takes_it_for_one(trained_on: str, kind: str) -> None:
+    city = [None, "a", "b"] * 20
+    known = [x or "a" for x in city] if trained_on == "string" else city
+    options = {"max_iter": 2, "min_samples_leaf": 2, "categorical_features": ["c"]}
+    target = np.resize([3.0, 1.0, 2.0, 0.0], 60)
+    model = HistGradientBoostingClassifier(**options).fit(GAPS[trained_on](known), target > 1.5)
+    for rows in (GAPS[kind](city), GAPS[kind](["a", "b", "top"] * 20)):
+        found = build(model).predict_margin(rows)
+        np.testing.assert_array_equal(found, model.decision_function(rows))
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_texts_that_the_model_has_not_seen_are_what_unseen_categories_are(library: str) -> None:
     model, _ = train(library, LIBRARIES[library].kinds[0])
@@ -192,14 +219,14 @@ def test_a_column_without_a_value_is_missing_whatever_its_type() -> None:
     frame = make_frame("xgboost", "pandas category")
     city = frame.columns[3]
     none = frame.assign(**{city: frame[city].where([False] * ROWS)})
-    expected = model.predict_proba(none)
+    expected = model.predict(none, output_margin=True)
     bare = make_frame("xgboost", "pandas text").drop(columns=city)
     for column in (np.full(ROWS, np.nan), np.full(ROWS, None), pd.array([None] * ROWS, "string")):
         given = bare.assign(**{city: column})
-        np.testing.assert_array_equal(build(model).predict_proba(given), expected)
+        np.testing.assert_array_equal(build(model).predict_margin(given), expected)
     table = pa.Table.from_pandas(bare).append_column(city, pa.nulls(ROWS))
     for rows in (table, pl.from_arrow(table)):
-        np.testing.assert_array_equal(build(model).predict_proba(rows), expected)
+        np.testing.assert_array_equal(build(model).predict_margin(rows), expected)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "Int32", "category", "object"])
@@ -260,4 +287,5 @@ def test_objects_that_are_numbers_are_read_as_scikit_learn_reads_them() -> None:
     frame = pd.DataFrame({"a": rng.random(80), "n": rng.integers(0, 9, 80)}).astype(object)
     frame.iloc[::7, 0] = None
     model = HistGradientBoostingClassifier(max_iter=3).fit(frame, rng.integers(0, 2, 80))
-    np.testing.assert_array_equal(build(model).predict_proba(frame), model.predict_proba(frame))
+    found = build(model).predict_margin(frame)
+    np.testing.assert_array_equal(found, model.decision_function(frame))

@@ -73,7 +73,7 @@ class Library(NamedTuple):
 
     Attributes:
         train: returns a model of a frame; the names of its columns follow.
-        predict: returns what the library predicts for a frame.
+        predict: returns the margins of the library for a frame.
         kinds: those of KINDS that it trains on.
         has_gaps: whether it trains on cities some of which are missing.
         names: of the columns, as odd as it takes them.
@@ -110,15 +110,8 @@ def _train_hist(frame: Any, names: tuple[str, ...]) -> Any:
 def _train_ydf(frame: Any, names: tuple[str, ...]) -> Any:
     ydf.verbose(0)
     whole = frame.assign(y=TARGET) if hasattr(frame, "assign") else frame.with_columns(y=TARGET)
-    return ydf.GradientBoostedTreesLearner(label="y", num_trees=3, min_examples=2).train(whole)
-
-
-def _predict_chances(model: Any, frame: Any) -> Any:
-    return model.predict_proba(frame)
-
-
-def _predict(model: Any, frame: Any) -> Any:
-    return model.predict(frame)
+    options = {"label": "y", "num_trees": 3, "min_examples": 2}  # a regression, of margins alone
+    return ydf.GradientBoostedTreesLearner(**options, task=ydf.Task.REGRESSION).train(whole)
 
 
 _PANDAS = ("pandas text", "pandas category", "pandas object", "pandas string")
@@ -127,23 +120,39 @@ _ANY = ('both "quotes"', "tab\there", "[x] {y} <z>, a:b", "größe 日本 100%")
 LIBRARIES = {
     "xgboost": Library(
         _train_xgboost,
-        _predict_chances,
+        lambda model, frame: model.predict(frame, output_margin=True),
         ("pandas category", "polars categorical", "polars enum"),
         True,
         ('both "quotes"', "tab\there", "{y}, a:b", "größe 日本 100%"),
     ),
     "lightgbm": Library(
         _train_lightgbm,
-        _predict_chances,
+        lambda model, frame: model.predict(frame, raw_score=True),
         ("pandas category",),
         True,
         ("it's a blank", "tab\there", " <z> ", "größe 日本 100%"),
     ),
-    "catboost": Library(_train_catboost, _predict_chances, _PANDAS, False, _ANY),
-    "scikit-learn": Library(
-        _train_hist, _predict_chances, (*_PANDAS[:3], "polars text"), True, _ANY
+    "catboost": Library(
+        _train_catboost,
+        lambda model, frame: model.predict(frame, prediction_type="RawFormulaVal"),
+        _PANDAS,
+        False,
+        _ANY,
     ),
-    "ydf": Library(_train_ydf, _predict, (*_PANDAS, "polars text"), False, _ANY),
+    "scikit-learn": Library(
+        _train_hist,
+        lambda model, frame: model.decision_function(frame),
+        (*_PANDAS[:3], "polars text"),
+        False,
+        _ANY,
+    ),
+    "ydf": Library(
+        _train_ydf,
+        lambda model, frame: model.predict(frame),
+        (*_PANDAS, "polars text"),
+        False,
+        _ANY,
+    ),
 }
 
 
@@ -166,7 +175,7 @@ def make_frame(library: str, kind: str) -> Any:
 
 @lru_cache
 def train(library: str, kind: str) -> tuple[Any, Any]:
-    """Return the model of a library for a kind of frames, and what it predicts for its rows."""
+    """Return the model of a library for a kind of frames, and its margins for its rows."""
     about = LIBRARIES[library]
     frame = make_frame(library, kind)
     with warnings.catch_warnings():
@@ -175,19 +184,24 @@ def train(library: str, kind: str) -> tuple[Any, Any]:
         return model, np.asarray(about.predict(model, frame))
 
 
+@lru_cache
+def build(library: str, kind: str) -> tvm_forest.Predictor:
+    """Return the compiled model of a library for a kind of frames."""
+    return tvm_forest.build(train(library, kind)[0], schedule=lambda start: start)
+
+
 def predict_both(library: str, kind: str) -> tuple[Any, Any]:
-    """Return what a compiled model predicts for a frame of a kind, and what the library does."""
+    """Return the margins of a compiled model for a frame of a kind, and those of the library."""
     own = LIBRARIES[library].kinds
-    model, expected = train(library, kind if kind in own else own[0])
-    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    trained_on = kind if kind in own else own[0]
+    expected, predictor = train(library, trained_on)[1], build(library, trained_on)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        method = "predict" if library == "ydf" else "predict_proba"
-        return getattr(predictor, method)(make_frame(library, kind)), expected
+        return predictor.predict_margin(make_frame(library, kind)), expected
 
 
 def print_table() -> None:
-    """Print which kinds of frames predict what the library predicts."""
+    """Print for which kinds of frames the margins are those of the library."""
     print(f"| pandas {pd.__version__}", *LIBRARIES, sep=" | ", end=" |\n")
     print("|---" * (1 + len(LIBRARIES)), end="|\n")
     for kind in KINDS:
