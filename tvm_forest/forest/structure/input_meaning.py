@@ -50,6 +50,8 @@ class InputMeaning:
         row_dtype: dtype that rows are cast to before they are compared.
         other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
             to before that (LightGBM reads integers as float32, but not those of frames); or None.
+        object_dtype: dtype that Python objects in arrays and lists are cast to before that; None
+            if the source library takes no objects.
         feature_names: names of the columns, or None.
         pandas_categories: labels of the i-th column of categories of a frame, whose places in this
             list are the codes that the model takes; empty if it was trained without such a column.
@@ -78,6 +80,7 @@ class InputMeaning:
     refuses_unseen: tuple[int, ...] = field(default=(), metadata=per_model(None))
     row_dtype: str = field(default="float32", metadata=per_model(24))
     other_dtype: str | None = field(default=None, metadata=per_model(25))
+    object_dtype: str | None = field(default=None, metadata=per_model(None))
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
     pandas_categories: tuple[tuple[Any, ...], ...] = field(default=(), metadata=per_model(38))
 
