@@ -3,6 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
+import lightgbm
 import numpy as np
 import pytest
 import xgboost as xgb
@@ -240,6 +241,40 @@ def test_what_is_no_range_is_an_input_error(span: Any, message: str) -> None:
     predictor = regression()
     with pytest.raises(InputError, match=f"argument 'iteration_range'.*{message}"):
         predictor.predict(models.data()[0], iteration_range=span)
+
+
+def test_rounds_behind_the_best_one_are_refused_with_a_model_that_has_them() -> None:
+    rows, target = models.data()[0], models.data()[1]
+    options = {"n_estimators": 30, "max_depth": 3, "learning_rate": 0.9, "early_stopping_rounds": 2}
+    part = {"eval_set": [(rows[400:], target[400:][::-1])], "verbose": False}
+    estimator = xgb.XGBRegressor(**options).fit(rows[:400], target[:400], **part)
+    span = (0, estimator.best_iteration + 2)
+    predictor = tvm_forest.build(estimator, schedule=tvm_forest.new_schedule(estimator))
+    with pytest.raises(InputError, match=r"more are left out; compile one with all, model\.get_b"):
+        predictor.predict(rows, iteration_range=span)
+    booster = estimator.get_booster()
+    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
+    found = predictor.predict(rows, iteration_range=span)
+    assert np.array_equal(found, estimator.predict(rows, iteration_range=span))
+
+
+def test_rounds_behind_the_best_one_of_lightgbm_are_refused_with_a_model_that_has_them() -> None:
+    rows, target = models.data()
+    settings = {"verbose": -1, "num_threads": 1}
+    booster = lightgbm.train(
+        settings, lightgbm.Dataset(rows, target), 5, keep_training_booster=True
+    )
+    booster.best_iteration = 3
+    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
+    for options in ({}, {"start_iteration": 1, "num_iteration": 2}, {"num_iteration": 3}):
+        assert np.array_equal(predictor.predict(rows, **options), booster.predict(rows, **options))
+    beyond: tuple[dict[str, int], ...] = ({"num_iteration": -1}, {"start_iteration": 1})
+    whole = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))
+    again = tvm_forest.build(whole, schedule=tvm_forest.new_schedule(whole))
+    for options in (*beyond, {"num_iteration": 4}):
+        with pytest.raises(InputError, match=r"2 more are left out; .* lightgbm\.Booster"):
+            predictor.predict(rows, **options)
+        assert np.array_equal(again.predict(rows, **options), booster.predict(rows, **options))
 
 
 def test_an_isolation_forest_has_no_scores_of_some_trees() -> None:

@@ -18,6 +18,7 @@ from . import frames, sparse
 from .checks import check_in_place, check_numbers, check_shape, refusal
 from .encoding import encode_rows
 from .named_rows import gather_named
+from .objects import read_list, read_objects
 from .spare_columns import fit_width
 from .values import check_values
 
@@ -30,6 +31,7 @@ def to_rows(rows: Any, forest: Forest) -> Array:
 
     Args:
         rows: (R, F) numpy array of numbers, nested list, or any object with DLPack on the CPU;
+            arrays of objects as the library takes them (see `objects`);
             frame of pandas or polars, table or record batch of pyarrow (see `frames.frame_rows`);
             matrix or array of scipy.sparse (see `sparse.sparse_rows`); one row as a dict or Series
             of pandas by the names of the columns, or several as a list of dicts. A model with an
@@ -71,6 +73,7 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     array = rows if isinstance(rows, np.ndarray) else _read_object(rows, forest, dtype)
     array = fit_width(array, forest)
     check_shape(array.shape, forest)
+    array = read_objects(array, forest)
     check_numbers(array.dtype, dtype)
     with np.errstate(all="ignore"):
         if forest.other_dtype is not None and array.dtype not in (dtype, np.float32, np.float64):
@@ -90,7 +93,7 @@ def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     try:
         if hasattr(rows, "__dlpack__") and not np.isscalar(rows):
             return np.from_dlpack(rows)
-        array = np.asarray(rows)
+        array = read_list(rows, forest) if isinstance(rows, list | tuple) else np.asarray(rows)
         if array.dtype == object and not array.ndim:
             raise TypeError("it is no array")
         return array

@@ -26,6 +26,12 @@ from .predictor import Predictor
 MAX_PARTS = 8
 """Ranges that a predictor keeps; the one that was asked for longest ago goes first."""
 
+WITH_ALL_ROUNDS = {
+    "xgboost": "model.get_booster()",
+    "lightgbm": "lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))",
+}
+"""By library, the model with the rounds behind the best one."""
+
 _lock = make_lock()
 """Held while a range is looked up, and made if it is not there."""
 
@@ -140,6 +146,12 @@ def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     first, last = int(begin), int(end) or count
     if (first, last) == (0, count):
         return None
+    if 0 <= first <= last and count < last <= count + forest.rounds_left_out:
+        library = forest.source.partition(" ")[0]
+        raise InputError(
+            f"{where}: the model has its {count} best rounds, {forest.rounds_left_out} more are "
+            f"left out; compile one with all, {WITH_ALL_ROUNDS[library]}"
+        )
     if not 0 <= first <= last <= count:
         raise InputError(
             f"{where} is no range of the {count} rounds of the model; use 0 <= begin <= end <= "

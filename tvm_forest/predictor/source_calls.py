@@ -139,7 +139,7 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
     """Return the rounds that LightGBM's two numbers name: as many of them as there are.
 
-    A count of none or less is all of them.
+    A count of zero or less is all of them, no count the best ones, from a later start also all.
     """
     if iteration_range is not None:
         raise InputError(
@@ -147,7 +147,9 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
             "'num_iteration', not both"
         )
     begin, count = (_read_count(name, arguments) for name in COUNTS)
-    rounds = count_rounds(forest)
+    if begin <= 0 and arguments.get(COUNTS[1]) is None:
+        return None
+    rounds = count_rounds(forest) + forest.rounds_left_out
     first = min(max(0, begin), rounds)
     return first, rounds if count <= 0 else min(first + count, rounds)
 

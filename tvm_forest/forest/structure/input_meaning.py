@@ -52,6 +52,8 @@ class InputMeaning:
         row_dtype: dtype that rows are cast to before they are compared.
         other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
             to before that (LightGBM reads integers as float32, but not those of frames); or None.
+        object_dtype: dtype that Python objects in arrays and lists are cast to before that; None
+            if the source library takes no objects.
         feature_names: names of the columns, or None.
         blank: what stands for a blank in these names: "_" in models of LightGBM.
         takes_by_name: whether the source object takes the columns of a frame by their names, in any
@@ -87,6 +89,7 @@ class InputMeaning:
     refuses_unseen: tuple[int, ...] = field(default=(), metadata=per_model(None))
     row_dtype: str = field(default="float32", metadata=per_model(24))
     other_dtype: str | None = field(default=None, metadata=per_model(25))
+    object_dtype: str | None = field(default=None, metadata=per_model(None))
     feature_names: tuple[str, ...] | None = field(default=None, metadata=per_model(37))
     blank: str = field(default=" ", metadata=per_model(None))
     takes_by_name: bool = field(default=False, metadata=per_model(None))

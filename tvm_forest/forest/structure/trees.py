@@ -46,6 +46,7 @@ class Trees:
             such a node has no threshold.
         comparison: what sends a value to the left.
         n_rounds: boosting rounds of the model.
+        rounds_left_out: rounds of the source object behind its best one, which are not here.
         tree_round: int32 (T,), the boosting round of each tree, -1 for a tree without one; None if
             a round is one tree of each class.
         tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
@@ -77,6 +78,7 @@ class Trees:
     categories: dict[int, tuple[int, ...]] = field(default_factory=dict, metadata=per_model(12))
     comparison: Comparison = field(default="<", metadata=per_model(23))
     n_rounds: int = field(default=0, metadata=per_model(39))
+    rounds_left_out: int = field(default=0, metadata=per_model(None))
     tree_round: Array | None = field(default=None, metadata=per_tree(40, in_null_tree=-1))
     tile: Array | None = field(default=None, metadata=per_node(None))
     tile_size: int = field(default=1, metadata=per_model(None))

@@ -152,6 +152,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
         spares_columns=True,
         comparison="<=",
         row_dtype="float32",
+        object_dtype="float64",
         base_score=base_score,
         base_first=False,
         base_of_first=True,

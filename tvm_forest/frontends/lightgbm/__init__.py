@@ -90,6 +90,8 @@ def from_object(model: Any) -> Forest | None:
         except ValueError as error:  # NotFittedError
             raise damaged("model", f"holds no trained model ({error})", "train it") from None
         forest = _build(read_text(booster.model_to_string().encode()))
+        rounds = booster.num_trees() // forest.n_outputs
+        forest = replace(forest, rounds_left_out=rounds - forest.n_rounds)
         sigmoid = (booster.params or {}).get("sigmoid")
         has_option = "sigmoid" in _OPTIONS.get(forest.source.removeprefix("lightgbm "), ())
         if sigmoid is not None and has_option and float(sigmoid) != forest.link_scale:
@@ -98,6 +100,8 @@ def from_object(model: Any) -> Forest | None:
         if name != "Booster" and model.get_params().get("pred_early_stop"):
             what = "expected False, got True, which leaves trees out row by row"
             raise unsupported("pred_early_stop", what, "give model.booster_")
+        if name != "Booster":  # which checks rows as scikit-learn does
+            forest = replace(forest, object_dtype="float64")
         return _with_labels(forest, model) if name == "LGBMClassifier" else forest
 
 
@@ -165,6 +169,7 @@ def _build(text: ModelText) -> Forest:
         listed_categories=text.listed_categories,
         pandas_categories=text.pandas_categories,
         other_dtype="float32",
+        object_dtype="float32",
         n_rounds=n_trees // text.n_outputs,
         source=f"lightgbm {' '.join(text.objective[:1]) or 'custom'}",
         **rules,

@@ -112,6 +112,7 @@ def load_hist_boosting(model: Any) -> Forest:
         np.arange(len(predictors)) % len(base),
         base_score=base,
         row_dtype="float64",
+        object_dtype="float64",
         n_rounds=len(model._predictors),
         **rules,
         **meaning,

@@ -125,7 +125,7 @@ def build_estimator(
         feature_names=None if names is None else tuple(str(name) for name in names),
         labels_are_numbers=True,
         source=f"scikit-learn {type(model).__name__}",
-        **{"leaf_id_dtype": "int64", **rules},
+        **{"leaf_id_dtype": "int64", "object_dtype": "float32", **rules},
     )
 
 

@@ -167,10 +167,10 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
     base_score = base_margin(header, space)
     trees = header.trees.take_first(n_trees)
     nodes, codes = trees.read_nodes()
-    weighs_starts = in_place and header.tree_weights is not None and header.version < (3, 3)
+    tree_weight = None
     if header.tree_weights is not None:
-        if weighs_starts:
-            nodes["bare_value"] = nodes["leaf_value"]
+        if in_place and header.version < (3, 3):
+            nodes["bare_value"], tree_weight = nodes["leaf_value"], header.tree_weights[:n_trees]
         weights = np.repeat(header.tree_weights[:n_trees], trees.sizes)[:, None]
         start = np.repeat(base_score[header.tree_class[:n_trees]], trees.sizes)[:, None]
         copied = _weigh(nodes["leaf_value"], weights, start, header, in_place=False)
@@ -185,6 +185,7 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         what = f"unknown categories mean another thing since 1.7, got XGBoost {header.release}"
         raise unsupported("version", what, "train again with XGBoost 1.7 or newer")
     ends = header.round_ends or even_rounds(header.n_trees, header.n_outputs)
+    n_rounds = int(np.searchsorted(ends, n_trees)) + 1 if n_trees else 0
     return build_forest(
         sizes,
         nodes,
@@ -194,14 +195,16 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         base_score=base_score,
         absent=math.nan,
         in_place="copied_value" in nodes,
-        tree_weight=header.tree_weights[:n_trees] if weighs_starts else None,
+        tree_weight=tree_weight,
         comparison="<",
         row_dtype="float32",
+        object_dtype="float32",
         link=link,
         label_rule=labels[0],
         labels=labels[1],
         leaf_id_dtype="float32",
-        n_rounds=int(np.searchsorted(ends, n_trees)) + 1 if n_trees else 0,
+        n_rounds=n_rounds,
+        rounds_left_out=len(ends) - n_rounds,
         tree_round=np.searchsorted(ends, np.arange(n_trees), side="right").astype(np.int32),
         source=f"xgboost {header.objective}",
         **header.columns,

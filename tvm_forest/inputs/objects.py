@@ -1,0 +1,60 @@
+"""Numbers that are Python objects or texts, in arrays and lists: Decimal, None, "1.5".
+
+takes: arrays of objects or texts, lists; gives: arrays of numbers, with the roundings of the
+library of the model.
+
+XGBoost and LightGBM make numpy arrays of lists, and then float32 of objects, but estimators of
+LightGBM float64. scikit-learn makes the dtype of its rows of the values in both, and of texts.
+CatBoost takes each value for a double. None is missing to all. Other libraries take no objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..forest import Array, Forest
+from .checks import refusal
+
+_OBJECTS, _TEXTS = "O", "US"
+"""Kinds of dtypes of numpy."""
+
+
+def read_objects(array: Array, forest: Forest) -> Array:
+    """Return numbers for an array of objects or texts, and any other array as it is.
+
+    Raises:
+        InputError: a value that is no number to numpy.
+    """
+    kinds = _OBJECTS + _TEXTS if reads_lists_as_objects(forest) else _OBJECTS
+    if forest.object_dtype is None or array.dtype.kind not in kinds:
+        return array
+    return _to_numbers(array, forest.object_dtype)
+
+
+def read_list(rows: Any, forest: Forest) -> Array:
+    """Return an array of a list, with numbers where the library takes its values one by one."""
+    if forest.object_dtype is None or not reads_lists_as_objects(forest):
+        return np.asarray(rows)
+    return _to_numbers(rows, forest.object_dtype)
+
+
+def reads_lists_as_objects(forest: Forest) -> bool:
+    """Return whether the library takes the values of a list one by one, of whatever kind."""
+    return forest.source.startswith(("scikit-learn", "catboost"))
+
+
+def _to_numbers(values: Any, dtype: str) -> Array:
+    """Return objects as numbers of a dtype.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(values, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise refusal(
+            f"rows must hold numbers ({error}); convert them, e.g. with rows.astype('{dtype}')"
+        ) from None
