@@ -79,8 +79,10 @@ def list_tested(forest: Forest) -> set[int]:
 
 def _find_column(forest: Forest, column: Any) -> int:
     names = forest.given_names
-    if isinstance(column, str) and names is not None and column in names:
-        return names.index(column)
+    if isinstance(column, str) and names is not None:
+        column = forest.spell([column])[0]
+        if column in names:
+            return names.index(column)
     is_number = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if is_number and 0 <= column < forest.given_width:
         return int(column)

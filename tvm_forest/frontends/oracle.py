@@ -164,8 +164,8 @@ def _with_texts(rows: Array, model: Any, forest: Forest) -> Any:
     frame = pandas.DataFrame(rows, columns=getattr(model, "feature_names_in_", None))
     for feature, names in forest.category_names.items():
         label = {float(code): name for code, name in enumerate(names)}
-        texts = [None if x != x else label.get(x, "other") for x in rows[:, feature].tolist()]
-        frame.isetitem(feature, pandas.Series(texts, dtype="category"))
+        texts = [x if x != x else label.get(x, "other") for x in rows[:, feature].tolist()]
+        frame.isetitem(feature, pandas.Series(texts, dtype=object))  # which tells None from NaN
     return frame
 
 

@@ -16,7 +16,15 @@ import numpy as np
 from ..forest import Array, Forest
 from .checks import NUMBERS, refusal
 from .column_names import Kind, names_of, take_columns
-from .labels import FrameColumn, find_labels, is_listed, read_values, to_numbers
+from .labels import (
+    FrameColumn,
+    code_of_gaps,
+    find_labels,
+    find_none,
+    is_listed,
+    read_values,
+    to_numbers,
+)
 from .named_rows import NamedRows
 from .values import check_labels
 
@@ -101,7 +109,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
         with np.errstate(all="ignore"):
             array[:, i] = to_numbers(column, known, i, name, forest)
         if column.missing is not None:
-            array[column.missing, i] = np.nan
+            array[column.missing, i] = code_of_gaps(known)
         if "category" in forest.refuses or i in forest.refuses_unseen:
             _check_column(given, array[:, i], i, forest, known)
     if seen < len(forest.pandas_categories):
@@ -162,12 +170,15 @@ def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
 
 def _read_objects(column: Any) -> FrameColumn:
     """Read a column of texts, or of objects: texts, numbers or, for some models, both."""
-    places, labels = column.factorize()  # of which True equals 1
-    labels = list(labels)
-    if all(isinstance(label, str) for label in labels):
-        return FrameColumn(places, None, labels, True)
-    values = [None if place < 0 else x for place, x in zip(places, column.tolist(), strict=True)]
-    return read_values(values)
+    places, labels = column.factorize()
+    if not all(isinstance(label, str) for label in labels):  # among which 1 may stand for True
+        values = zip(column.tolist(), places >= 0, strict=True)
+        return read_values([x if known or x is None else np.nan for x, known in values])
+    missing = None
+    if column.dtype == object:
+        missing = places < 0
+        missing[missing] = find_none(column.to_numpy()[missing])
+    return FrameColumn(places, missing, list(labels), True)
 
 
 def _recode_pandas(column: Any, known: tuple[Any, ...]) -> FrameColumn:
@@ -215,7 +226,10 @@ def _read_arrow(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     _check_type(str(column.type))
     if missing is not None:
         column = column.fill_null(False if str(column.type) == "bool" else 0)
-    return FrameColumn(column.to_numpy(zero_copy_only=False), missing, labels, is_text)
+    values = column.to_numpy(zero_copy_only=False)
+    if labels is not None and not is_text and missing is not None:  # categories, as pandas' are
+        values, missing = np.where(missing, -1, values.astype(np.int64)), None
+    return FrameColumn(values, missing, labels, is_text)
 
 
 def _read_named(frame: NamedRows, i: int, dtype: np.dtype[Any]) -> FrameColumn:

@@ -5,7 +5,7 @@ takes: columns of any library as `FrameColumn`; gives: (R,) numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ class FrameColumn(NamedTuple):
 
     Attributes:
         values: (R,) numbers, or places in `labels`, -1 for a missing value.
-        missing: bool (R,), where the value is missing; None for nowhere else.
+        missing: bool (R,), where a value is None or null, or missing without being NaN; or None.
         labels: what the values stand for in a column of categories or texts; None among them is
             missing. Without any, all values are missing.
         is_text: whether the column holds texts, which its library takes for no categories.
@@ -36,24 +36,34 @@ class FrameColumn(NamedTuple):
 
 
 def read_values(values: list[Any], are_labels: bool = False) -> FrameColumn:
-    """Return a column of Python objects, None for a missing one: numbers, or labels if it must be.
+    """Return a column of Python objects: numbers, or labels if it must be; None and NaN are gaps.
 
     Raises:
         TypeError: a value is neither a number nor a text.
     """
-    kinds = {type(value) for value in values} - {type(None)}
+    kinds = {type(value) for value in values if value is not None and value == value}
     is_text = any(issubclass(kind, str) for kind in kinds)
     has_both = len(kinds) > 1 and not kinds.isdisjoint((bool, np.bool_))
     if are_labels or is_text or has_both or not kinds:
-        keys = {_label_key(value): value for value in values if value is not None}
+        keys = {_label_key(x): x for x in values if x is not None and x == x}
         places = {key: place for place, key in enumerate(keys)}
         found = np.array([places.get(_label_key(value), -1) for value in values], np.int64)
-        return FrameColumn(found, None, list(keys.values()), is_text or not kinds)
-    array = np.array([0 if value is None else value for value in values])
+        return FrameColumn(found, find_none(values), list(keys.values()), is_text or not kinds)
+    gaps = np.array([value is None or value != value for value in values], bool)
+    array = np.array([0 if gap else x for gap, x in zip(gaps, values, strict=True)])
     if array.dtype.kind not in NUMBERS:
-        wrong = next(value for value in values if value is not None)
-        raise TypeError(f"{wrong!r:.80} is no number")
-    return FrameColumn(array, np.array([value is None for value in values], bool))
+        raise TypeError(f"{values[np.argmin(gaps)]!r:.80} is no number")
+    return FrameColumn(array, gaps)
+
+
+def find_none(values: Iterable[Any]) -> Array:
+    """Return which values are None, bool (R,)."""
+    return np.array([value is None for value in values], bool)
+
+
+def code_of_gaps(known: tuple[Any, ...] | None) -> float:
+    """Return the number for `FrameColumn.missing`: NaN, unless None is a label."""
+    return float(known.index(None)) if known is not None and None in known else np.nan
 
 
 def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Forest) -> FrameColumn:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..forest import Forest
 from .checks import refusal
 from .values import list_some
@@ -18,13 +20,13 @@ class NamedRows:
 
     Attributes:
         columns: names of the columns.
-        values: for each column, the value of every row; None is missing.
+        values: for each column, the value of every row; None and NaN are missing.
         labelled: places of the columns that hold categories, which are matched by label.
     """
 
     def __init__(self, columns: Iterable[str], rows: list[dict[str, Any]], labelled: set[int]):
         self.columns, self.labelled = list(columns), labelled
-        self.values = [[_none_if_missing(row[name]) for row in rows] for name in self.columns]
+        self.values = [[_clean(row[name]) for row in rows] for name in self.columns]
         self._length = len(rows)
 
     def __len__(self) -> int:
@@ -84,8 +86,6 @@ def _is_series(rows: Any) -> bool:
     return is_pandas and hasattr(rows, "iloc") and getattr(rows, "ndim", 2) == 1
 
 
-def _none_if_missing(value: Any) -> Any:
-    """Return None for the values by which frames say that one is missing."""
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    return None if isinstance(value, float) and value != value else value
+def _clean(value: Any) -> Any:
+    """Return NaN for the objects by which frames say that a value is missing."""
+    return np.nan if type(value).__name__ in ("NAType", "NaTType") else value

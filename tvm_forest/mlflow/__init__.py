@@ -184,8 +184,9 @@ class Function:
 
 
 def _label_numbers(frame: Any, forest: Forest) -> Any:
-    """Return a frame whose columns are of the dtype `category` where the model numbers labels."""
-    labelled = [frame.columns[i] for i in forest.category_names]
+    """Return a frame with columns of the dtype `category` where labels of the model are numbers."""
+    known = forest.category_names.items()
+    labelled = [frame.columns[i] for i, names in known if str not in set(map(type, names))]
     return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame
 
 

@@ -207,7 +207,7 @@ class SeparatedRows(TextRows):
         return super()._find_labelled(columns)
 
     def _read_labels(self, lines: Sequence[Line], place: int, known: tuple[Any, ...]) -> list[Any]:
-        kinds = {type(label) for label in known}
+        kinds = {type(label) for label in known if label is not None}
         read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
         if read is None:
             raise InputError(

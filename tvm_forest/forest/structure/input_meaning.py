@@ -31,7 +31,8 @@ class InputMeaning:
         listed_categories: by feature, the categories that the model says it was trained on; left
             out where `category_names` or `known_categories` say it.
         category_names: by feature, the labels of its categories in the order of their codes, by
-            which columns of categories of a frame are numbered; other features hold numbers.
+            which columns of categories of a frame are numbered; other features hold numbers. None
+            is a label to scikit-learn where it stands for a missing value in place of NaN.
         other_label: the code of all labels that are not among `category_names`; these are texts
             then, and an empty one is missing. None if there is no such code.
         labels_are_numbers: whether the labels of a column of categories of a frame are the numbers

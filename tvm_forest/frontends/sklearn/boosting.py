@@ -124,7 +124,7 @@ def _describe_categories(model: Any, columns: Array) -> dict[str, Any]:
     Categories that cannot be read are refused where rows hold something else than numbers, also if
     no tree asks for them.
     """
-    names, listed = dict[int, tuple[str, ...]](), list[tuple[int, tuple[int, ...]]]()
+    names, listed = dict[int, tuple[str | None, ...]](), list[tuple[int, tuple[int, ...]]]()
     for column, categories in zip(columns.tolist(), _list_categories(model), strict=False):
         texts = _read_texts(categories)
         if texts is not None:
@@ -188,9 +188,12 @@ def _find_odd(categories: Array) -> Array:
     return found
 
 
-def _read_texts(categories: Array) -> tuple[str, ...] | None:
-    """Return categories that are texts, without the missing ones, which are the last; or None."""
+def _read_texts(categories: Array) -> tuple[str | None, ...] | None:
+    """Return categories that are texts, or None if they are others.
+
+    NaN, which is the last, is left out, for it is missing; None before it is a category.
+    """
     if categories.dtype.kind in "iufb":
         return None
-    labels = [x for x in categories.tolist() if x is not None and x == x]
-    return tuple(map(str, labels)) if all(isinstance(x, str) for x in labels) else None
+    labels = tuple(x for x in categories.tolist() if x == x)
+    return labels if all(isinstance(x, str | None) for x in labels) else None

@@ -53,7 +53,7 @@ def describe_names(forest: Forest) -> dict[str, Any]:
     targets = forest.targets or (forest.n_outputs,)
     labels = [] if forest.labels is None or rule == "none" else forest.labels.tolist()
     categories = [
-        f"C({feature}, {_join(names).rstrip(', ')})"
+        f"C({feature}, {_join(x for x in names if x is not None).rstrip(', ')})"
         for feature, names in forest.category_names.items()
         if names
     ]
