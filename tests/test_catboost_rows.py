@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import tvm_forest
-from catboost_models import CATEGORIES, OPTIONS, data, margins, pairs, with_categories, yes
+from catboost_models import CATEGORIES, MODELS, OPTIONS, data, margins, pairs, with_categories, yes
 from tvm_forest import InputError, accelerate, predict_file
 
 NAMES = list("abcdefg")
@@ -156,3 +156,10 @@ def test_an_estimator_takes_frames_with_categories(trained):
     model, _, frame = trained
     fitted = make_pipeline(model)
     assert np.array_equal(accelerate(fitted).predict(frame), fitted.predict(frame))
+
+
+@pytest.mark.parametrize("name", ["classifier", "classes", "one_versus_all"])
+def test_logarithms_of_estimators_are_those_of_catboost(name):
+    model, rows = MODELS[name](), data()[0]
+    found = accelerate(model).predict_log_proba(rows)
+    assert found.tobytes() == model.predict_log_proba(rows).tobytes()

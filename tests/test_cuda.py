@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+import catboost_models
 import gpu_schedules
 import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, drawn_schedule
@@ -29,6 +30,7 @@ from emulated_cuda import called, emulated, evaluate, libcuda, margins_with, set
 from forests import Split, drawn_forest, forest_of
 from recipe_cases import CASES
 from schedules import rounding_bound
+from test_linear_trees import by_hand
 from tvm_forest.errors import BuildError, DeviceError, InputError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
@@ -231,6 +233,17 @@ def test_margins_of_rows_on_the_gpu_are_no_bare_sums() -> None:
     made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 9, seed=1)
     result = made.predict_margin(Elsewhere(made, rows)).numpy()
     assert np.array_equal(result, model.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["linear leaves", "classes"])
+def test_kernels_hold_nothing_of_what_keeps_llvm_from_fusing(name: str) -> None:
+    linear = name == "linear leaves"
+    model = by_hand(1.0, [2.0]) if linear else tvm_forest.load(catboost_models.MODELS[name]())
+    made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 33)
+    with np.errstate(all="ignore"):
+        expected = model.predict_reference(rows, "value")
+    assert np.array_equal(made._sums(rows)[1], expected, equal_nan=True)
 
 
 def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:

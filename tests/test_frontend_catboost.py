@@ -263,9 +263,9 @@ def test_rows_of_other_kinds_are_refused():
     rows = with_categories()[0][:3]
     for given, message in (
         (np.zeros((3, 7)), "holds numbers alone"),
-        (rows[:, :6], r"shape \(R, 7\), got \(3, 6\)"),
+        (rows[:, :4], r"shape \(R, 7\), got \(3, 4\)"),
         (rows[0], "for one row use"),
-        (pd.DataFrame(rows[:, :5]), "expected 7 columns, got 5"),
+        (pd.DataFrame(rows[:, :4]), "expected 7 columns, got 4"),
         (3, "cannot be read"),
     ):
         with pytest.raises(InputError, match=message):
@@ -477,3 +477,11 @@ def test_what_a_model_says_of_itself_may_be_text(tmp_path):
     }
     forest = load(json.dumps(content).encode())
     assert forest.signature == load(MODELS["category_classes"]()).signature
+
+
+def test_shap_values_are_left_to_catboost():
+    model = MODELS["regressor"]()
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    with pytest.raises(UnsupportedModel, match="get_feature_importance.*ShapValues"):
+        predictor.predict_contributions(data()[0])
+    assert model.get_feature_importance(cb.Pool(data()[0]), type="ShapValues").shape == (400, 5)

@@ -326,6 +326,9 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
     @_if_in_source
     def predict_log_proba(self, X: Any) -> Array | list[Array]:
         """Predict the logarithm of the probability of every class, as `predict_proba` does."""
+        if self.forest_.source.startswith("catboost"):  # which makes it of margins
+            rows, kind = self._validate(X), "LogProbability"
+            return self.predictor_.predict(rows, self.n_jobs, prediction_type=kind)
         chances = self.predict_proba(X)
         with np.errstate(divide="ignore"):
             return list(map(np.log, chances)) if isinstance(chances, list) else np.log(chances)
