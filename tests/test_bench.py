@@ -46,7 +46,7 @@ def benchmark(folder: Path, *engines: str) -> tuple[int, dict[str, Any]]:
     command += ["32", "--threads", "1", "--rounds", "1", "--seconds", "0.002", "--cache"]
     command += [str(folder / "models"), "--out", str(folder / "out"), "--engines", *engines]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=1500)
     return done.returncode, json.loads((folder / "out" / "results.json").read_text())
 
 

@@ -426,7 +426,7 @@ def test_eight_processes_that_build_at_once_share_the_cache(folder: Path) -> Non
     children = [fork.Process(target=build_and_compare, args=(barrier, found)) for _ in range(8)]
     for child in children:
         child.start()
-    assert [found.get(timeout=120) for _ in children] == [True] * 8
+    assert [found.get(timeout=1200) for _ in children] == [True] * 8
     for child in children:
         child.join()
     assert len(entries(folder)) == 2 == len(list(folder.iterdir()))

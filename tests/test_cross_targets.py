@@ -6,12 +6,15 @@ import functools
 import pickle
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 import lightgbm_models
 import tvm_forest
@@ -243,6 +246,41 @@ def test_the_compiler_is_one_for_the_machine(
         return
     with pytest.raises(BuildError, match=f"for {triple} was found; pip install ziglang"):
         find_toolchain(target, file, None)
+
+
+@pytest.mark.parametrize(
+    ("on_path", "command"),
+    [(("zig",), "zig cc"), (("zig", "gcc"), "gcc"), (("cc", "zig"), "cc"), ((), None)],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="none is looked for there")
+def test_zig_compiles_for_this_machine_where_there_is_nothing_else(
+    on_path: tuple[str, ...], command: str | None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name if name in on_path else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    if command is not None:
+        assert " ".join(find_toolchain(parse_target("llvm"), Path("x.so"), None).command) == command
+        return
+    with pytest.raises(BuildError, match="pip install ziglang, or use Predictor.save"):
+        find_toolchain(parse_target("llvm"), Path("x.so"), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [None, f"{sys.executable} -m ziglang cc"])
+def test_a_library_that_zig_made_here_predicts(
+    named: str | None, monkeypatch: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("PATH", "/nowhere")
+    forest = FORESTS["margins"]
+    predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
+    for name in ("model.so", "model.a", "model.o"):
+        predictor.export_library(tmp_path / name, cc=named)
+    rows = hard_rows(forest, 20, seed=1)
+    found = np.zeros((20, forest.n_outputs), np.float32)
+    entry = tvm_ffi.load_module(str(tmp_path / "model.so"))["main"]
+    entry(tvm_ffi.from_dlpack(rows), tvm_ffi.from_dlpack(found))
+    np.testing.assert_array_equal(found, forest.predict_reference(rows))
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def run(script: str, *words: str) -> str:
     paths = os.pathsep.join([str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(BENCHMARKS / script), *words]
     environment = os.environ | {"PYTHONPATH": paths}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

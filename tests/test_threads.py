@@ -51,7 +51,7 @@ def wrong_answers(caller: int, n_jobs: int | None) -> int:
 @pytest.mark.parametrize("n_jobs", [1, 2, None])
 def test_calls_from_many_threads_give_the_same_bits(n_jobs: int | None) -> None:
     predictor(), batches()
-    start = threading.Barrier(CALLERS, timeout=60)
+    start = threading.Barrier(CALLERS, timeout=600)
 
     def caller(number: int) -> int:
         start.wait()
@@ -98,7 +98,7 @@ INEXACT = {
 
 def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
     """Call from 8 threads at once, 1,000 times in total; returns all margins."""
-    start = threading.Barrier(CALLERS, timeout=60)
+    start = threading.Barrier(CALLERS, timeout=600)
 
     def caller(number: int) -> list[Any]:
         start.wait()

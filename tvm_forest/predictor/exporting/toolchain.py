@@ -2,9 +2,9 @@
 
 takes: Target, path; gives: Toolchain.
 
-For another machine it is the one that `cc` names, the cross compiler of the system, such as
+It is the one that `cc` names, that of the system, for another machine such as
 aarch64-linux-gnu-gcc, or Zig's, which `pip install ziglang` brings with the libraries of C for all
-of them.
+machines.
 """
 
 from __future__ import annotations
@@ -116,9 +116,8 @@ def _run(command: Sequence[str], shown: Sequence[str]) -> None:
 
 def _find_archiver(command: tuple[str, ...]) -> list[str]:
     """Return the command that makes static libraries of what a compiler makes."""
-    zig = _find_zig()
-    if zig and command[: len(zig) + 1] == (*zig, "cc"):
-        return [*zig, "ar"]
+    if _is_zig(command):
+        return [*command[: command.index("cc")], "ar"]
     asked = [*command, "-print-prog-name=ar"]
     found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return [found or "ar"]
@@ -156,14 +155,14 @@ def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
         return Toolchain((), ".zip", baseline)
     command = named or (_find_for(triple) if triple else _find_here())
     if command and shutil.which(command[0]) is not None:
-        is_zig = "-target" in command and architecture == "x86_64"
+        is_zig = bool(baseline) and _is_zig(command)
         return Toolchain(command, file.suffix, ("-mcpu=x86_64",) if is_zig else baseline)
     missing = f", for there is no {named[0]!r}" if named else ""
     machine = f" for {triple}" if triple else ""
-    remedy = "pip install ziglang, or name one by cc=" if triple else "install gcc"
+    install = "install gcc" if sys.platform == "win32" and not triple else "pip install ziglang"
     raise BuildError(
-        f"{WHERE}: no C compiler that can link a library{machine} was found{missing}; {remedy}"
-        + ("" if triple else ", or use Predictor.save")
+        f"{WHERE}: no C compiler that can link a library{machine} was found{missing}; {install}, "
+        + ("or name one by cc=" if triple else "or use Predictor.save")
     )
 
 
@@ -195,8 +194,12 @@ def _split(cc: Any) -> tuple[str, ...]:
 
 def _find_here() -> tuple[str, ...]:
     """Return a compiler for the machine at hand; on Windows none makes what it takes."""
-    found = next(filter(None, map(shutil.which, COMPILERS)), None)
-    return (found,) if found and sys.platform != "win32" else ()
+    if sys.platform == "win32":
+        return ()
+    found, zig = next(filter(None, map(shutil.which, COMPILERS)), None), _find_zig()
+    if found is None and zig:
+        return (*zig, "cc")
+    return (found,) if found else ()
 
 
 def _find_for(triple: str) -> tuple[str, ...]:
@@ -213,6 +216,12 @@ def _find_for(triple: str) -> tuple[str, ...]:
     if parts[-1].startswith("macos"):
         short = f"{parts[0]}-macos"
     return (*zig, "cc", "-target", "wasm32-wasi" if is_wasm else short)
+
+
+def _is_zig(command: tuple[str, ...]) -> bool:
+    """Return whether a command is Zig's, which has names of its own for processors and tools."""
+    by_name = Path(command[0]).stem == "zig" or command[1:3] == ("-m", "ziglang")
+    return by_name and "cc" in command
 
 
 def _find_zig() -> tuple[str, ...]:

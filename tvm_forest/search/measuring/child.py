@@ -144,9 +144,9 @@ class Child:
 
         def guard() -> None:
             """End the process when its time is up, or when it has outgrown its memory."""
-            begin, waits = time.monotonic(), CoreWaits(process.pid)
+            taken = TimeTaken(process.pid)
             while not answered.wait(min(LOOK_SECONDS, seconds)):
-                if time.monotonic() - begin - waits.measure() >= seconds:
+                if taken.measure() >= seconds:
                     ended.append(Failure(f"over {seconds:.3g} s", timed_out=True))
                 elif read_megabytes(process.pid) > self._megabytes:
                     ended.append(Failure(f"over {self._megabytes:.0f} MB of memory"))
@@ -180,41 +180,79 @@ class Child:
         return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
 
 
-class CoreWaits:
-    """How long a process has waited for cores that others have, since this was made.
+class Looked(NamedTuple):
+    """What Linux tells of a process and of those that it started.
 
-    The thread that waited longest counts; processes that it starts come one after the other.
+    Attributes:
+        waits: seconds that each thread, by process and number, has waited for cores.
+        worked: seconds of all cores, those of threads and processes that have ended too.
+        sleeps: whether no thread runs, or would run if a core were free.
+    """
+
+    waits: dict[tuple[int, str], float]
+    worked: float
+    sleeps: bool
+
+
+class TimeTaken:
+    """How long a process has worked or slept since this was made.
+
+    That is the time of the clock, less what its threads have waited for cores that others have. The
+    thread that waited longest counts; processes that it starts come one after the other. Waits of
+    threads that end between two looks are not seen, of which there are few where others take all
+    cores, this process's too; so it is no more than the time of cores, and the looks at a sleeper.
     """
 
     def __init__(self, process: int) -> None:
         """Begin now."""
-        self._process, self._first = process, read_core_waits(process)
-        self._known = dict(self._first)
+        self._process, self._begin = process, time.monotonic()
+        self._first = look_at(process)
+        self._known = dict(self._first.waits) if self._first else {}
+        self._looked, self._slept = self._begin, 0.0
 
     def measure(self) -> float:
-        """Return the seconds so far; what was never looked at while it ran is not seen."""
-        self._known |= read_core_waits(self._process)
+        """Return the seconds so far."""
+        now, found = time.monotonic(), look_at(self._process)
+        if found is None or self._first is None:
+            return now - self._begin
+        self._known |= found.waits
+        if found.sleeps:  # a look that comes late does not know for how long
+            self._slept += min(now - self._looked, 2 * LOOK_SECONDS)
+        self._looked = now
         longest: dict[int, float] = {}
         for (process, thread), wait in self._known.items():
-            since = wait - self._first.get((process, thread), 0.0)
+            since = wait - self._first.waits.get((process, thread), 0.0)
             longest[process] = max(since, longest.get(process, 0.0))
-        return sum(longest.values())
+        taken = now - self._begin - sum(longest.values())
+        return min(taken, found.worked - self._first.worked + self._slept)
 
 
-def read_core_waits(process: int) -> dict[tuple[int, str], float]:
-    """Return what each thread of a process, and of those it started, has waited for cores.
+def look_at(process: int) -> Looked | None:
+    """Return what Linux tells of a process now; None where it does not."""
+    try:
+        times = _read_stat(Path(f"/proc/{process}"))[11:15]
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+    except (OSError, IndexError):
+        return None
+    found = Looked({}, sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), True)
+    for task in threads:
+        with contextlib.suppress(OSError, IndexError):
+            wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
+            found.waits[process, task.name] = int(wait) / 1e9
+            found = found._replace(sleeps=found.sleeps and _read_stat(task)[0] != "R")
+            for started in (task / "children").read_text(encoding="ascii").split():
+                other = look_at(int(started)) or Looked({}, 0.0, True)
+                found = Looked(
+                    found.waits | other.waits,
+                    found.worked + other.worked,
+                    found.sleeps and other.sleeps,
+                )
+    return found
 
-    In seconds, as far as Linux tells; elsewhere there are none.
-    """
-    waits: dict[tuple[int, str], float] = {}
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with contextlib.suppress(OSError, IndexError):
-                wait = (task / "schedstat").read_text(encoding="ascii").split()[1]
-                waits[process, task.name] = int(wait) / 1e9
-                for started in (task / "children").read_text(encoding="ascii").split():
-                    waits |= read_core_waits(int(started))
-    return waits
+
+def _read_stat(place: Path) -> list[str]:
+    """Return what Linux tells of a process or thread from its state on, behind its name."""
+    return (place / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def read_megabytes(process: int) -> float:
