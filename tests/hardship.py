@@ -89,8 +89,8 @@ def load_often(count: int) -> tuple[Memory, Memory]:
     data = file.getvalue()
 
     def load() -> None:
-        found = tvm_forest.load_predictor(data).predict_margin(ROWS, n_jobs=2)
-        assert np.array_equal(found, MARGINS)
+        found = tvm_forest.load_predictor(data).predict_margin(ROWS[:3])
+        assert np.array_equal(found, MARGINS[:3])
 
     return repeat(count, load)
 
@@ -99,8 +99,8 @@ def build_often(count: int) -> tuple[Memory, Memory]:
     """Build a model from the cache, predict and drop it."""
 
     def build() -> None:
-        found = tvm_forest.build(FOREST, schedule=BY_ROWS).predict_margin(ROWS, n_jobs=2)
-        assert np.array_equal(found, MARGINS)
+        found = tvm_forest.build(FOREST, schedule=BY_ROWS).predict_margin(ROWS[:3])
+        assert np.array_equal(found, MARGINS[:3])
 
     with tempfile.TemporaryDirectory() as folder, cache_in(folder):
         return repeat(count, build)
