@@ -22,6 +22,7 @@ import tvm_ffi
 
 import tvm_forest
 from forests import drawn_forest
+from hardship import ends_well
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL, Pool
 
@@ -61,25 +62,6 @@ def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
 def with_helpers(pool: Pool, call: Callable[[], Any], helpers: int = 1, waits: bool = True) -> bool:
     """Call a function as compiled ones are called that have parallel loops."""
     return pool.run(tvm_ffi.convert(lambda: call() and None), (), helpers, waits)
-
-
-def ends_well(function: Callable[[], bool]) -> bool:
-    """Whether a function is true in a process that is forked now, and does not hang there."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if function() else 1)
-        finally:  # an exception shall not run the tests twice
-            os._exit(2)
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
 
 
 def is_right(predictor: tvm_forest.Predictor) -> bool:

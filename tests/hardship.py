@@ -1,0 +1,218 @@
+"""What a long life brings: reloads, rebuilds, interrupts at any moment, forks while others compile.
+
+    python tests/hardship.py --loads 13000 --builds 2000 --interrupts 1000 --forks 200
+
+Each part prints what it counted, and the program fails if something is wrong. The tests run a few
+of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import io
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm_ffi
+
+import tvm_forest
+from forests import drawn_forest
+from tvm_forest.code_cache import VARIABLE
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.threads.pool import POOL
+
+FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
+START = tvm_forest.new_schedule(FOREST)
+BY_ROWS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1").parallel("b0")
+BY_TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
+ROWS = hard_rows(FOREST, 400, seed=5)
+MARGINS = FOREST.predict_reference(ROWS)
+DEADLINE = 120.0
+"""Seconds after which what hangs has failed."""
+
+WARM_UP = 20
+"""Loads and builds before the first figure, which fill what is kept once for the process."""
+
+
+class Memory(NamedTuple):
+    """What a process has: mappings, and memory in MB."""
+
+    maps: int
+    size: float
+
+
+def read_memory() -> Memory:
+    """Return what this process has."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    maps = Path("/proc/self/maps").read_text().count("\n")
+    return Memory(maps, pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+
+def repeat(count: int, work: Callable[[], Any]) -> tuple[Memory, Memory]:
+    """Return what this process has before and after work is done so many times."""
+    for _ in range(WARM_UP):
+        work()
+    before = read_memory()
+    for _ in range(count):
+        work()
+    return before, read_memory()
+
+
+@contextmanager
+def cache_in(folder: str) -> Iterator[None]:
+    """Keep compiled code in a folder meanwhile, or nowhere if it is "off"."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        os.environ.update({} if before is None else {VARIABLE: before})
+
+
+def load_often(count: int) -> tuple[Memory, Memory]:
+    """Load a saved predictor, predict and drop it."""
+    file = io.BytesIO()
+    tvm_forest.build(FOREST, schedule=BY_ROWS).save(file)
+    data = file.getvalue()
+
+    def load() -> None:
+        found = tvm_forest.load_predictor(data).predict_margin(ROWS[:3])
+        assert np.array_equal(found, MARGINS[:3])
+
+    return repeat(count, load)
+
+
+def build_often(count: int) -> tuple[Memory, Memory]:
+    """Build a model from the cache, predict and drop it."""
+
+    def build() -> None:
+        found = tvm_forest.build(FOREST, schedule=BY_ROWS).predict_margin(ROWS[:3])
+        assert np.array_equal(found, MARGINS[:3])
+
+    with tempfile.TemporaryDirectory() as folder, cache_in(folder):
+        return repeat(count, build)
+
+
+class Late(Exception):
+    """What the signal handler raises."""
+
+
+def raise_late(*_: Any) -> None:
+    raise Late
+
+
+def interrupt_often(count: int, seed: int = 1) -> int:
+    """Interrupt parallel calls by exceptions at random moments; returns how many calls it took."""
+    exact = tvm_forest.build(FOREST, schedule=BY_ROWS)
+    inexact = tvm_forest.build(FOREST, schedule=BY_TREES, exact=False)
+    bound = inexact.tolerance(ROWS)
+    drawn, interrupts, calls = random.Random(seed), 0, 0
+    handler = signal.signal(signal.SIGALRM, raise_late)
+    while interrupts < count:
+        predictor, n_rows = drawn.choice([exact, inexact]), drawn.choice([3, 100, 400])
+        calls += 1
+        try:
+            signal.setitimer(signal.ITIMER_REAL, drawn.uniform(1e-5, 1e-3))
+            found = predictor.predict_margin(ROWS[:n_rows], n_jobs=2)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Late:
+            interrupts += 1
+            continue
+        assert np.all(np.abs(found - MARGINS[:n_rows]) <= bound[:n_rows])
+    with suppress(Late):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, handler)
+    assert has_helper(), "later calls are not parallel"
+    assert np.array_equal(exact.predict_margin(ROWS, n_jobs=2), MARGINS)
+    return calls
+
+
+def has_helper() -> bool:
+    """Return whether a call gets a helper that works: each of two tasks waits for the other."""
+    task_type = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    launch_type = ctypes.CFUNCTYPE(ctypes.c_int32, task_type, ctypes.c_void_p, ctypes.c_int32)
+    meeting, launch = threading.Barrier(2, timeout=DEADLINE), launch_type(POOL.launcher)
+    task = task_type(lambda number, group, data: 0 if number > 1 else meeting.wait() * 0)
+    called = tvm_ffi.convert(lambda: launch(task, None, 0))
+    return POOL.run(called, (), helpers=1, waits=False) and not meeting.broken
+
+
+def ends_well(function: Callable[[], bool]) -> bool:
+    """Whether a function is true in a process that is forked now, and does not hang there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if function() else 1)
+        finally:  # an exception shall not run the tests twice
+            os._exit(2)
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def fork_often(count: int) -> int:
+    """Fork while other threads compile; returns the children that did not end well."""
+    predictor, over = tvm_forest.build(FOREST, schedule=BY_ROWS), threading.Event()
+    leaves = FOREST.predict_reference(ROWS, "apply")
+
+    def compile_all_the_time() -> None:
+        while not over.is_set():
+            tvm_forest.build(FOREST, schedule=BY_ROWS).apply(ROWS[:3])
+
+    def predict_and_compile() -> bool:
+        right = np.array_equal(predictor.predict_margin(ROWS, n_jobs=2), MARGINS)
+        return right and np.array_equal(predictor.apply(ROWS), leaves)
+
+    threads = [threading.Thread(target=compile_all_the_time) for _ in range(2)]
+    with cache_in("off"):
+        for thread in threads:
+            thread.start()
+        failed = sum(not ends_well(predict_and_compile) for _ in range(count))
+        over.set()
+        for thread in threads:
+            thread.join()
+    return failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    for part in ("loads", "builds", "interrupts", "forks"):
+        parser.add_argument(f"--{part}", type=int, default=0)
+    wanted = parser.parse_args()
+    for name, work in (("loads", load_often), ("builds", build_often)):
+        if count := getattr(wanted, name):
+            before, after = work(count)
+            print(f"{count} {name}: {before} -> {after}", flush=True)
+            assert after.maps <= before.maps + 8 and after.size < before.size * 1.05 + 4
+    if wanted.interrupts:
+        calls = interrupt_often(wanted.interrupts)
+        print(f"{wanted.interrupts} interrupts in {calls} calls: later ones right and parallel")
+    if wanted.forks:
+        failed = fork_often(wanted.forks)
+        print(f"{wanted.forks} forks while two threads compile: {failed} did not end well")
+        assert not failed
+
+
+if __name__ == "__main__":
+    main()
