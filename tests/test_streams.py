@@ -518,7 +518,9 @@ def test_a_first_line_of_texts_may_be_a_row_of_categories() -> None:
         (None, 3, ["red", "blue", "1.5"], False),
         (None, 3, ["red", "blue", "NA"], None),
     ):
-        forest: Any = SimpleNamespace(given_names=names, given_width=width, encoder=encoder)
+        forest: Any = SimpleNamespace(
+            given_names=names, given_width=width, encoder=encoder, spell=list
+        )
         if expected is None:
             with pytest.raises(InputError, match="may name the columns, and may be a row"):
                 names_columns(line, forest, "test")
