@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
-from ..forest import Array, Forest, choose_labels, split_by_target
+from ..forest import Array, Forest, choose_labels
 from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
@@ -24,11 +24,11 @@ from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
 from ..targets import Library
 from ..tir_gen.results import Output
-from .class_numbers import ClassMethods
+from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
-from .source_calls import predict_as_source
+from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
     from .. import compiler
@@ -230,11 +230,7 @@ class Predictor(ContributionMethods, ClassMethods):
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_proba(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array | list[Array]:
         """Predict the probability of every class.
 
@@ -258,17 +254,8 @@ class Predictor(ContributionMethods, ClassMethods):
                 "use predict or predict_margin"
             )
         if as_source:
-            return predict_as_source(
-                self, rows, n_jobs, iteration_range, as_source, "predict_proba"
-            )
-        return self._to_chances(self._sums(rows, n_jobs, iteration_range)[1])
-
-    def _to_chances(self, value: Array) -> Array | list[Array]:
-        """Return values (R, C) as `predict_proba` gives them."""
-        if self.forest.targets and self.forest.label_rule == "argmax_probability":
-            return split_by_target(value, self.forest)
-        is_complete = value.shape[1] > 1 or self.forest.label_rule == "argmax_probability"
-        return value if is_complete else np.concatenate([1 - value, value], axis=1)
+            return predict_as_source(self, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
+        return to_probabilities(self.forest, self._sums(rows, n_jobs, iteration_range)[1])
 
     @property
     def gives_probabilities(self) -> bool:
