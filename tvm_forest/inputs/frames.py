@@ -111,7 +111,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
             column = _recode_pandas(frame.iloc[:, i], known) if kind == "pandas" else column
         seen += column.labels is not None
         numbers = _to_numbers(column, known, name, forest)
-        if column.missing is not None and kind == "pyarrow" and joins_columns(forest):
+        if column.missing is not None and kind == "pyarrow" and _joins_columns(forest):
             numbers = numbers.astype(np.float64)  # as numpy reads nulls
         with np.errstate(all="ignore"):
             array[:, i] = numbers if joined == dtype else numbers.astype(joined)
@@ -220,7 +220,7 @@ def _is_one_block(frame: Any, forest: Forest) -> bool:
     )
 
 
-def joins_columns(forest: Forest) -> bool:
+def _joins_columns(forest: Forest) -> bool:
     """Return whether the library makes one array of a frame, and then float32 of that.
 
     scikit-learn does, so that float32 is rounded twice of large integers beside real numbers.
@@ -230,7 +230,7 @@ def joins_columns(forest: Forest) -> bool:
 
 def _join_dtypes(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return float64 if the columns become that before they become rows in `dtype`."""
-    if not joins_columns(forest) or kind not in ("pandas", "polars"):
+    if not _joins_columns(forest) or kind not in ("pandas", "polars"):
         return dtype
     dtypes = list(frame.dtypes)
     if kind == "pandas" and not all(isinstance(x, np.dtype) and x.kind in "iuf" for x in dtypes):

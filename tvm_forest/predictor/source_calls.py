@@ -168,6 +168,11 @@ def _predict_as_catboost(
             "predict: argument 'iteration_range': give it, or 'ntree_start' and 'ntree_end', not "
             "both"
         )
+    if any(span) and span[0] >= span[1]:
+        raise InputError(
+            f"predict: arguments 'ntree_start' and 'ntree_end': CatBoost takes {span} for an empty "
+            "range; give an end beyond the start"
+        )
     threads = _read_count("thread_count", arguments)
     method = "predict" if asked is None else PREDICTION_TYPES[asked]
     rounds = (span[0], span[1]) if any(span) else iteration_range
