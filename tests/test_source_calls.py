@@ -281,3 +281,14 @@ def test_other_arguments_of_catboost_are_refused() -> None:
         predictor.predict(NUMBERS, ntree_end=2, iteration_range=(0, 1))
     with pytest.raises(InputError, match="catboost has no such argument .*prediction_type"):
         predictor.predict(NUMBERS, raw_score=True)
+
+
+@pytest.mark.parametrize(
+    "span", [{"ntree_start": 2}, {"ntree_start": 3, "ntree_end": 3}, {"ntree_end": -1}]
+)
+def test_ranges_that_catboost_takes_for_empty_are_refused(span: dict[str, int]) -> None:
+    model, predictor = built_of_catboost("regressor")
+    with pytest.raises(Exception, match=r"Empty tree range|Out of range"):
+        model.predict(NUMBERS, **span)
+    with pytest.raises(InputError, match="'ntree_end': CatBoost takes .* for an empty range"):
+        predictor.predict(NUMBERS, **span)

@@ -108,7 +108,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
             if known is not None and kind == "pandas" and not column.is_text:
                 column = _recode_pandas(frame.iloc[:, i], known)
         numbers = to_numbers(column, known, i, name, forest)
-        if column.missing is not None and kind == "pyarrow" and joins_columns(forest):
+        if column.missing is not None and kind == "pyarrow" and _joins_columns(forest):
             numbers = numbers.astype(np.float64)  # as numpy reads nulls
         with np.errstate(all="ignore"):
             array[:, i] = numbers if joined == dtype else numbers.astype(joined)
@@ -155,7 +155,7 @@ def _is_one_block(frame: Any, forest: Forest) -> bool:
     )
 
 
-def joins_columns(forest: Forest) -> bool:
+def _joins_columns(forest: Forest) -> bool:
     """Return whether the library makes one array of a frame, and then float32 of that.
 
     scikit-learn does, so that float32 is rounded twice of large integers beside real numbers.
@@ -165,7 +165,7 @@ def joins_columns(forest: Forest) -> bool:
 
 def _join_dtypes(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return float64 if the columns become that before they become rows in `dtype`."""
-    if not joins_columns(forest) or kind not in ("pandas", "polars"):
+    if not _joins_columns(forest) or kind not in ("pandas", "polars"):
         return dtype
     dtypes = list(frame.dtypes)
     if kind == "pandas" and not all(isinstance(x, np.dtype) and x.kind in "iuf" for x in dtypes):

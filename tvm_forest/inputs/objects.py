@@ -56,5 +56,5 @@ def _to_numbers(values: Any, dtype: str) -> Array:
             return np.asarray(values, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise refusal(
-            f"rows must hold numbers ({error}); convert them, e.g. with rows.astype('{dtype}')"
+            f"rows must hold numbers ({error}); give each as one, and None where it is missing"
         ) from None

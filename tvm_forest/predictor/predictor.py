@@ -202,8 +202,8 @@ class Predictor(ContributionMethods, ClassMethods):
             rows: (R, F), see `inputs.to_rows`; NaN is a missing value.
             n_jobs: threads, see the attribute.
             iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
-                for all. An end of 0 is that of the model, and to estimators of XGBoost, which do
-                not heed `begin` then, means all. See `rounds` for what that costs.
+                for all. An end of 0 is the model's, and to estimators of XGBoost it means all,
+                whatever `begin`. See `rounds` for what that costs.
             as_source: arguments that `predict` has in the library of the model, with the meaning
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
@@ -268,11 +268,9 @@ class Predictor(ContributionMethods, ClassMethods):
     ) -> Array:
         """Predict raw scores, before the link.
 
-        Those of a model that averages are averages. LightGBM calls the sums raw scores, which
-        `predict(rows, raw_score=True)` gives.
-
         Returns:
-            (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order.
+            (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order; of
+            a model that averages, averages: LightGBM's sums are `predict(rows, raw_score=True)`.
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.

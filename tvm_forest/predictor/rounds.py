@@ -68,7 +68,8 @@ def part_of_range(whole: Predictor, iteration_range: Any) -> Predictor:
     Raises:
         InputError, UnsupportedModel: see `Predictor.rounds`.
     """
-    return whole.rounds(*_read_range(whole.forest, iteration_range))
+    span = _read_range(whole.forest, iteration_range)
+    return whole if span == (0, 0) else whole.rounds(*span)
 
 
 def columns_of_range(whole: Predictor, iteration_range: Any) -> Array:
@@ -147,10 +148,10 @@ def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
     if (first, last) == (0, count):
         return None
     if 0 <= first <= last and count < last <= count + forest.rounds_left_out:
-        library = forest.source.partition(" ")[0]
+        remedy = WITH_ALL_ROUNDS[forest.source.partition(" ")[0]]
         raise InputError(
             f"{where}: the model has its {count} best rounds, {forest.rounds_left_out} more are "
-            f"left out; compile one with all, {WITH_ALL_ROUNDS[library]}"
+            f"left out; compile one with all, {remedy}"
         )
     if not 0 <= first <= last <= count:
         raise InputError(

@@ -199,6 +199,11 @@ def _read_catboost(
             "predict: argument 'iteration_range': give it, or 'ntree_start' and 'ntree_end', not "
             "both"
         )
+    if any(span) and span[0] >= span[1]:
+        raise InputError(
+            f"predict: arguments 'ntree_start' and 'ntree_end': CatBoost takes {span} for an empty "
+            "range; give an end beyond the start"
+        )
     task = arguments.get("task_type")
     if task not in (None, "CPU"):
         raise InputError(

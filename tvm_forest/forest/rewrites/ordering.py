@@ -90,7 +90,8 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     part = take_trees(replace(forest, tile=None, tile_size=1), order)
     counted = None if part.tree_round is None else part.tree_round - begin
     base_score = _take_base_score(forest, begin)
-    return replace(part, tree_round=counted, n_rounds=end - begin, base_score=base_score)
+    part = replace(part, tree_round=counted, base_score=base_score)
+    return replace(part, n_rounds=end - begin, rounds_left_out=0)
 
 
 def _take_base_score(forest: Forest, begin: int) -> Array:
@@ -126,7 +127,8 @@ def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
         counted = np.where(silent, NULL_TREE, rounds - begin)
         changed["tree_round"] = counted.astype(forest.tree_round.dtype)
     tree_id = np.where(silent, NULL_TREE, forest.tree_id).astype(forest.tree_id.dtype)
-    return replace(forest, **changed, tree_id=tree_id, n_rounds=end - begin)
+    changed |= {"n_rounds": end - begin, "rounds_left_out": 0}
+    return replace(forest, **changed, tree_id=tree_id)
 
 
 def arrange_by_round(forest: Forest) -> Forest:
