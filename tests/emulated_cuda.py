@@ -88,6 +88,8 @@ def with_calls(source: str) -> str:
     for name, parameters in KERNEL.findall(source):
         types = [x.rsplit(" ", 1)[0].replace("__restrict__", "") for x in parameters.split(", ")]
         given = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(types))
+        sizes = ", ".join(f"sizeof({kind})" for kind in types)
+        calls.append(f'extern "C" const int sizes_{name}[] = {{{len(types)}, {sizes}}};\n')
         calls.append(f'extern "C" void call_{name}(void** a) {{ {name}({given}); }}\n')
     return source + "".join(calls)
 

@@ -254,7 +254,10 @@ def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
     assert called("cuStreamWaitEvent") == waits + 1
     assert (taken.pointer, taken.shape, taken.dtype) == (result.pointer, (33,), np.float32)
     assert result.__dlpack_device__() == (2, 0)
-    del result, taken  # its memory waits for stream 77, then serves again
+    asked = called("cuEventRecord")
+    del result, taken  # its memory serves again, behind all work, and nobody asks stream 77
+    assert called("cuEventRecord") == asked
+    made.put(rows)
     assert called("cuStreamWaitEvent") == waits + 2
     assert not dlpack._exported
 

@@ -1,8 +1,11 @@
 // A driver of CUDA without a GPU: what tvm_forest.kernels.cuda calls, over kernels made for the CPU.
 //
-// Memory of the device is memory of the host between guards. Streams do their work at once. An image
-// is the text "EMULATED <architecture> <path of a shared library>". Tests set what the device is and
-// which call fails, and read how often each was called.
+// Memory of the device is memory of the host between guards. Streams do their work at once; with the
+// setting "late" they do it as late as CUDA allows: when somebody waits for it, or when work of
+// another stream does. Copies from and to memory of cuMemHostAlloc read and write it then; memory that
+// other calls of the host give is copied at once, and read behind the work of the stream. An image is
+// the text "EMULATED <architecture> <path of a shared library>". Tests set what the device is and which
+// call fails, and read how often each was called.
 //
 // A thread of a block is a fiber. Fibers run one at a time, from one meeting (barrier or shuffle) to
 // the next, in an order that a seed shuffles each time; blocks run one after the other. Shared memory
@@ -13,6 +16,8 @@
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -160,6 +165,8 @@ using Clock = std::chrono::steady_clock;
 struct Function {
   void (*call)(void**);
   char *shared, *end;
+  int arguments;
+  const int* sizes;  // of the arguments, in bytes
   long declared;  // bytes of shared memory, those not counted that a launch gives
 };
 
@@ -171,6 +178,54 @@ int called(const char* name) {
   auto found = failures.find(name);
   return found == failures.end() ? 0 : found->second;
 }
+
+// -- streams, whose work may be late --
+
+struct Stream {
+  std::deque<std::function<int()>> work;
+  long given = 0, done = 0;  // pieces of work
+};
+struct Event {
+  std::map<void*, long> wanted;  // by stream, how much of its work
+  Clock::time_point time;
+};
+std::map<void*, Stream> streams;
+std::map<char*, size_t> host_memory;
+int late_error = 0;
+
+void reach(void* stream, long wanted) {
+  Stream& s = streams[stream];
+  while (s.done < wanted) {
+    auto work = s.work.front();
+    s.work.pop_front(), ++s.done;
+    if (int code = work()) late_error = code;
+  }
+}
+int finish(void* stream) {
+  reach(stream, streams[stream].given);
+  int code = late_error;
+  late_error = 0;
+  return code;
+}
+int finish_all() {
+  std::vector<void*> known;
+  for (auto& [stream, s] : streams) known.push_back(stream);
+  int code = 0;
+  for (void* stream : known) code = std::max(code, finish(stream));
+  return code;
+}
+int give(void* stream, std::function<int()> work) {
+  if (!settings["late"]) return work();
+  ++streams[stream].given, streams[stream].work.push_back(work);
+  return 0;
+}
+bool of_host_alloc(const void* pointer) {
+  auto after = host_memory.upper_bound((char*)pointer);
+  if (after == host_memory.begin()) return false;
+  auto& [begin, size] = *std::prev(after);
+  return (char*)pointer < begin + size;
+}
+int move(void* to, const void* from, size_t size) { return std::memmove(to, from, size), 0; }
 
 bool guarded() {
   for (auto& [p, size] : allocations)
@@ -242,6 +297,8 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   ((void (*)(char**, char**))dlsym(module, "shared_memory_of"))(&f->shared, &f->end);
   auto given = (long (*)())dlsym(module, "given_at_launch");
   f->declared = f->end - f->shared - (given ? given() : 0);
+  f->sizes = (const int*)dlsym(module, (std::string("sizes_") + name).c_str());
+  f->arguments = f->sizes ? *f->sizes++ : 0;
   *function = f;
   return f->call ? 0 : 500;
 }
@@ -265,6 +322,7 @@ int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
 int cuMemFree_v2(uint64_t pointer) {
   CALL("cuMemFree_v2")
   if (settings["captured"]) return 900;
+  finish_all();
   char* p = (char*)pointer - GUARD;
   if (!allocations.erase(p)) return 1;
   delete[] p;
@@ -273,13 +331,33 @@ int cuMemFree_v2(uint64_t pointer) {
 int cuMemHostAlloc(void** pointer, size_t size, unsigned) {
   CALL("cuMemHostAlloc")
   *pointer = std::memset(new char[size], 0xA5, size);
+  host_memory[(char*)*pointer] = size;
   return 0;
 }
-int cuMemFreeHost(void* pointer) { CALL("cuMemFreeHost") delete[] (char*)pointer; return 0; }
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void*) { CALL("cuMemcpyHtoDAsync_v2") std::memcpy((void*)to, from, size); return 0; }
-int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoHAsync_v2") std::memcpy(to, (void*)from, size); return 0; }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void*) { CALL("cuMemcpyDtoDAsync_v2") std::memcpy((void*)to, (void*)from, size); return 0; }
+int cuMemFreeHost(void* pointer) {
+  CALL("cuMemFreeHost")
+  finish_all();
+  host_memory.erase((char*)pointer);
+  delete[] (char*)pointer;
+  return 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void* stream) {
+  CALL("cuMemcpyHtoDAsync_v2")
+  if (of_host_alloc(from)) return give(stream, [=] { return move((void*)to, from, size); });
+  std::string copy((const char*)from, size);
+  return give(stream, [=] { return move((void*)to, copy.data(), size); });
+}
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
+  CALL("cuMemcpyDtoHAsync_v2")
+  int code = give(stream, [=] { return move(to, (void*)from, size); });
+  return of_host_alloc(to) ? code : std::max(code, finish(stream));
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void* stream) {
+  CALL("cuMemcpyDtoDAsync_v2")
+  return give(stream, [=] { return move((void*)to, (void*)from, size); });
+}
 int cuStreamCreate(void** stream, unsigned) { CALL("cuStreamCreate") *stream = new char; return 0; }
+int cuCtxSynchronize() { CALL("cuCtxSynchronize") return finish_all(); }
 int cuStreamIsCapturing(void* stream, int* status) {
   CALL("cuStreamIsCapturing")
   *status = long(stream) == settings["captured"];
@@ -292,31 +370,67 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   *mode = before;
   return 0;
 }
-int cuStreamSynchronize(void*) { CALL("cuStreamSynchronize") return guarded() ? 0 : 700; }
+int cuStreamSynchronize(void* stream) {
+  CALL("cuStreamSynchronize")
+  int code = finish(stream);
+  return code ? code : guarded() ? 0 : 700;
+}
 
-int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = new Clock::time_point; return 0; }
-int cuEventRecord(void* event, void*) { CALL("cuEventRecord") *(Clock::time_point*)event = Clock::now(); return 0; }
-int cuEventQuery(void*) { CALL("cuEventQuery") return 0; }
-int cuEventSynchronize(void*) { CALL("cuEventSynchronize") return 0; }
+int cuEventCreate(void** event, unsigned) { CALL("cuEventCreate") *event = new Event; return 0; }
+int cuEventRecord(void* event, void* stream) {
+  CALL("cuEventRecord")
+  *(Event*)event = {{{stream, streams[stream].given}}, Clock::now()};
+  return 0;
+}
+int cuCtxRecordEvent(void*, void* event) {
+  CALL("cuCtxRecordEvent")
+  *(Event*)event = {{}, Clock::now()};
+  for (auto& [stream, s] : streams) ((Event*)event)->wanted[stream] = s.given;
+  return 0;
+}
+int cuEventQuery(void* event) {
+  CALL("cuEventQuery")
+  for (auto& [stream, wanted] : ((Event*)event)->wanted)
+    if (streams[stream].done < wanted) return 600;  // not ready
+  return 0;
+}
+int cuEventSynchronize(void* event) {
+  CALL("cuEventSynchronize")
+  for (auto& [stream, wanted] : ((Event*)event)->wanted) reach(stream, wanted);
+  return 0;
+}
 int cuEventElapsedTime(float* milliseconds, void* first, void* last) {
   CALL("cuEventElapsedTime")
-  std::chrono::duration<float, std::milli> spent = *(Clock::time_point*)last - *(Clock::time_point*)first;
+  std::chrono::duration<float, std::milli> spent = ((Event*)last)->time - ((Event*)first)->time;
   *milliseconds = spent.count();
   return 0;
 }
-int cuStreamWaitEvent(void*, void*, unsigned) { CALL("cuStreamWaitEvent") return 0; }
-int cuEventDestroy_v2(void* event) { CALL("cuEventDestroy_v2") delete (Clock::time_point*)event; return 0; }
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  CALL("cuStreamWaitEvent")
+  auto wanted = ((Event*)event)->wanted;  // the event may be destroyed before the wait
+  return give(stream, [=] {
+    for (auto& [other, so_much] : wanted) reach(other, so_much);
+    return 0;
+  });
+}
+int cuEventDestroy_v2(void* event) { CALL("cuEventDestroy_v2") delete (Event*)event; return 0; }
 
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned, void*, void** arguments, void**) {
+                   unsigned, void* stream, void** arguments, void**) {
   CALL("cuLaunchKernel")
   if (!gx || !gy || !gz) return 1;  // an invalid value
   if (long(bx) * by * bz > settings["threads"]) return 701;
   auto f = (Function*)function;
-  return emulation::run(f->call, {gx, gy, gz}, {bx, by, bz}, arguments, f->shared,
-                        f->end - f->shared, unsigned(settings["seed"]))
-             ? 0
-             : 719;
+  std::vector<uint64_t> values(f->arguments);  // read now, whatever becomes of them
+  for (int i = 0; i < f->arguments; ++i) std::memcpy(&values[i], arguments[i], f->sizes[i]);
+  return give(stream, [=]() mutable {
+    std::vector<void*> places;
+    for (auto& value : values) places.push_back(&value);
+    return emulation::run(f->call, {gx, gy, gz}, {bx, by, bz}, places.data(), f->shared,
+                          f->end - f->shared, unsigned(settings["seed"]))
+               ? 0
+               : 719;
+  });
 }
 
 }  // extern "C"

@@ -32,7 +32,7 @@ class DeviceArray:
 
     __slots__ = (
         *("shape", "dtype", "nbytes", "pointer", "stream"),
-        *("_driver", "_piece", "_keeps", "_users", "__weakref__"),
+        *("_driver", "_piece", "_keeps", "_has_users", "__weakref__"),
     )
 
     def __init__(
@@ -48,7 +48,7 @@ class DeviceArray:
         self.shape, self.dtype, self.stream = shape, dtype, stream
         self.nbytes = prod(shape) * dtype.itemsize
         self._driver, self._keeps = driver, keeps
-        self._users: set[int] | None = None
+        self._has_users = False
         self._piece: Piece | None = None
         if pointer is None:
             self._piece = driver.pool.take(self.nbytes, stream)
@@ -113,7 +113,7 @@ class DeviceArray:
 
     def _copied(self) -> DeviceArray:
         """Return another array with the same elements, copied behind the work on this one."""
-        other = DeviceArray(self._driver, self.shape, self.dtype, self.stream, self)
+        other = DeviceArray(self._driver, self.shape, self.dtype, self.stream)
         if self.nbytes:
             self._driver.copy(other.pointer, self.pointer, self.nbytes, self.stream)
         return other
@@ -122,19 +122,13 @@ class DeviceArray:
         """Return itself for later work on a stream, which waits for the work on the array."""
         if user != self.stream:
             self._driver.wait(user, self.stream)
-            self._users = {*(self._users or ()), user}
+            self._has_users = True
         return self
 
     def __del__(self) -> None:
         piece = getattr(self, "_piece", None)
-        if piece is None:
-            return
-        try:
-            for user in self._users or ():  # they may still read it
-                self._driver.wait(self.stream, user)
-        except DeviceError:  # the driver is gone, or stayed behind a fork
-            return
-        self._driver.pool.give(piece)
+        if piece is not None:
+            self._driver.pool.give(piece, self._has_users)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} on {self._driver.name}>"

@@ -75,7 +75,7 @@ class CudaDriver(Driver):
         handle = self._ask("DeviceGet", self.device)
         context = c_void_p()
         self._call("DevicePrimaryCtxRetain", byref(context), handle)
-        self._context, self._popped = context.value, byref(c_void_p())
+        self.context, self._popped = context.value, byref(c_void_p())
         return handle
 
     def _find_architecture(self) -> str:
@@ -119,10 +119,10 @@ class CudaDriver(Driver):
         """See `Driver.enter`."""
         current = c_void_p()
         self._call("CtxGetCurrent", byref(current))
-        if current.value == self._context:
+        if current.value == self.context:
             return None
-        self._call("CtxPushCurrent", self._context)
-        return self._context
+        self._call("CtxPushCurrent", self.context)
+        return self.context
 
     def leave(self, before: Any) -> None:
         """See `Driver.leave`."""

@@ -15,7 +15,8 @@ import ctypes
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from math import prod
 from typing import Any
@@ -88,6 +89,8 @@ class Driver(ABC):
         limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
         pool, frames: memory that calls have left for the next ones: that of the GPU, and room for
             rows of the host, see `staging`.
+        held: events, and what is kept until the GPU has come to them.
+        context: what the library knows all work on the GPU by; None where it does not.
         functions: of the library, as far as they were called, by name.
         is_behind: whether it was opened by a process that this one was forked from.
     """
@@ -105,6 +108,7 @@ class Driver(ABC):
     oldest: int
     major: int
     remedies: dict[int, str]
+    context: int | None = None
 
     def __init__(self, device: int = 0, library: str | None = None) -> None:
         """Open a GPU.
@@ -144,7 +148,7 @@ class Driver(ABC):
         self._call("DeviceGetName", title, len(title), handle)
         self._call("DeviceTotalMem", byref(size), handle)
         self.title, self.memory = title.value.decode(errors="replace"), size.value
-        self.pool, self.frames = MemoryPool(self), deque[Any]()
+        self.pool, self.frames, self.held = MemoryPool(self), deque[Any](), deque[Any]()
         _drivers.add(self)
 
     @abstractmethod
@@ -203,10 +207,16 @@ class Driver(ABC):
 
     def allocate_while_captured(self, size: int) -> int:
         """Do what `allocate` does while work of this thread becomes a graph."""
+        with self._while_captured():
+            return self.allocate(size)
+
+    @contextmanager
+    def _while_captured(self) -> Iterator[None]:
+        """Allow this thread what does not touch a stream whose work becomes a graph."""
         mode = c_int(RELAXED)
         self._do("ThreadExchangeStreamCaptureMode", byref(mode))
         try:
-            return self.allocate(size)
+            yield
         finally:
             self._do("ThreadExchangeStreamCaptureMode", byref(mode))
 
@@ -232,6 +242,7 @@ class Driver(ABC):
         """Copy from the GPU into a C-ordered array; waits for the work before it."""
         self._do("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
         self.synchronize(stream)
+        self.let_go()
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
         """Copy within the GPU's memory; the caller does not wait."""
@@ -287,6 +298,39 @@ class Driver(ABC):
         event = self.mark(other, NO_TIMING)
         self._do("StreamWaitEvent", stream, event, 0)
         self._do("EventDestroy", event)
+
+    def wait_for_all(self, stream: int) -> None:
+        """Let later work on `stream` wait for all that was given to the GPU before, by anyone.
+
+        No other stream is asked, for whoever had one may have destroyed it. The caller does not
+        wait where the library can say "all".
+        """
+        if self.context is not None and hasattr(self._library, self.symbol("CtxRecordEvent")):
+            event = c_void_p()
+            self._do("EventCreate", byref(event), NO_TIMING)
+            try:
+                with self._while_captured():
+                    self._do("CtxRecordEvent", self.context, event)
+                self._do("StreamWaitEvent", stream, event, 0)
+            finally:
+                self._do("EventDestroy", event)
+        else:
+            self._do("CtxSynchronize")
+
+    def hold(self, stream: int, keeps: Any) -> None:
+        """Keep something until the GPU has done what is on a stream now; later calls let it go."""
+        self.held.append((self.mark(stream, NO_TIMING), keeps))
+
+    def let_go(self) -> None:
+        """Let go of what was held for work that is done, the oldest first."""
+        if not self.held:
+            return
+        with self._while_captured(), suppress(IndexError):  # another thread may be faster
+            while True:
+                event, keeps = self.held.popleft()
+                if not self.is_done(event):
+                    return self.held.appendleft((event, keeps))
+                self._do("EventDestroy", event)
 
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
         """Return an event behind the work that is on a stream now; `seconds` gives it back."""

@@ -153,18 +153,22 @@ class BoundPlan:
             n: number of rows.
             results: shape and dtype of each result.
             stream: on which the work is done.
-            keeps: what holds the rows.
+            keeps: what holds the rows until they are read.
         """
         driver, arrays = self.driver, list[DeviceArray]()
-        before, keeps = driver.enter(), (keeps, self)
+        before = driver.enter()
         try:
             is_captured = stream != 0 and driver.is_capturing(stream)
-            pointer = None
+            pointer, kept = None, None
             for shape, dtype in results:
-                if is_captured:
+                if is_captured:  # the graph may run as long as somebody has what it writes
                     pointer = self.take_for_graph(dtype.itemsize * prod(shape))
-                arrays.append(DeviceArray(driver, shape, dtype, stream, keeps, pointer))
+                    kept = keeps, self
+                arrays.append(DeviceArray(driver, shape, dtype, stream, kept, pointer))
             self.run(rows, [array.pointer for array in arrays], n, stream)
+            if not is_captured and keeps is not None and type(keeps) is not DeviceArray:
+                driver.let_go()
+                driver.hold(stream, keeps)  # our own arrays know the stream that reads them
         finally:
             driver.leave(before)
         return arrays

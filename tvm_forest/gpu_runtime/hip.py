@@ -42,6 +42,7 @@ class HipDriver(Driver):
         "StreamCreate": "hipStreamCreateWithFlags",
         "LaunchKernel": "hipModuleLaunchKernel",
         "EventCreate": "hipEventCreateWithFlags",
+        "CtxSynchronize": "hipDeviceSynchronize",
     }
     attributes = {"threads": 56, "processors": 63, "shared": 74}
     runtime = "the HIP runtime"

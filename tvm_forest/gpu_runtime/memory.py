@@ -54,12 +54,16 @@ class MemoryPool:
     A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
     that used it last. There is no lock: the garbage collector gives memory back whenever it likes,
     also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
+
+    A piece that other streams have used, too, is theirs no longer, and they may be gone: it is kept
+    apart until its own stream takes memory, which then waits for all work of the GPU before.
     """
 
     def __init__(self, driver: Driver) -> None:
         """Begin with nothing."""
         self._driver, self._most = driver, driver.memory // IDLE_SHARE
         self._idle: dict[tuple[int, int], deque[Piece]] = {}  # by stream and size, the oldest first
+        self._used_elsewhere: dict[int, deque[Piece]] = {}  # by stream
         self._turns, self._turn = itertools.count(1), 0
 
     def take(self, size: int, stream: int) -> Piece:
@@ -71,15 +75,25 @@ class MemoryPool:
         self._turn = turn = next(self._turns)
         if not turn % IDLE_TURNS:
             self.trim(turn - IDLE_TURNS)
+        if self._used_elsewhere.get(stream):
+            self._settle(stream)
         size = round_up(size)
         try:
             return self._idle[stream, size].pop()
         except (KeyError, IndexError):
             return self._find_larger(size, stream) or self._allocate(size, stream)
 
-    def give(self, piece: Piece) -> None:
-        """Keep a piece that was taken, for work behind that on its stream now."""
+    def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
+        """Keep a piece that was taken, for work behind that on its stream now.
+
+        Args:
+            piece: what `take` gave.
+            is_used_elsewhere: whether work on other streams may still use it.
+        """
         piece.turn = self._turn
+        if is_used_elsewhere:
+            self._used_elsewhere.setdefault(piece.stream, deque()).append(piece)
+            return
         key = piece.stream, piece.size
         try:
             self._idle[key].append(piece)
@@ -88,7 +102,7 @@ class MemoryPool:
 
     def trim(self, turn: int | None = None) -> None:
         """Give the driver back what lies idle, or what has since a turn."""
-        for pieces in tuple(self._idle.values()):
+        for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
             with suppress(IndexError):
                 while turn is None or pieces[0].turn <= turn:
                     self._driver.free(pieces.popleft().pointer)
@@ -96,6 +110,19 @@ class MemoryPool:
     def count_idle_bytes(self) -> int:
         """Return the bytes of all idle pieces."""
         return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
+
+    def _settle(self, stream: int) -> None:
+        """Let a stream wait for those that have used its pieces, which are its own again then."""
+        pieces = self._used_elsewhere[stream]
+        found = [pieces.popleft() for _ in range(len(pieces))]
+        is_settled = False
+        try:
+            self._driver.wait_for_all(stream)
+            is_settled = True
+        except DeviceError:  # perhaps work becomes a graph; later, then
+            pass
+        for piece in found:
+            self.give(piece, not is_settled)
 
     def _find_larger(self, size: int, stream: int) -> Piece | None:
         """Return an idle piece of up to twice the size, the smallest; None if there is none."""

@@ -20,6 +20,7 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     "FuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
     "FuncSetAttribute": (c_void_p, c_int, c_int),
     "CtxPushCurrent": (c_void_p,),
+    "CtxRecordEvent": (c_void_p, c_void_p),
     "StreamCreate": (_out, c_uint),
     "StreamIsCapturing": (c_void_p, POINTER(c_int)),
     "StreamWaitEvent": (c_void_p, c_void_p, c_uint),
