@@ -287,3 +287,38 @@ def test_an_abi_follows_what_a_cpu_has() -> None:
     assert abi() == abi(mcpu="sifive-u74") == abi(mattr=("+v",)) == "lp64d"
     assert abi(mcpu="sifive-s51") == "lp64"
     assert abi(mabi="lp64") == abi(mattr=("-f", "-d")) == "lp64"
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ("llvm", {"kind": "llvm"}),
+        ({"kind": "llvm", "mcpu": "x86-64-v3", "mattr": ["+avx2"]}, None),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, None),
+        ({"kind": "llvm", "mtriple": "wasm32-wasi"}, None),
+        ("cuda", {"kind": "cuda"}),
+        ({"kind": "cuda", "arch": "sm_90"}, None),
+        ("nvidia/nvidia-h100", {"kind": "cuda", "arch": "sm_90a"}),
+        ("rocm", {"kind": "rocm"}),
+        ({"kind": "rocm", "mcpu": "gfx942"}, None),
+        ("opencl", {"kind": "opencl"}),
+    ],
+    ids=str,
+)
+def test_a_target_of_tvm_is_taken_for_what_it_was_made_from(given: Any, understood: Any) -> None:
+    assert parse_target(tvm.target.Target(given)) == parse_target(understood or given)
+
+
+def test_a_target_of_tvm_of_a_kind_that_is_not_there_is_refused_by_its_name() -> None:
+    for given in ("vulkan", "apple/m1-gpu"):
+        with pytest.raises(InputError, match="' is not supported yet; use 'llvm'"):
+            parse_target(tvm.target.Target(given))
+    with pytest.raises(InputError, match="unknown kind 'c'"):
+        parse_target(tvm.target.Target("c"))
+
+
+def test_a_model_is_built_for_a_target_of_tvm() -> None:
+    forest = FORESTS["margins"]
+    built = tvm_forest.build(forest, tvm.target.Target("llvm"), tvm_forest.new_schedule(forest))
+    rows = hard_rows(forest, 9)
+    assert built.predict_margin(rows).tobytes() == forest.predict_reference(rows).tobytes()

@@ -24,7 +24,7 @@ from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Edited, edit
 from .schedule_prims.fitting import check_fit
-from .target import Target, parse_target
+from .target import Target, TvmTarget, parse_target
 from .threads import check_n_jobs
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ else:
     strategies = import_late("tvm_forest.search.strategies")
     verification = import_late("tvm_forest.verification")
 
-TargetLike = str | dict[str, Any] | Target
+TargetLike = str | dict[str, Any] | Target | TvmTarget
 
 
 def load(model: Any) -> Forest:
@@ -204,7 +204,7 @@ def build(
             (docs/other_processors.md), "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0}
             for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
-            for text, "simt" to run a schedule for GPUs on the CPU, or a Target.
+            for text, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
         schedule: how to evaluate the model: a Schedule, a function that is given
             `new_schedule(model)` and returns one, such as a recipe, or several of either by the
             smallest batch that each serves, such as {1: a, 8: b}; `default_schedules` if None.

@@ -9,8 +9,9 @@ import functools
 import itertools
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .cores import available_cores
 from .errors import InputError
@@ -18,6 +19,11 @@ from .errors import InputError
 GPUS = ("simt", "cuda", "rocm", "opencl")
 KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
+
+_READ = {"cuda": ("arch",), "rocm": ("mcpu",), "opencl": ()}
+"""Attributes of TVM's targets that are read; of "llvm" all but `_UNREAD`."""
+
+_UNREAD = {"kind", "tag", "keys", "host", "libs"}
 
 STATIC_SHARED_BYTES = 48 * 1024
 """Bytes of shared memory that a block may have on every GPU."""
@@ -198,21 +204,34 @@ def _read_cpu_fields() -> dict[str, str]:
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
-def parse_target(target: str | dict[str, Any] | Target) -> Target:
+class TvmTarget(Protocol):
+    """A target of TVM."""
+
+    kind: Any
+
+    def export(self) -> Mapping[str, Any]:
+        """Return its kind and its attributes."""
+        ...
+
+
+def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
     """Understand a target.
 
     Args:
         target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},
             {"kind": "llvm", "mtriple": "aarch64-linux-gnu"} for another machine, {"kind": "cuda",
             "arch": "sm_90", "device": 0} or {"kind": "simt", "order": "backwards"}, which runs the
-            last thread first, or a Target. The 'arch' "any" makes one image for all GPUs of NVIDIA
-            from sm_80 on, the 'mcpu' "any" of "rocm" images for a list of those of AMD.
+            last thread first, a Target, or one of TVM's, of whose attributes those are read that
+            a dict may have. The 'arch' "any" makes one image for all GPUs of NVIDIA from sm_80 on,
+            the 'mcpu' "any" of "rocm" images for a list of those of AMD.
 
     Raises:
         InputError: no such target.
     """
     if isinstance(target, Target):
         return target
+    if type(target).__module__.partition(".")[0] == "tvm" and hasattr(target, "export"):
+        target = _read_tvm_target(target)
     spec = {"kind": target} if isinstance(target, str) else target
     if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
         raise _refuse(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
@@ -233,6 +252,23 @@ def parse_target(target: str | dict[str, Any] | Target) -> Target:
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
     options = ((key, tuple(x) if isinstance(x, list) else x) for key, x in named)
     return Target(kind, tuple(options))
+
+
+def _read_tvm_target(target: Any) -> dict[str, Any]:
+    """Return the dict that a target of TVM was made from, without what TVM adds by itself."""
+    kind = str(target.kind.name)
+    if kind in LATER:
+        return {"kind": kind}
+    added = {"arch": "sm_50", "mcpu": "gfx900"}  # where there is no GPU
+    if kind == "llvm":
+        added = type(target)(kind).export()
+    spec: dict[str, Any] = {"kind": kind}
+    for key, value in target.export().items():
+        is_read = key in _READ[kind] if kind in _READ else key not in _UNREAD
+        if is_read and not key.startswith("feature.") and (key not in added or value != added[key]):
+            is_list = not isinstance(value, str) and hasattr(value, "__len__")
+            spec[str(key)] = list(map(str, value)) if is_list else value
+    return spec
 
 
 def _check_cuda(spec: dict[str, Any]) -> None:
