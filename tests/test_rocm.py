@@ -6,6 +6,7 @@ No GPU runs them here. Kernels run on the CPU by way of the LLVM IR that became 
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import struct
@@ -155,6 +156,15 @@ def test_a_recipe_becomes_sound_code_that_computes_what_the_model_says(
 
 
 @needs_linker
+def test_a_build_without_a_gpu_says_nothing_and_leaves_what_others_say(capfd: Any) -> None:
+    os.write(2, b"before\n")
+    tvm_forest.build(drawn_forest(3, 2, seed=0), {"kind": "rocm", "mcpu": "gfx942"})
+    os.write(2, b"after\n")
+    with rocm._quiet():
+        os.write(2, b"Unable to detect ROCm version, assuming\nbetween\n")
+    assert capfd.readouterr().err == "before\nafter\nbetween\n"
+
+
 def test_blocks_may_have_more_threads_than_tvm_says() -> None:
     sch = CASES["E13"].schedule(tvm_forest.new_schedule(forest()))
     compiled, plan = made(forest(), sch, "gfx942")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -60,6 +61,13 @@ BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
 
 FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
 """Operators for which `arithmetic.ll` has functions."""
+
+STDERR = 2
+UNWANTED = b"Unable to detect ROCm version", b"Cannot get maximum number of threads for AMD"
+"""Warnings of TVM that come wherever there is no GPU, several for each kernel."""
+
+_hearing = threading.Lock()
+"""Held while the standard error stream is led elsewhere."""
 
 _compiling = threading.Lock()
 """Held while TVM's callbacks are ours: there is one set of them in a process."""
@@ -154,7 +162,8 @@ def _ask_gpu(device: int) -> str:
 def tvm_target(gpu: str) -> tvm.target.Target:
     """Return TVM's form of a target: a GPU that LLVM knows."""
     spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
-    return tvm.target.Target(spec, host={"kind": "llvm"})
+    with _quiet():
+        return tvm.target.Target(spec, host={"kind": "llvm"})
 
 
 def wavefront(gpu: str) -> int:
@@ -199,7 +208,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
         codes.append(bytes(code))
         return code
 
-    with _callbacks(library, keep):
+    with _callbacks(library, keep), _quiet():
         module = tvm.get_global_func("target.build.rocm")(mod, target)
     return codes[-1], str(module.inspect_source("llvm")), str(module.inspect_source("asm"))
 
@@ -263,6 +272,28 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
         finally:
             for name, function in theirs.items():
                 tvm_ffi.register_global_func(name, function, override=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what TVM says on the standard error stream for want of a GPU, and nothing else."""
+    with _hearing, ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            kept = os.dup(STDERR)
+        except OSError:  # then all is said
+            yield
+            return
+        stack.callback(os.close, kept)
+        os.dup2(file.fileno(), STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(kept, STDERR)
+            file.seek(0)
+            for line in file:
+                if not any(text in line for text in UNWANTED):
+                    os.write(STDERR, line)
 
 
 # -- functions of our own -------------------------------------------------------------------------
