@@ -317,3 +317,16 @@ def test_an_order_is_drawn_with_its_steps() -> None:
 def test_an_order_of_too_many_rows_is_refused(rows: int) -> None:
     with pytest.raises(InputError, match=f"order: argument 'rows': expected 1 to 64, got {rows}"):
         viz.order(SMALL, rows)
+
+
+@pytest.mark.parametrize("draw", [viz.nest, viz.order])
+def test_what_is_no_schedule_is_refused_with_those_that_it_has(draw: Any) -> None:
+    forest = drawn_forest(3, 2, seed=0)
+    predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
+    with pytest.raises(ScheduleError, match="got Predictor; give one of its `schedules`, .* at 1$"):
+        draw(predictor)
+    assert str(draw(predictor.schedules[1]))
+    with pytest.raises(ScheduleError, match="got dict; give one of its values, such as that at 1$"):
+        draw(predictor.schedules)
+    with pytest.raises(ScheduleError, match="got Forest; make one with tvm_forest.new_schedule"):
+        draw(forest)

@@ -6,7 +6,9 @@ schedule is for another model or machine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
+from typing import Any
 
 from ..errors import ScheduleError
 from ..forest import Forest
@@ -17,6 +19,24 @@ from .directive import DIRECTIVES
 from .regions import find_regions, has_no_gaps, is_atomic
 from .schedule import Schedule
 
+_ADVICE = "make one with tvm_forest.new_schedule(model)"
+
+
+def check_schedule(where: str, sch: Any) -> None:
+    """Refuse what is no schedule.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if not isinstance(sch, Schedule):
+        what = f"expected a Schedule, got {type(sch).__name__}"
+        own = getattr(sch, "schedules", sch)  # those of a Predictor, by the sizes of batches
+        if isinstance(own, Mapping) and any(isinstance(x, Schedule) for x in own.values()):
+            name = "its values" if own is sch else "its `schedules`"
+            what += f"; give one of {name}, such as that at {max(own)}"
+            raise ScheduleError(f"{where}: argument 'schedule': {what}")
+        raise ScheduleError(f"{where}: argument 'schedule': {what}; {_ADVICE}")
+
 
 def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
     """Refuse what is no schedule, or the schedule of another model.
@@ -24,15 +44,12 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
     Raises:
         ScheduleError: as said.
     """
-    advice = "make one with tvm_forest.new_schedule(model)"
-    if not isinstance(sch, Schedule):
-        what = f"expected a Schedule, got {type(sch).__name__}"
-        raise ScheduleError(f"{where}: argument 'schedule': {what}; {advice}")
+    check_schedule(where, sch)
     size = (forest.n_trees, forest.n_outputs)
     if (sch.trees, sch.classes, sch.vectors) != (*size, forest.has_vectors):
         vectors = " with vectors in their leaves" if forest.has_vectors else ""
         what = f"made for {sch.trees} trees and {sch.classes} classes, the model has {size[0]} and"
-        raise _refuse(sch, f"{what} {size[1]}{vectors}; {advice}", where)
+        raise _refuse(sch, f"{what} {size[1]}{vectors}; {_ADVICE}", where)
 
 
 def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:

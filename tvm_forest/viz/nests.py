@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..schedule import Schedule
+from ..schedule_prims.fitting import check_schedule
 from .picture import LETTER, LINE, SIZE, Picture
 
 COLOURS = {"batch": "#cfe3f5", "class": "#f7ddb5", "tree": "#d3ebce", None: "white"}
@@ -24,7 +25,11 @@ def nest(schedule: Schedule) -> Picture:
 
     Args:
         schedule: any; the text of the picture is that of the schedule.
+
+    Raises:
+        ScheduleError: it is no schedule.
     """
+    check_schedule("nest", schedule)
     text = str(schedule)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     depths = [(len(line) - len(line.lstrip())) // STEP for line in text.splitlines()]

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InputError
 from ..nest import Bound, Loop, Share
 from ..schedule import Schedule
+from ..schedule_prims.fitting import check_schedule
 from .picture import LINE, SIZE, Picture, draw_squares
 
 SHADES = 16
@@ -47,9 +48,11 @@ def order(schedule: Schedule, rows: int = 8, trees: int = 16) -> Picture:
         trees: trees that are shown, from the first one on, counted after the rewrites.
 
     Raises:
+        ScheduleError: it is no schedule.
         InputError: there is another number of rows.
     """
-    if not 1 <= rows <= 64:
+    check_schedule("order", schedule)
+    if not isinstance(rows, int) or not 1 <= rows <= 64:
         raise InputError(f"order: argument 'rows': expected 1 to 64, got {rows!r}; show fewer rows")
     walks = list(_list_walks(schedule, rows))
     names = sorted({walk.thread for walk in walks})
