@@ -52,7 +52,8 @@ _OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), CatBoost (JSON or "
     "cbm), ONNX or treelite, a Booster or a fitted estimator of XGBoost, LightGBM, CatBoost or "
-    "scikit-learn, or a model of YDF"
+    "scikit-learn, or a model of YDF; use tvm_forest.accelerate(model) for an estimator, such as a "
+    "pipeline, that holds one of them"
 )
 
 

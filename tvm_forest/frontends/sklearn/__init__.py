@@ -130,4 +130,5 @@ def _check_class(model: Any, base: str | None) -> None:
         raise unsupported("__class__", what, f"give an object of the class {base} itself")
     if name not in _LOADERS:
         remedy = _INSIDE.get(name, f"give one of {', '.join(_LOADERS)}")
+        remedy += "; tvm_forest.accelerate(model) compiles the forests inside of an estimator"
         raise unsupported("__class__", f"{module}.{name} cannot be loaded", remedy)
