@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 import xgboost
 
 from tvm_forest.cli import calibrate, main
+from tvm_forest.frontends import SUPPORT
 from tvm_forest.search.machines import VARIABLE, Machine, shipped_machines
 
 pytestmark = pytest.mark.slow
@@ -218,3 +223,91 @@ def test_rows_to_verify_may_have_names_and_gaps(
     (tmp_path / "rows.csv").write_text("a,b,c\n0.5,-1,\n\n1e-3,2,3\n", encoding="utf-8")
     assert main(["verify", str(model), str(tmp_path / "rows.csv"), "--n-rows", "9"]) == 0
     assert "xgboost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["model.so", "model.DLL", "model.a", "model.wasm", "model.zip"])
+def test_compile_refuses_the_name_of_a_library_before_it_reads_the_model(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", "no model", "-o", str(tmp_path / name)]) == 2
+    assert f"{name}' has the suffix of what `tvm-forest export` writes" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{model} {rows} --keep id",
+        "--keep id {model} {rows}",
+        "{model} --keep id {rows}",
+        "--keep id -- {model} {rows}",
+        "--keep id {model} {rows} --kind predict",
+        "--keep id {model} -o - {rows}",
+        "--keep id --kind predict {model} {rows}",
+        "{model} {rows} --keep id --keep id",
+    ],
+)
+def test_kept_columns_may_be_named_before_the_files(
+    model: Path, tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,a,b,c\n7,1,2,3\n")
+    rows = str(tmp_path / "rows.csv")
+    assert main(["predict", *words.format(model=model, rows=rows).split()]) == 0
+    assert capsys.readouterr().out.startswith("id,prediction\n7,")
+
+
+def test_words_that_make_no_command_are_told_as_they_were_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, said in (
+        ("predict model --keep id", "the following arguments are required: rows"),
+        ("predict --keep id --nix model rows", "unrecognized arguments: --nix"),
+        ("tune --batch-size x model", "argument --batch-size: invalid int value: 'x'"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(words.split())
+        assert end.value.code == 2 and said in capsys.readouterr().err
+    assert main("tune --batch-size 1 64 nowhere.json".split()) == 2  # is a file, and not there
+    assert "'nowhere.json'" in capsys.readouterr().err
+
+
+COMMAND = [sys.executable, "-m", "tvm_forest.cli"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["info", "--support"], ["info", "{model}"], ["predict", "{model}", "{rows}"]],
+)
+def test_a_closed_pipe_ends_a_command_without_a_word(
+    model: Path, tmp_path: Path, words: list[str]
+) -> None:
+    np.save(tmp_path / "rows.npy", ROWS)
+    places = {"model": model, "rows": tmp_path / "rows.npy"}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody:
+        command = [*COMMAND, *(word.format(**places) for word in words)]
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_ends_a_command_without_a_word(model: Path) -> None:
+    words = ["predict", str(model), "-", "--format", "csv", "--output-format", "csv"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, *words], **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"1,2.5,3\n" * 70_000)  # so that a block of them is predicted
+        process.stdin.flush()
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (130, b"")
+
+
+def test_the_help_names_all_libraries_whose_files_are_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["info", "--help"])
+    said = capsys.readouterr().out.lower()
+    assert all(row.library.lower() in said for row in SUPPORT)

@@ -796,8 +796,7 @@ def test_pipes_are_read_and_written(named: Any, rows: Any, saved: Path, tmp_path
     source = write(to_table(rows), tmp_path / "rows.parquet")
     with open(writing, "wb") as nobody:  # takes the predictions
         told = subprocess.run([*COMMAND, saved, source], stdout=nobody, stderr=subprocess.PIPE)
-    assert told.returncode == 2
-    assert told.stderr.decode().count("\n") == 1 and b"has closed the pipe" in told.stderr
+    assert (told.returncode, told.stderr) == (141, b"")  # as of a command of the shell
 
 
 @pytest.mark.slow

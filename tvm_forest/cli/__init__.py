@@ -8,13 +8,15 @@ Each command is a module with a function `run`, which is imported when the comma
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import ForestError
 from ..streams.formats import FORMATS, KINDS
@@ -33,11 +35,29 @@ LIMITS = (
 PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
+INTERRUPTED, UNREAD = 130, 141
+"""Exit statuses of what ends by Ctrl-C, and because nobody reads its output: those of shells."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package become one line and exit status 2.
 
     Status 1 is for a `verify` that has found a difference.
     """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # or Python would at its end, and say that it failed
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):  # what is not written yet goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return UNREAD
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = make_parser().parse_args(arguments)
     if options.verbose:
         _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
@@ -69,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {PACKAGE.__version__}")
     commands = parser.add_subparsers(
-        title="commands", required=True, metavar="COMMAND", dest="command"
+        title="commands", required=True, metavar="COMMAND", dest="command", parser_class=_Command
     )
 
     info = commands.add_parser("info", help="say what a model file holds")
@@ -113,8 +133,46 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Command(argparse.ArgumentParser):
+    """The parser of a command, of which an option of several words may stand before files.
+
+    argparse would take these for words of the option, and then miss them.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words; where some are missing or wrong, those after such an option are files."""
+        first: str | None = None
+        for words in self._list_readings(list(args)):
+            try:
+                return super().parse_known_args(words, copy.copy(namespace))
+            except _Wrong as error:
+                first = first or str(error)
+        super().error(first or "")
+
+    def _list_readings(self, words: list[str]) -> Iterator[list[str]]:
+        """Yield the words, then with one file or more before an option that has taken them."""
+        yield words
+        several = {x for own in self._actions if own.nargs == "+" for x in own.option_strings}
+        options = [at for at, word in enumerate(words) if word[:1] == "-" and word != "-"]
+        for at in [at for at in options if words[at] in several][-1:]:
+            end = next((place for place in options if place > at), len(words))
+            for cut in range(end - 1, at + 1, -1):
+                yield [*words[:at], *words[cut:end], *words[at:cut], *words[end:]]
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with one reading."""
+        raise _Wrong(message)
+
+
+class _Wrong(Exception):
+    """Words that make no command."""
+
+
 def _add_model(command: argparse.ArgumentParser, **options: Any) -> None:
-    about = "model file of XGBoost, LightGBM or ONNX, or a saved predictor (.tvmf)"
+    about = (
+        "model file of XGBoost, LightGBM, CatBoost, ONNX or treelite, folder of a model of YDF, or "
+        "a saved predictor (.tvmf); models of scikit-learn are compiled in Python"
+    )
     command.add_argument("model", help=about, **options)
 
 
@@ -133,7 +191,9 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--format", choices=FORMATS, help="of the rows (default: by the suffix)")
     predict.add_argument("--output-format", choices=FORMATS, help="of predictions, likewise")
     about = "columns of the rows to write before the predictions"
-    predict.add_argument("--keep", nargs="+", default=[], metavar="COLUMN", help=about)
+    predict.add_argument(
+        "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help=about
+    )
     predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
     _add_recompile(predict)
     _add_target(predict, default=None)

@@ -1,13 +1,26 @@
 """The command `compile`: a model as a saved predictor."""
 
 import argparse
+import itertools
 
 from .. import archive
+from ..errors import InputError
+from ..predictor.exporting.toolchain import KINDS
 from .models import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compile a model, and write what `predict` and `load_predictor` read."""
+    """Compile a model, and write what `predict` and `load_predictor` read.
+
+    Raises:
+        InputError: the output has the suffix of a library.
+    """
+    suffix = options.output.suffix.lower()
+    if suffix in itertools.chain(*KINDS.values()):
+        raise InputError(
+            f"compile: argument '--output': '{options.output}' has the suffix of what `tvm-forest "
+            "export` writes, and this writes a saved predictor; use that command, or name a .tvmf"
+        )
     archive.check_place(options.output, "compile: argument '--output'")  # before it is compiled
     open_predictor(options).save(options.output)
     print(options.output)

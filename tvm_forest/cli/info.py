@@ -79,7 +79,10 @@ def _print_table(title: str, entries: dict[str, str]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, text in entries.items():
         table.add_row(name, text)
-    Console().print(table)
+    console = Console()
+    with console.capture() as text:
+        console.print(table)
+    print(text.get(), end="")  # rich has a status of its own for a pipe that is closed
 
 
 def _print_support() -> None:

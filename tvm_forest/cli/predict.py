@@ -1,7 +1,6 @@
 """The command `predict`: from files of rows to files of predictions."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,20 +36,12 @@ def run(options: argparse.Namespace) -> None:
             n_jobs=options.n_jobs,
             progress=False if writes_here and sys.stdout.isatty() else None,
         )
-    except InputError:
-        if writes_here and not sys.stdout.isatty():
-            _drop_output()
+    except InputError as error:
+        if writes_here and isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None  # as with all other commands
         raise
 
 
 def _open_input() -> Any:
     """Open the standard input anew: who still waits for it at the end must not hold Python's."""
     return open(sys.stdin.fileno(), "rb", closefd=False)
-
-
-def _drop_output() -> None:
-    """Lead what is not written yet to nowhere, for Python would try again at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
