@@ -195,6 +195,35 @@ def test_a_column_that_occurs_twice_is_refused() -> None:
         Score(predictor())(doubled)
 
 
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_a_later_batch_that_lacks_a_column_is_refused_by_its_name(form: str) -> None:
+    score, batch = Score(predictor()), FORMS[form]()
+    score(batch)
+    if form == "arrays":
+        del batch["age"]
+    elif "frame" in form or form == "categories":
+        batch = batch[[name for name in names_of(batch) if name != "age"]]
+    else:
+        batch = batch.select([name for name in names_of(batch) if name != "age"])
+    with pytest.raises(InputError, match="clusters.Score: argument 'columns': no column 'age' "):
+        score(batch)
+
+
+def test_an_error_about_a_row_says_its_place_in_the_batch_or_the_partition() -> None:
+    wrong = table().slice(0, 20).to_pandas()
+    wrong.loc[7, "city"] = "Paris"
+    said = (
+        r"clusters.Score: row 7 of its batch or partition \(counted from 0\), column 'city' is 'Pa"
+    )
+    with pytest.raises(InputError, match=said):
+        Score(predictor())(wrong)
+    scoring = clusters.plan_scoring(
+        "spark.predict", predictor().forest, names_of(wrong), None, "predict", None
+    )
+    with pytest.raises(InputError, match="spark.predict: row 1007 of"):
+        scoring.predict(predictor(), wrong, 1, 1000)
+
+
 def test_no_number_of_threads_is_refused() -> None:
     with pytest.raises(InputError, match="'n_jobs': 0 is no number of threads"):
         Score(predictor(), n_jobs=0)

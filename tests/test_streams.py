@@ -305,6 +305,23 @@ def test_texts_of_parquet_are_labels_and_numbers_are_not(categorical: Any, tmp_p
     assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "jsonl"])
+def test_an_error_about_a_row_says_its_place_in_the_file(
+    categorical: Any, tmp_path: Path, suffix: str
+) -> None:
+    texts = as_texts(draw_frame(1)).to_pandas()
+    texts.loc[71, "colour"] = "pink"
+    source = tmp_path / f"rows.{suffix}"
+    if suffix == "parquet":
+        texts.astype({"size": "category"}).to_parquet(source)
+    else:
+        table = pa.Table.from_pandas(texts, preserve_index=False).replace_schema_metadata(None)
+        size = table["size"].combine_chunks().dictionary_encode()
+        write(table.set_column(2, "size", size) if suffix == "arrow" else table, source)
+    said = refused(categorical[0], source, tmp_path / "out.npy", batch_rows=32)
+    assert f"rows.{suffix}': row 71 (counted from 0), column 'colour' is 'pink', a category" in said
+
+
 def test_without_names_categories_are_codes(categorical: Any, tmp_path: Path) -> None:
     predictor, _ = categorical
     codes = np.array([[0.5, 2, 0], [0.25, np.nan, 1]])

@@ -9,6 +9,7 @@ takes: nothing; gives: exception classes.
     ├── BuildError         (RuntimeError)         the compiler or the machine cannot build it
     ├── DeviceError        (RuntimeError)         a GPU, its driver or the machine is not at hand
     └── InputError         (ValueError)           rows or an argument of the wrong kind
+        └── RowError                              one of the rows
 
 Every message reads ``where: argument 'name': what is wrong, with the value; what to do``.
 """
@@ -52,3 +53,20 @@ class DeviceError(ForestError, RuntimeError):
 
 class InputError(ForestError, ValueError):
     """Rows or another argument have the wrong shape, dtype, names or value."""
+
+
+class RowError(InputError):
+    """One of the rows cannot be predicted.
+
+    Attributes:
+        row: its place among the rows of the call, from 0.
+        what: the column, what is wrong, and what to do.
+    """
+
+    def __init__(self, where: str, row: int, what: str) -> None:
+        super().__init__(f"{where}: row {row}, {what}")
+        self.where, self.row, self.what = where, row, what
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[str, int, str]]:
+        """Tell pickle how it is made."""
+        return type(self), (self.where, self.row, self.what)

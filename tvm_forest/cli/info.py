@@ -80,9 +80,9 @@ def _print_table(title: str, entries: dict[str, str]) -> None:
     for name, text in entries.items():
         table.add_row(name, text)
     console = Console()
-    with console.capture() as text:
+    with console.capture() as captured:
         console.print(table)
-    print(text.get(), end="")  # rich has a status of its own for a pipe that is closed
+    print(captured.get(), end="")  # rich has a status of its own for a pipe that is closed
 
 
 def _print_support() -> None:

@@ -17,11 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import api, archive
-from ..errors import InputError
+from ..errors import InputError, RowError
 from ..forest import Array, Forest
 from ..inputs import frames
 from ..inputs.checks import refusal
-from ..streams.batches import Columns, check_present, import_arrow, list_some, take_columns
+from ..streams.batches import (
+    Columns,
+    check_present,
+    import_arrow,
+    list_some,
+    locate_row,
+    take_columns,
+)
 from ..streams.formats import KINDS, Predicted
 from ..threads import check_n_jobs
 
@@ -108,29 +115,38 @@ class Scoring:
         features: the columns of a batch that the model takes, in its order.
         kind: the method of the Predictor.
         output: what the columns of predictions are called, see `plan_scoring`.
+        where: begins messages.
     """
 
     features: tuple[str, ...]
     kind: str
     output: str
+    where: str
 
-    def predict(self, predictor: Predictor, batch: Any, n_jobs: int | None) -> dict[str, Array]:
+    def predict(
+        self, predictor: Predictor, batch: Any, n_jobs: int | None, first: int = 0
+    ) -> dict[str, Array]:
         """Return the columns of predictions by name.
 
         Args:
             predictor: the model.
             batch: see `Score`.
             n_jobs: threads.
+            first: rows that came before in this partition.
 
         Raises:
-            InputError: values of the wrong kind.
+            InputError: a column is missing, or values of the wrong kind.
         """
+        check_present(self.features, names_of(batch), f"{self.where}: argument 'columns'")
         table = _to_table(batch, list(self.features))
         columns, forest = Columns(list(self.features), ()), predictor.forest
         rows = take_columns(table, columns, forest, import_arrow("predict")).rows
         if forest.given_names is not None:
             rows = rows.rename_columns(list(forest.given_names))
-        result = getattr(predictor, self.kind)(rows, n_jobs=n_jobs)
+        try:
+            result = getattr(predictor, self.kind)(rows, n_jobs=n_jobs)
+        except RowError as error:
+            raise locate_row(error, self.where, first, " of its batch or partition") from None
         default = KINDS[self.kind]
         found = Predicted(self.kind, result, forest).columns
         return {self.output + name.removeprefix(default): x for name, x in found.items()}
@@ -171,7 +187,7 @@ def plan_scoring(
             f"{forest.given_width} features: {list_some(features)}; name those that it takes"
         )
     check_present(features, names, f"{where}: argument 'columns'")
-    return Scoring(features, kind, output or KINDS[kind])
+    return Scoring(features, kind, output or KINDS[kind], where)
 
 
 def names_of(batch: Any) -> list[str]:

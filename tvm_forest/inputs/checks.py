@@ -9,16 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, RowError
 from ..forest import Forest
 
 NUMBERS = "fiub"
 """Kinds of dtypes that hold numbers or bools."""
 
 
+WHERE = "predict: argument 'rows'"
+
+
 def refusal(text: str) -> InputError:
     """Return the error that says what is wrong with the rows, and what to do."""
-    return InputError(f"predict: argument 'rows': {text}")
+    return InputError(f"{WHERE}: {text}")
+
+
+def row_refusal(row: int, text: str) -> RowError:
+    """Return the error that says what is wrong with one of the rows, and what to do."""
+    return RowError(WHERE, row, text)
 
 
 def check_shape(shape: tuple[int, ...], forest: Forest) -> None:

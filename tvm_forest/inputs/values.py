@@ -12,7 +12,7 @@ import numpy as np
 
 from ..forest import Array, CategoryRule, Forest
 from ..forest.memberships import mark_missing
-from .checks import refusal
+from .checks import row_refusal
 
 UNWANTED: dict[str, Callable[[Array], Array]] = {"nan": np.isnan, "inf": np.isinf}
 """Numbers that a model may refuse, by their name in `Forest.refuses`."""
@@ -44,9 +44,10 @@ def check_values(array: Array, forest: Forest) -> None:
             name = "" if names is None else f" ('{names[column]}')"
             remedy = _REMEDIES[word].format(dtype=array.dtype)
             value = "NaN" if word == "nan" else array[row, column]
-            raise refusal(
-                f"row {row}, column {column}{name} is {value} as {array.dtype}, which the model "
-                f"refuses; {remedy}"
+            raise row_refusal(
+                int(row),
+                f"column {column}{name} is {value} as {array.dtype}, which the model refuses; "
+                f"{remedy}",
             )
 
 
@@ -96,9 +97,10 @@ def unknown_category(
     names = forest.given_names
     name = str(column) if names is None else f"'{names[column]}'"
     have = f" (have: {list_some(known)})" if known else ""
-    return refusal(
-        f"row {row}, column {name} is {category:.80}, a category that the model does not know"
-        f"{have}; make it a missing value"
+    return row_refusal(
+        row,
+        f"column {name} is {category:.80}, a category that the model does not know{have}; make it "
+        "a missing value",
     )
 
 

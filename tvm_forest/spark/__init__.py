@@ -55,9 +55,11 @@ class Score:
         task = TaskContext.get()
         n_jobs = self.n_jobs or (1 if task is None else task.cpus())
         predictor = load_once(self.model, lambda: SparkFiles.get(self.model))
+        rows = 0
         for batch in batches:
-            found = self.scoring.predict(predictor, batch, n_jobs)
+            found = self.scoring.predict(predictor, batch, n_jobs, rows)
             yield add_columns(WHERE, batch, _to_signed(found))
+            rows += batch.num_rows
 
 
 def predict(

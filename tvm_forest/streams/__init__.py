@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from .. import archive
-from ..errors import InputError
+from ..errors import InputError, RowError
 from ..forest import Forest
-from .batches import MAX_NUMBERS, Batch, OpenRows, choose_columns
+from .batches import MAX_NUMBERS, Batch, OpenRows, choose_columns, locate_row
 from .formats import ARROW_STREAM, KINDS, Predicted, Table
 from .places import OUTPUT, Files, Part, Place, find_files, open_part, refuse_unwritable
 from .progress import RowsBar
@@ -51,6 +51,8 @@ class _Call(NamedTuple):
         """Predict a batch; errors say where its rows are."""
         try:
             result = getattr(self.predictor, self.kind)(read.batch.rows, n_jobs=self.n_jobs)
+        except RowError as error:
+            raise locate_row(error, read.part.where, read.first_row) from None
         except InputError as error:
             last = read.first_row + max(0, read.batch.length - 1)
             raise InputError(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import InputError
+from ..errors import InputError, RowError
 from ..forest import Forest
 
 MAX_NUMBERS = 1 << 20
@@ -122,6 +122,11 @@ def check_present(wanted: Sequence[str], names: Sequence[str], where: str) -> No
     doubled = [name for name in wanted if counts[name] > 1]
     if doubled:
         raise InputError(f"{where}: column {list_some(doubled)} occurs twice; rename one of them")
+
+
+def locate_row(error: RowError, where: str, first: int, of: str = "") -> InputError:
+    """Return the error about a row of a batch that says its place among all, `first` before."""
+    return InputError(f"{where}: row {first + error.row}{of} (counted from 0), {error.what}")
 
 
 def list_some(names: Sequence[str]) -> str:
