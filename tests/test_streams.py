@@ -16,6 +16,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from tvm_forest.errors import InputError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.streams.batches import Columns
 from tvm_forest.streams.formats import KINDS, Predicted
+from tvm_forest.streams.headers import names_columns
 from tvm_forest.streams.read_ahead import DEPTH, read_ahead
 from tvm_forest.streams.text_rows import SeparatedRows
 
@@ -452,6 +454,188 @@ def test_a_column_that_comes_late_in_json_is_refused_where_order_counts(
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     said = refused(unnamed, tmp_path / "rows.jsonl", tmp_path / "out.csv")
     assert "line 1001: column 'd', which the first 1000 lines lack" in said
+
+
+PLAIN = ("p", "q", "r")
+HEADERS = [  # names of the model, the first line, whether it names the columns; None for refused
+    (None, "0,1,2", None),  # pandas
+    (None, '"0","1","2"', None),
+    (None, " 0, 1, 2", None),
+    (None, ",0,1,2", True),  # pandas, with the index
+    (None, "0,1,2,3", True),  # no row of this model; who keeps none is told
+    (None, "0,1,3", False),
+    (None, "1,2,3", False),
+    (None, "0,2,1", False),
+    (None, "0.0,1.0,2.0", False),
+    (None, "x,y,z", True),
+    (None, "x,,z", True),
+    (None, "x,NA,z", True),
+    (None, "NA,NA,NA", False),
+    (None, "nan,NaN,null", False),
+    (None, "<NA>,#N/A,", False),
+    (None, ",,", False),
+    (None, "NA,1,2", False),
+    (None, "x,1,2", False),
+    (PLAIN, "p,q,r", True),
+    (PLAIN, "r,id,q,p", True),
+    (PLAIN, ",p,q,r", True),
+    (PLAIN, "P,Q,R", True),
+    (PLAIN, "0,1,2", None),
+    (PLAIN, "4,5,6", False),
+    (("0", "1", "2"), "0,1,2", None),
+    (("0", "1", "2"), "2,0,1", None),
+    (("0", "1", "2"), "id,0,1,2", True),
+    (("0", "1", "2"), "0,1,3", False),
+    (("2019", "2020", "2021"), "2019,2020,2021", None),
+    (("NA", "q", "r"), "NA,q,r", True),
+]
+
+
+@pytest.mark.parametrize(("names", "line", "expected"), HEADERS)
+def test_a_first_line_names_the_columns_or_is_a_row_or_is_refused(
+    unnamed: Any, names: Any, line: str, expected: bool | None
+) -> None:
+    forest = replace(unnamed.forest, feature_names=names)
+    text = f"{line}\n".encode()
+    for header in (True, False):
+        known = SeparatedRows(io.BytesIO(text), "test", forest, header).names
+        assert (known is not None) == header
+    if expected is None:
+        with pytest.raises(InputError, match=r"here: line 1 \('.*'\) may name .*; say --header or"):
+            open_csv(text, forest)
+    else:
+        assert (open_csv(text, forest).names is not None) == expected
+
+
+def test_a_first_line_of_texts_may_be_a_row_of_categories() -> None:
+    encoder = SimpleNamespace(categories=np.array([0, 1]))
+    for names, width, line, expected in (
+        (None, 2, ["red", "blue"], None),
+        (("a", "b"), 2, ["a", "b"], True),
+        (("a", "b"), 2, ["red", "blue"], None),
+        (None, 3, ["red", "blue", "x"], True),
+        (None, 3, ["red", "blue", "1.5"], False),
+        (None, 3, ["red", "blue", "NA"], None),
+    ):
+        forest: Any = SimpleNamespace(given_names=names, given_width=width, encoder=encoder)
+        if expected is None:
+            with pytest.raises(InputError, match="may name the columns, and may be a row"):
+                names_columns(line, forest, "test")
+        else:
+            assert names_columns(line, forest, "test") == expected
+
+
+def test_what_pandas_writes_is_predicted_or_refused_and_never_shifted(
+    unnamed: Any, rows: Any, tmp_path: Path
+) -> None:
+    path, out, expected = tmp_path / "rows.csv", tmp_path / "out.npy", unnamed.predict(rows)
+    frame = pd.DataFrame(rows.astype(np.float64))
+    frame.to_csv(path, index=False)
+    assert "say --header or --no-header" in refused(unnamed, path, out)
+    predict_file(unnamed, path, out, header=True)
+    assert np.array_equal(np.load(out), expected)
+    frame.to_csv(path)
+    predict_file(unnamed, path, out)
+    assert np.array_equal(np.load(out), expected)
+    frame.to_csv(path, header=False, index=False)
+    predict_file(unnamed, path, out, header=False)
+    assert np.array_equal(np.load(out), expected)
+    frame.assign(id="x").to_csv(path, index=False)
+    predict_file(unnamed, path, tmp_path / "out.csv", keep=["id"])
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == len(rows) + 1
+    np.save(tmp_path / "rows.npy", rows)
+    said = refused(unnamed, tmp_path / "rows.npy", out, header=True)
+    assert "argument 'header': True, and only CSV" in said
+
+
+def test_a_missing_value_that_others_write_is_refused_with_what_to_write(
+    unnamed: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("NA,1,2\n1,2,3\n")
+    said = refused(unnamed, tmp_path / "rows.csv", tmp_path / "out.csv")
+    assert "line 1: 'NA' is no number; say --header (header=True) if the line names" in said
+    (tmp_path / "rows.csv").write_text("1,2,3\n1,NA,3\n")
+    said = refused(unnamed, tmp_path / "rows.csv", tmp_path / "out.csv")
+    assert "line 2: 'NA' is no number; leave the field of a missing value empty" in said
+
+
+# -- types that only later rows show ---------------------------------------------------------------
+
+LATER = {  # values of a kept column of JSON lines, and whether Parquet and Arrow can hold them all
+    "whole, then fractions": ([1, 2, 10.99], False),
+    "whole, then whole as a float": ([1, 2, 3.0], True),
+    "fractions, then whole": ([1.5, 2.5, 3], True),
+    "fractions, then a large one": ([1.5, 2.5, 2**53 + 1], False),
+    "whole, then too large": ([1, 2, 2**63], False),
+    "whole, then NaN": ([1, 2, float("nan")], False),
+    "whole, then a bool": ([1, 2, True], False),
+    "bools, then a number": ([True, False, 1], False),
+    "fractions, then a bool": ([0.5, 1.5, True], False),
+    "nothing, then a text": ([None, None, "x"], False),
+    "nothing, then nothing": ([None, None, None], True),
+    "numbers, then nothing": ([1, 2, None], True),
+    "texts, then a number": (["x", "y", 1], False),
+    "dates, then another text": (["2026-01-01", "2026-01-02", "soon"], True),
+    "lists, then other lists": ([[1], [2, 3], [2.5]], False),
+    "objects, then other values": ([{"k": 1}, {"k": 2}, {"k": 2.5}], False),
+    "objects, then other names": ([{"k": 1}, {"k": 2}, {"l": 2}], False),
+    "objects, then less": ([{"k": 1, "l": 1}, {"k": 2, "l": 2}, {"l": 2}], True),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrows"])
+@pytest.mark.parametrize("batch_rows", [2, 3])
+@pytest.mark.parametrize("case", LATER)
+def test_a_kept_value_is_written_as_it_is_or_its_row_is_refused(
+    named: Any, tmp_path: Path, case: str, batch_rows: int, suffix: str
+) -> None:
+    values, fits = LATER[case]
+    lines = (json.dumps({"a": 1, "b": 2, "c": 3, "v": value}) for value in values)
+    source, target = tmp_path / "rows.jsonl", tmp_path / f"out.{suffix}"
+    source.write_text("\n".join(lines))
+    try:
+        predict_file(named, source, target, ["v"], batch_rows=batch_rows)
+    except InputError as error:
+        assert not fits and re.search(r"row [012] \(counted from 0\), column 'v': ", str(error))
+        assert "write JSON lines" in str(error) and not target.exists()
+        return
+    for given, found in zip(values, read(target)["v"], strict=True):
+        names = found or {} if isinstance(found, dict) else {}
+        known = {k: x for k, x in names.items() if x is not None} if names else found
+        assert known == given or (given != given and found != found)
+        assert isinstance(found, bool) == isinstance(given, bool)
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_texts_hold_kept_values_of_any_types(named: Any, tmp_path: Path, case: str) -> None:
+    values = [None if value != value else value for value in LATER[case][0]]
+    lines = (json.dumps({"a": 1, "b": 2, "c": 3, "v": value}) for value in values)
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(lines))
+    predict_file(named, source, tmp_path / "out.jsonl", ["v"], batch_rows=2)
+    assert str(read(tmp_path / "out.jsonl")["v"]) == str(values)
+    if not any(isinstance(value, dict | list) for value in values):
+        predict_file(named, source, tmp_path / "out.csv", ["v"], batch_rows=2)
+        found = (tmp_path / "out.csv").read_text().splitlines()[1:]
+        assert [line.split(",")[0] for line in found] == [
+            "" if x is None else str(x) for x in values
+        ]
+
+
+def test_kept_texts_of_csv_stay_texts_whatever_they_look_like(named: Any, tmp_path: Path) -> None:
+    values = ["1", "2", "10.99", "", "true", "0012", "2026-01-01"]
+    source = tmp_path / "rows.csv"
+    source.write_text("a,b,c,v\n" + "".join(f"1,2,3,{value}\n" for value in values))
+    for suffix in ("parquet", "arrow", "jsonl"):
+        predict_file(named, source, tmp_path / f"out.{suffix}", ["v"], batch_rows=2)
+        assert read(tmp_path / f"out.{suffix}")["v"] == values
+
+
+def test_json_has_no_infinity_inside_of_kept_objects(named: Any, tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"a": 1, "b": 2, "c": 3, "v": {"k": [1e999]}}\n')
+    said = refused(named, source, tmp_path / "out.jsonl", keep=["v"])
+    assert "row 0 (counted from 0), a list or an object holds NaN or an infinity" in said
 
 
 def test_an_empty_line_is_no_row_and_an_ambiguous_one_is_refused(

@@ -118,6 +118,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_model(verify)
     verify.add_argument("rows", nargs="?", type=Path, help=".npy or .csv, see predict")
+    _add_header(verify)
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
@@ -176,6 +177,11 @@ def _add_model(command: argparse.ArgumentParser, **options: Any) -> None:
     command.add_argument("model", help=about, **options)
 
 
+def _add_header(command: argparse.ArgumentParser) -> None:
+    about = "whether the first line of CSV names the columns (default: where there is no doubt)"
+    command.add_argument("--header", action=argparse.BooleanOptionalAction, help=about)
+
+
 def _add_recompile(command: argparse.ArgumentParser) -> None:
     about = "run none of the code of a saved predictor, and compile its model anew"
     command.add_argument("--recompile", action="store_true", help=about)
@@ -194,6 +200,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help=about
     )
+    _add_header(predict)
     predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
     _add_recompile(predict)
     _add_target(predict, default=None)
@@ -241,6 +248,7 @@ def _add_tuning(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     _add_model(tune)
     tune.add_argument("--rows", type=Path, help=".npy or .csv of rows like those to be predicted")
+    _add_header(tune)
     tune.add_argument(
         "--batch-size", type=int, nargs="+", default=[1, 64, 4096], help="rows of a call"
     )

@@ -14,12 +14,19 @@ import numpy as np
 from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..streams.headers import is_number, names_columns
 
 
-def read_rows(path: Path, forest: Forest, command: str) -> Any:
+def read_rows(path: Path, forest: Forest, command: str, header: bool | None = None) -> Any:
     """Read rows from .npy or .csv; errors name the command.
 
-    A first line of a .csv that holds no numbers names the columns; empty fields are missing values.
+    Empty fields of a .csv are missing values.
+
+    Args:
+        path: of the file.
+        forest: the model.
+        command: begins messages.
+        header: whether the first line of a .csv names the columns, see `names_columns`.
 
     Raises:
         InputError: no such file, another kind of file, or text that is no number.
@@ -30,17 +37,17 @@ def read_rows(path: Path, forest: Forest, command: str) -> Any:
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        return _read_csv(path, where, forest)
+        return _read_csv(path, where, forest, header)
     except (OSError, ValueError, EOFError, csv.Error, *HEADER_ERRORS) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{where}: cannot be read: {error}") from None
 
 
-def _read_csv(path: Path, where: str, forest: Forest) -> Array:
+def _read_csv(path: Path, where: str, forest: Forest, header: bool | None) -> Array:
     with path.open(newline="", encoding="utf-8") as file:
         lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
-    if lines and not any(_is_number(field) for field in lines[0][1]):
+    if lines and names_columns(lines[0][1], forest, where, header):
         _check_header(lines.pop(0)[1], where, forest)
     encoder = forest.encoder
     texts = set() if encoder is None else set(encoder.categories.tolist())
@@ -52,7 +59,7 @@ def _read_csv(path: Path, where: str, forest: Forest) -> Array:
                 f"{forest.given_width} features"
             )
         numbers = [x for at, x in enumerate(line) if at not in texts]
-        wrong = next((x for x in numbers if x.strip() and not _is_number(x)), None)
+        wrong = next((x for x in numbers if x.strip() and not is_number(x)), None)
         if wrong is not None:
             raise InputError(f"{where}: line {number}: {wrong!r} is no number")
         rows[i] = [
@@ -70,11 +77,3 @@ def _check_header(names: list[str], where: str, forest: Forest) -> None:
         raise InputError(
             f"{where}: column {wrong!r} differs from the model's names: {', '.join(known)}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

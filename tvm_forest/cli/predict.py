@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> None:
             options.kind,
             source_format=options.format,
             target_format=target_format,
+            header=options.header,
             n_jobs=options.n_jobs,
             progress=False if writes_here and sys.stdout.isatty() else None,
         )

@@ -8,11 +8,11 @@ from .files import read_rows
 
 def run(options: argparse.Namespace) -> None:
     """Search, and print the schedules that were found and how they are used."""
-    arguments = dict(vars(options))  # but for these four they are called as those of `api.tune`
-    model, rows = arguments.pop("model"), arguments.pop("rows")
+    arguments = dict(vars(options))  # but for these five they are called as those of `api.tune`
+    model, rows, header = (arguments.pop(name) for name in ("model", "rows", "header"))
     del arguments["command"], arguments["verbose"]
     forest = api.load(model)
-    rows = None if rows is None else read_rows(rows, forest, "tune")
+    rows = None if rows is None else read_rows(rows, forest, "tune", header)
     tuned = api.tune(forest, rows=rows, **arguments)
     for smallest, schedule in tuned.schedules.items():
         print(f"batches of {smallest} and more:\n{schedule}\n")

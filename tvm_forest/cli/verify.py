@@ -10,7 +10,7 @@ def run(options: argparse.Namespace) -> int:
     """Print how predictions compare; return 1 if something differs, else 0."""
     rows = None
     if options.rows is not None:
-        rows = read_rows(options.rows, api.load(options.model), "verify")
+        rows = read_rows(options.rows, api.load(options.model), "verify", options.header)
     report = api.verify(options.model, rows, target=options.target, n_rows=options.n_rows)
     print(report)
     return 0 if report.ok else 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -71,6 +72,7 @@ def predict_file(
     batch_rows: int = 65536,
     source_format: str | None = None,
     target_format: str | None = None,
+    header: bool | None = None,
     n_jobs: int | None = None,
     progress: bool | None = False,
 ) -> int:
@@ -92,6 +94,8 @@ def predict_file(
         batch_rows: most rows that are predicted at once, 1 or more.
         source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None for
             by the suffix.
+        header: whether the first lines of CSV and tab-separated values name the columns; None for
+            where there is no doubt.
         n_jobs: threads, see `Predictor.predict`.
         progress: show a bar on the standard error stream; None for where a person would see it.
 
@@ -111,10 +115,15 @@ def predict_file(
         raise InputError(f"predict: argument 'batch_rows': expected 1 or more, got {batch_rows!r}")
     names = tuple(dict.fromkeys([keep] if isinstance(keep, str) else keep))
     files = find_files(source, target, source_format, target_format)
+    if header is not None and any(part.format not in ("csv", "tsv") for part in files.parts):
+        raise InputError(
+            f"predict: argument 'header': {header!r}, and only CSV and tab-separated values have "
+            "one; leave it out"
+        )
     forest = predictor.forest
     size = max(1, min(batch_rows, MAX_NUMBERS // max(1, forest.row_width)))
     call = _Call(predictor, kind, names, n_jobs)
-    reads = _read_all(files.parts, forest, names, size)
+    reads = _read_all(files.parts, forest, names, size, header)
     with RowsBar(progress) as bar, read_ahead(reads) as ahead, refuse_unwritable(files.target):
         if not files.is_folder:
             with _open_target(files.target) as file:
@@ -123,13 +132,13 @@ def predict_file(
 
 
 def _read_all(
-    parts: list[Part], forest: Forest, keep: tuple[str, ...], size: int
+    parts: list[Part], forest: Forest, keep: tuple[str, ...], size: int, header: bool | None
 ) -> Iterator[_Read]:
     """Yield the batches of all files."""
     types: dict[str, str] | None = None
     for number, part in enumerate(parts):
         with open_part(part) as file:
-            rows = _find_reader(part.format)(file, part.where, forest)
+            rows = _find_reader(part.format, header, keep)(file, part.where, forest)
             columns = choose_columns(rows.names, forest, keep, part.where)
             row = 0
             for batch in rows.batches(columns, size):
@@ -202,7 +211,10 @@ def _write(
                 _check_names(call.keep, predicted)
                 is_path = isinstance(target, Path) and target.suffix.lower() != ARROW_STREAM
                 table = _find_table(kind, is_path, read.has_names)(file, OUTPUT)
-            table.write(dict(zip(call.keep, read.batch.kept, strict=True)), predicted)
+            try:
+                table.write(dict(zip(call.keep, read.batch.kept, strict=True)), predicted)
+            except RowError as error:
+                raise locate_row(error, read.part.where, read.first_row) from None
             rows += read.batch.length
             if not isinstance(target, Path):
                 file.flush()
@@ -223,7 +235,7 @@ def _check_names(keep: tuple[str, ...], predicted: Predicted) -> None:
         )
 
 
-def _find_reader(name: str) -> OpenRows:
+def _find_reader(name: str, header: bool | None, keep: tuple[str, ...]) -> OpenRows:
     """Return what opens rows of a format; only what is needed is imported."""
     if name in ("parquet", "arrow"):
         from . import arrow_files
@@ -235,12 +247,10 @@ def _find_reader(name: str) -> OpenRows:
         return NpyRows
     from . import text_rows
 
-    readers: dict[str, OpenRows] = {
-        "csv": text_rows.SeparatedRows,
-        "tsv": text_rows.TabbedRows,
-        "jsonl": text_rows.JsonRows,
-    }
-    return readers[name]
+    if name == "jsonl":
+        return text_rows.JsonRows
+    reader = text_rows.SeparatedRows if name == "csv" else text_rows.TabbedRows
+    return partial(reader, header=header, keep=keep)
 
 
 def _find_table(name: str, is_path: bool, has_names: bool) -> Any:

@@ -6,12 +6,13 @@ takes: open files; gives: batches of their rows, and files of predictions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from .. import archive
+from ..errors import InputError, RowError
 from ..forest import Array, Forest
 from .batches import Batch, Columns, Texts, import_arrow, path_of, take_columns
 from .formats import Predicted
@@ -222,16 +223,62 @@ class ArrowTable:
             array = values
         else:
             wanted = known or (self._arrow.string() if _is_text(values) else None)
-            try:
-                array = self._arrow.array(values, wanted)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise InputError(f"{self._where}: column '{name}': {error}") from None
+            array = self._convert(name, values, wanted)
         if known is not None and array.type != known:
             raise InputError(
                 f"{self._where}: column '{name}' is {array.type}, but {known} in the rows before; "
                 "give files with equal types"
             )
         return array
+
+    def _convert(self, name: str, values: Any, wanted: Any) -> Any:
+        """Return values as an array that holds all of them as they are, or refuse one of them.
+
+        pyarrow takes the type of a column from its first values, and cuts off what does not fit.
+        """
+        try:
+            array = self._arrow.array(values, wanted)
+            given = values.tolist() if isinstance(values, np.ndarray) else values
+            if not _may_differ(values) or _are_equal(given, array.to_pylist()):
+                return array
+        except (ValueError, TypeError, OverflowError) as error:
+            wanted, why = wanted or self._type_of_first(values), f" ({error})"
+        else:
+            wanted, why = array.type, ""
+        for row, value in enumerate(values):
+            try:
+                if _are_equal(value, self._arrow.array([value], wanted)[0].as_py()):
+                    continue
+            except (ValueError, TypeError, OverflowError) as error:
+                why = f" ({error})"
+            into = "" if wanted is None else f" into {wanted}, the type of the rows before"
+            what = f"column '{name}': {archive.shorten(value)} does not fit{into}{why}"
+            raise RowError(self._where, row, f"{what}; write JSON lines, which has no types")
+        raise InputError(f"{self._where}: column '{name}': {wanted}{why}; write JSON lines")
+
+    def _type_of_first(self, values: Any) -> Any:
+        """Return the type of the first value that is not missing; None if it has none."""
+        first = next((value for value in values if value is not None), None)
+        with suppress(ValueError, TypeError, OverflowError):
+            return self._arrow.array([first]).type
+        return None
+
+
+def _may_differ(values: Any) -> bool:
+    """Tell whether values have types of their own, so that they may not fit into one."""
+    return values.dtype == object if isinstance(values, np.ndarray) else not _is_text(values)
+
+
+def _are_equal(given: Any, held: Any) -> bool:
+    """Tell whether pyarrow holds a value as it is; what an object lacks is missing, as null is."""
+    if isinstance(given, dict) and isinstance(held, dict):
+        names = given.keys() | held.keys()
+        return all(_are_equal(given.get(name), held.get(name)) for name in names)
+    if isinstance(given, list) and isinstance(held, list):
+        return len(given) == len(held) and all(map(_are_equal, given, held))
+    if isinstance(given, bool) is not isinstance(held, bool):  # in Python True equals 1
+        return False
+    return bool(given == held) or (given != given and held != held)
 
 
 def _is_text(values: Sequence[Any] | Array) -> bool:

@@ -103,6 +103,8 @@ def choose_columns(
     features = forest.given_names
     if features is None:
         features = tuple(n for n in names if n not in keep and not _INDEX.fullmatch(n))
+        if len(features) == forest.given_width + 1 and not features[0].strip():
+            features = features[1:]  # what pandas calls it in CSV
     columns = Columns(list(features), tuple(keep))
     check_present(columns.wanted, names, where)
     if len(features) != forest.given_width:

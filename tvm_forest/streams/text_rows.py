@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import InputError
 from ..forest import Array, Forest
 from .batches import Batch, Columns, Texts, label_rows
+from .headers import is_blank, is_number, names_columns
 
 MAX_FIELDS = 1 << 17
 """Most fields that are in memory as objects of Python."""
@@ -122,11 +123,17 @@ class TextRows:
         with suppress(ValueError, TypeError, OverflowError):
             return np.array(filled, np.float64)
         for (number, _), line in zip(lines, fields, strict=True):
-            wrong = [x for x in line if not (_is_blank(x) or _is_number(x))]
+            wrong = [x for x in line if not (is_blank(x) or is_number(x))]
             if wrong:
-                raise self._refuse(f"{wrong[0]!r} is no number", number)
-        filled = [["nan" if _is_blank(x) else x for x in line] for line in fields]
+                raise self._refuse(f"{wrong[0]!r} is no number{self._advise(number)}", number)
+        filled = [["nan" if is_blank(x) else x for x in line] for line in fields]
         return np.array(filled, np.float64)
+
+    def _advise(self, number: int) -> str:
+        """Return what to do about a field that is no number."""
+        if number == 1 and self.names is None:
+            return "; say --header (header=True) if the line names the columns"
+        return "; leave the field of a missing value empty"
 
     def _read_fields(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
         """Return (R, width): numbers, or objects if categories go as they stand to an encoder."""
@@ -166,22 +173,27 @@ class SeparatedRows(TextRows):
 
     delimiter = ","
 
-    def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`.
+    def __init__(
+        self,
+        file: Any,
+        where: str,
+        forest: Forest,
+        header: bool | None = None,
+        keep: Sequence[str] = (),
+    ) -> None:
+        """Read the first line; see `names_columns`."""
+        self._header, self._keep = header, keep
+        super().__init__(file, where, forest)
 
-        The first line names the columns if no field is a number, or the model's names are there.
-        """
+    def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
+        """See `TextRows`; `names_columns` says what the first line is."""
         lines = self._split_lines()
         first = next(lines, None)
         if first is None:
             return [], lines
-        names = first[1]
-        known = set(self._forest.given_names or ())
-        if known and known <= set(names):
-            return names, lines
-        if all(map(_is_blank, names)) or any(map(_is_number, names)):
-            return None, chain([first], lines)
-        return names, lines
+        if names_columns(first[1], self._forest, self._where, self._header, self._keep):
+            return first[1], lines
+        return None, chain([first], lines)
 
     def _split_lines(self) -> Iterator[Line]:
         reader = csv.reader(self._lines, delimiter=self.delimiter, strict=True)
@@ -291,18 +303,6 @@ def _to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         raise ValueError("a name occurs twice in an object")
     return row
-
-
-def _is_blank(field: Any) -> bool:
-    return field is None or (isinstance(field, str) and not field.strip())
-
-
-def _is_number(field: Any) -> bool:
-    try:
-        float(field)
-    except (ValueError, TypeError, OverflowError):
-        return False
-    return True
 
 
 def _split(items: Iterator[Any], size: int) -> Iterator[list[Any]]:

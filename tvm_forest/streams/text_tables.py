@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, RowError
 from .formats import Predicted
 
 
@@ -97,8 +97,17 @@ class JsonTable(TextTable):
         for name, values in columns.items():
             columns[name] = [self._to_json(name, x) if type(x) is float else x for x in values]
         rows = zip(*columns.values(), strict=True)
-        lines = (json.dumps(dict(zip(columns, row, strict=True))) for row in rows)
-        return "".join(f"{line}\n" for line in lines)
+        return "".join(
+            self._write_row(at, dict(zip(columns, row, strict=True))) for at, row in enumerate(rows)
+        )
+
+    def _write_row(self, at: int, row: dict[str, Any]) -> str:
+        try:
+            return f"{json.dumps(row, allow_nan=False)}\n"
+        except ValueError:
+            raise RowError(
+                self._where, at, "a list or an object holds NaN or an infinity, which JSON lacks"
+            ) from None
 
     def _to_json(self, name: str, value: float) -> float | None:
         if math.isinf(value):
