@@ -91,7 +91,7 @@ DOORS: dict[str, dict[str, float]] = {
         f"{form} rows {word}": 4 for form in fuzz_row_files.FORMATS for word in ("bytes", "values")
     },
     "commands": {"commands": 2},
-    "requests to the server": {"request bytes": 50, "request values": 50},
+    "requests to the server": {"request bytes": 50, "request values": 50, "requests": 100},
 }
 """The kinds of inputs at each door by which strangers come in, and how often each is drawn."""
 MODULES: tuple[Any, ...] = (

@@ -51,6 +51,13 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def ask(method: str, path: str, headers: list[Any], parts: list[bytes]) -> tuple[int, Any, bytes]:
+    """Send a request, and wait for the answer."""
+    return loop().run_until_complete(_send(method, path, headers, parts))
+
+
+async def _send(
+    method: str, path: str, headers: list[Any], parts: list[bytes]
+) -> tuple[int, Any, bytes]:
     """Send a request as uvicorn does; return status, headers and body of the answer."""
     waiting = list(parts)
     sent: list[Any] = []
@@ -65,7 +72,7 @@ def ask(method: str, path: str, headers: list[Any], parts: list[bytes]) -> tuple
     scope = {"type": "http", "method": method, "path": path, "headers": headers}
     scope |= {"raw_path": path.encode(), "query_string": b"", "http_version": "1.1"}
     scope |= {"scheme": "http", "server": ("test", 80), "client": ("test", 1), "root_path": ""}
-    loop().run_until_complete(application()(scope, receive, send))
+    await application()(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], dict(sent[0]["headers"]), body
 
@@ -234,7 +241,136 @@ def read_rows(body: bytes, size: int | None, forest: Any) -> Any:
         return None
 
 
-CHECKS = {"request values": check_values, "request bytes": check_bytes}
+# -- sound requests -------------------------------------------------------------------------------
+
+ALL_TYPES = {"FP64": "<f8", "FP32": "<f4", "FP16": "<f2", "BOOL": "?"}
+ALL_TYPES |= {
+    f"{k}{8 * n}": f"<{c}{n}" for k, c in (("INT", "i"), ("UINT", "u")) for n in (1, 2, 4, 8)
+}
+ALL_OUTPUTS = ("predict", "predict_margin", "apply", "predict_per_tree")
+
+
+def check_sound(rng: random.Random, said: Phase) -> str:
+    """Ask for predictions by sound requests, several at once; each gets those of its rows."""
+    place = rng.randrange(3)
+    asked = [_draw_sound(place, rng) for _ in range(rng.choice((1, 1, 1, 2, 5)))]
+    said("ours")
+    path = f"/v2/models/{'m' if not place else f'm{place}'}/infer"
+    answers = loop().run_until_complete(_send_all(path, asked))
+    for (_, _, rows, name), (status, about, answer) in zip(asked, answers, strict=True):
+        assert status == 200, (status, answer)
+        size = int(about.get(b"inference-header-content-length", len(answer)))
+        head = json.loads(answer[:size])
+        assert head.get("id") == name
+        data = memoryview(answer)[size:]
+        for output in head["outputs"]:
+            found, data = _read_output(output, data)
+            expected = _expect(place, output["name"], rows)
+            assert found.shape == expected.shape and found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+        assert not len(data)
+    return "equal"
+
+
+async def _send_all(path: str, asked: list[Any]) -> Any:
+    """Send requests at the same time, so that some are joined; return the answers."""
+    calls = (_send("POST", path, headers, [body]) for body, headers, *_ in asked)
+    return await asyncio.gather(*calls)
+
+
+def _draw_sound(place: int, rng: random.Random) -> Any:
+    """A request, its headers, the rows in the model's dtype, and its id."""
+    forest = predictors()[place].forest
+    datatype = rng.choice(sorted(ALL_TYPES))
+    rows = _draw_rows(forest, datatype, rng)
+    fields: dict[str, Any] = {}
+    if rng.random() < 0.8:
+        names = rng.sample(ALL_OUTPUTS, rng.choice((1, 2, 4)))
+        fields["outputs"] = [{"name": name} for name in names]
+        if rng.random() < 0.5:
+            fields["outputs"][0]["parameters"] = {"binary_data": rng.random() < 0.5}
+    if rng.random() < 0.5:
+        fields["parameters"] = {"binary_data_output": rng.random() < 0.5}
+    if rng.random() < 0.5:
+        fields["id"] = rng.choice(("", "4", "ü\n", "x" * 300))
+    tensors, data = [], b""
+    by_name = forest.feature_names is not None and rng.random() < 0.5
+    parts = [("rows", rows)] if not by_name else list(zip(NAMES, rows.T, strict=True))
+    rng.shuffle(parts)
+    for name, part in parts:
+        tensor: dict[str, Any] = {"name": name, "shape": list(part.shape), "datatype": datatype}
+        own = _write_labels(forest, name, part, tensor, rng) if by_name else None
+        if own is None and "data" not in tensor and rng.random() < 0.5:
+            own = np.ascontiguousarray(part).tobytes()
+        if own is not None:
+            tensor["parameters"] = {"binary_data_size": len(own)}
+            data += own
+        elif "data" not in tensor:
+            tensor["data"] = _to_lists(part, rng)
+        tensors.append(tensor)
+    head = json.dumps({"inputs": tensors, **fields}).encode()
+    headers = [(b"content-length", b"%d" % (len(head) + len(data)))]
+    if data or rng.random() < 0.2:
+        headers.append((b"inference-header-content-length", b"%d" % len(head)))
+    with np.errstate(over="ignore"):
+        return head + data, headers, rows.astype(np.float32), fields.get("id")
+
+
+def _draw_rows(forest: Any, datatype: str, rng: random.Random) -> Any:
+    """Rows on and beside the model's thresholds, as far as a datatype has them."""
+    rows = hard_rows(forest, rng.choice((0, 1, 2, 5, 40)), rng.randrange(99)).astype(np.float64)
+    labels = forest.category_names
+    if labels or ALL_TYPES[datatype][-2:-1] != "f":
+        rows = np.nan_to_num(rows, nan=0.0, posinf=9.0, neginf=-9.0).clip(-9, 9)
+    if datatype.startswith("U") or datatype == "BOOL":
+        rows = np.abs(rows)
+    for column in labels:
+        rows[:, column] = np.abs(rows[:, column]).astype(int) % (2 if datatype == "BOOL" else 3)
+    with np.errstate(all="ignore"):
+        return rows.astype(ALL_TYPES[datatype])
+
+
+def _write_labels(forest: Any, name: str, part: Any, tensor: Any, rng: random.Random) -> Any:
+    """Give a column of categories by its labels; None, or the bytes that follow the JSON."""
+    known = forest.category_names.get(NAMES.index(name))
+    if known is None:
+        return None
+    tensor["datatype"], texts = "BYTES", [known[int(code)] for code in part]
+    if rng.random() < 0.5:
+        return b"".join(struct.pack("<I", len(text)) + text.encode() for text in texts)
+    tensor["data"] = texts
+    return None
+
+
+def _to_lists(part: Any, rng: random.Random) -> Any:
+    """Write a tensor as JSON, nested or flat; what JSON lacks as null and texts."""
+    special = {np.inf: "Infinity", -np.inf: "-Infinity"}
+    flat = [None if x != x else special.get(x, x) for x in part.ravel().tolist()]
+    if part.ndim == 1 or rng.random() < 0.5:
+        return flat
+    return [flat[at : at + 3] for at in range(0, len(flat), 3)]
+
+
+def _read_output(output: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]:
+    """Read an output of an answer; return it and the bytes after it."""
+    dtype = np.dtype(ALL_TYPES[output["datatype"]])
+    if "data" in output:
+        special = {None: np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+        values = [special.get(x, x) if type(x) in (str, type(None)) else x for x in output["data"]]
+        return np.array(values, dtype).reshape(output["shape"]), data
+    size = output["parameters"]["binary_data_size"]
+    return np.frombuffer(data[:size], dtype).reshape(output["shape"]), data[size:]
+
+
+def _expect(place: int, name: str, rows: Any) -> Any:
+    """What the reference, or a call of its own, says of rows."""
+    made = predictors()[place]
+    if name in ("predict", "predict_margin"):
+        return made.forest.predict_reference(rows).ravel()
+    return getattr(made, name)(rows)
+
+
+CHECKS = {"request values": check_values, "request bytes": check_bytes, "requests": check_sound}
 
 
 def prepare() -> None:
@@ -242,3 +378,4 @@ def prepare() -> None:
     application()
     for made in predictors():
         made.apply(hard_rows(made.forest, 3))
+        made.predict_per_tree(hard_rows(made.forest, 3))

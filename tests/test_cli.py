@@ -312,3 +312,22 @@ def test_the_help_names_all_libraries_whose_files_are_read(
         main(["info", "--help"])
     said = capsys.readouterr().out.lower()
     assert all(row.library.lower() in said for row in SUPPORT)
+
+
+def test_a_first_line_of_doubt_is_decided_by_an_option_of_every_command_that_reads_rows(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("0,1,2\n0.5,-1,3\n")
+    for words in (
+        ["predict", str(model), str(rows)],
+        ["verify", str(model), str(rows)],
+        ["tune", str(model), "--rows", str(rows), "--records", str(tmp_path / "records.jsonl")],
+    ):
+        assert main(words) == 2
+        assert "'0,1,2') may name the columns" in capsys.readouterr().err
+    assert main(["predict", str(model), str(rows), "--no-header"]) == 0
+    assert len(capsys.readouterr().out.split()) == 2
+    assert main(["predict", str(model), str(rows), "--header"]) == 2
+    assert "no column 'a', 'b', 'c' (have: '0', '1', '2')" in capsys.readouterr().err
+    assert main(["verify", str(model), str(rows), "--no-header", "--n-rows", "1"]) == 0

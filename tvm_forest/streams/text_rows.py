@@ -130,10 +130,8 @@ class TextRows:
         return np.array(filled, np.float64)
 
     def _advise(self, number: int) -> str:
-        """Return what to do about a field that is no number."""
-        if number == 1 and self.names is None:
-            return "; say --header (header=True) if the line names the columns"
-        return "; leave the field of a missing value empty"
+        """Return what to do about a field of a line that is no number."""
+        return "; write null for a missing value"
 
     def _read_fields(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
         """Return (R, width): numbers, or objects if categories go as they stand to an encoder."""
@@ -206,6 +204,11 @@ class SeparatedRows(TextRows):
                     raise self._refuse("empty; write nan for a missing value", self._line)
         except csv.Error as error:
             raise self._refuse(f"damaged: {error}", reader.line_num) from None
+
+    def _advise(self, number: int) -> str:
+        if number == 1 and self.names is None:
+            return "; say --header (header=True) if the line names the columns"
+        return "; leave the field of a missing value empty"
 
     def _new_column(self) -> list[Any]:
         return Texts()
