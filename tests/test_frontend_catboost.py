@@ -454,11 +454,11 @@ def test_labels_that_older_versions_tell_are_those_that_catboost_takes(case, tmp
 
 
 @pytest.mark.parametrize("name", ["classes", "regressor", "lossguide"])
-@pytest.mark.parametrize("bias", ["none", "scalar", "empty"])
+@pytest.mark.parametrize("bias", ["none", "scalar", "empty", "null"])
 def test_files_of_older_versions_say_the_bias_otherwise(name, bias, tmp_path):
     model = MODELS[name]()
     content = document(model, tmp_path)
-    content["scale_and_bias"] = {"scalar": [2, 0], "empty": [2, []]}.get(bias)
+    content["scale_and_bias"] = {"scalar": [2, 0], "empty": [2, []], "null": [2, None]}.get(bias)
     if bias == "none":
         del content["scale_and_bias"]
     (tmp_path / "old.json").write_text(json.dumps(content))

@@ -202,11 +202,10 @@ def _read_scale_and_bias(document: Document) -> tuple[float, Array]:
     if len(pair) != 2:
         raise damaged("scale_and_bias", f"expected two parts, got {pair!r:.80}")
     scale = float(as_numbers(pair[:1], "scale_and_bias")[0])
-    base_score = as_numbers(pair[1] if isinstance(pair[1], list) else [pair[1]], "scale_and_bias")
+    bias = pair[1] or []  # 0 and null are those of all outputs
+    base_score = as_numbers(bias if isinstance(bias, list) else [bias], "scale_and_bias")
     outputs = _count_outputs(document)
-    if not base_score.any() and (len(base_score) == 0 or not isinstance(pair[1], list)):
-        base_score = np.zeros(outputs)
-    return scale, base_score
+    return scale, base_score if len(base_score) else np.zeros(outputs)
 
 
 def _count_outputs(document: Document) -> int:

@@ -145,7 +145,7 @@ def _read_labels(info: Document, n_outputs: int) -> Array:
     if names:
         kind = take(params, "class_label_type", str, "String").replace("None", "String")
     elif take(params, "classes_count", int, 0):
-        names = list(range(take(params, "classes_count", int)))
+        names = list(range(min(take(params, "classes_count", int), count + 1)))
     elif take(params, "class_to_label", list, []):
         names = as_numbers(params["class_to_label"], "class_to_label").astype(np.int64).tolist()
     else:
