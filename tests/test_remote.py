@@ -71,7 +71,9 @@ def test_errors_there_are_raised_here(address: str) -> None:
             there.ask(tvm_forest.load, "nowhere.json")
 
 
-@pytest.mark.parametrize("wrong", ["", "nowhere", "host:", ":x", "1.2.3.4"])
+@pytest.mark.parametrize(
+    "wrong", ["", "nowhere", "host:", ":x", "1.2.3.4", "127.0.0.1:0", "127.0.0.1:99999"]
+)
 def test_what_is_no_address_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match="argument 'remote': .* is no address"):
         tvm_forest.tune(FOREST, remote=wrong)

@@ -97,7 +97,7 @@ class RemoteMachine:
             InputError: no address, nobody answers, or the package there is of another version.
         """
         host, colon, port = address.rpartition(":")
-        if not colon or not port.isdecimal():
+        if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise InputError(f"{WHERE}: {address!r} is no address; give one like '10.0.0.7:9190'")
         try:
             self._call: Any = rpc.connect(host, int(port)).get_function(CALL)
