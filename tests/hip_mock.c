@@ -217,6 +217,10 @@ int hipModuleLoadData(void **module, const char *image) {
   *module = &gpu;
   return OK;
 }
+int hipModuleUnload(void *module) {
+  CALLED("");
+  return module == &gpu ? OK : NOT_FOUND;
+}
 int hipModuleGetFunction(void **function, void *module, const char *name) {
   CALLED("%s", name);
   char twin[256];

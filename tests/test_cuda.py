@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import json
 import multiprocessing
 import pickle
@@ -387,6 +388,16 @@ def test_memory_is_kept_and_serves_again() -> None:
         made.predict(rows[:n])
     assert (called("cuMemAlloc_v2"), called("cuModuleLoadDataEx")) == before
     assert settings().emulated_contexts() == 0
+
+
+def test_the_gpu_gives_all_back_when_a_predictor_is_gone() -> None:
+    unloaded, freed = called("cuModuleUnload"), called("cuMemFree_v2")
+    made = emulated(tvm_forest.build(forest(3), "cuda"))
+    made.predict(np.zeros((70, 4), np.float32))
+    del made
+    gc.collect()
+    assert called("cuModuleUnload") == unloaded + 1
+    assert called("cuMemFree_v2") > freed
 
 
 WHILE_MEMORY_IS_TAKEN = """

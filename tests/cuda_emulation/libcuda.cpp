@@ -290,6 +290,10 @@ int cuModuleLoadDataEx(void** module, const char* image, unsigned count, int* op
   if (!*module) std::fprintf(stderr, "%s\n", dlerror());
   return *module ? 0 : 200;
 }
+int cuModuleUnload(void* module) {
+  CALL("cuModuleUnload")
+  return module ? 0 : 200;
+}
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   CALL("cuModuleGetFunction")
   auto f = new Function;

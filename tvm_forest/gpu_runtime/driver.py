@@ -199,6 +199,10 @@ class Driver(ABC):
         self._do("ModuleGetFunction", *arguments, detail=f"kernel '{name}'")
         return LoadedKernel(handle, name, module.needs.get(name))
 
+    def unload(self, module: Module) -> None:
+        """Give a module back, of whose kernels none runs any more."""
+        self._do("ModuleUnload", module.handle)
+
     def allocate(self, size: int) -> int:
         """Return the address of so many bytes of the GPU's memory."""
         pointer = c_void_p()

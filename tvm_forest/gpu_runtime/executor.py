@@ -56,6 +56,7 @@ class Executor:
         with suppress(DeviceError, AttributeError):  # the driver may be gone by now
             for pointer in (*self.captured, *(pointer for _, pointer in self._copies.values())):
                 self.driver.free(pointer)
+            self.driver.unload(self._module)
 
     def bind(self, plan: Plan, model: Sequence[Array], stream: int) -> BoundPlan:
         """Return a plan that reads arrays of the model, which are on the GPU from now on.
