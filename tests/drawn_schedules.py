@@ -96,7 +96,7 @@ def drawn_schedule(
     for do in steps:
         tries = 4 if do == draw.focus else 1
         any(draw.step(do) for _ in range(tries))
-    _complete(draw, layout)
+    _complete(draw)
     return draw.sch
 
 
@@ -214,6 +214,7 @@ def _hops_of_leaf(sch: Schedule, leaf: Loop) -> int:
 
 
 def _begin(draw: Draw, layout: str) -> None:
+    """Take the first steps."""
     if draw.forest is not None and draw.says(0.1):
         _begin_with_known(draw)
         return
@@ -271,8 +272,8 @@ def _put_rows_inside(draw: Draw, counts: Sequence[int]) -> None:
     others = [name for name in draw.sch.names() if name != "b1"]
     if draw.says(0.4):
         draw.rng.shuffle(others)
-        rows = ("B", "b0") if draw.says(MOSTLY) else ()  # layouts code rows outside of trees
-        others.sort(key=lambda name: (name not in rows, name in rows and name))
+        rows = ("B", "b0") if draw.says(MOSTLY) else ()  # they are coded outside of trees
+        others = [*(x for x in rows if x in others), *(x for x in others if x not in rows)]
     last = ["class"] if draw.sch.vectors and draw.sch.classes > 1 else []
     draw.takes("reorder", indices=[*(x for x in others if x not in last), "b1", *last])
 
@@ -305,7 +306,8 @@ def _say_walks(draw: Draw, share: float) -> None:
             draw.takes("simdize", index=leaf.name, how="gather" if walks == "hops" else walks)
 
 
-def _complete(draw: Draw, layout: str) -> None:
+def _complete(draw: Draw) -> None:
+    """Say how what is left is walked and added up, as the layout or a GPU needs."""
     _say_walks(draw, 0.5 if draw.says(0.3) else 0)
     if draw.gpu:
         for loop in draw.sch.loops():
