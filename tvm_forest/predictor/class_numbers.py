@@ -1,6 +1,6 @@
-"""Classes of rows as numbers: the least that tells them apart.
+"""Classes of rows: numbers, the least that tells them apart, and probabilities.
 
-takes: margins and values of a Predictor; gives: places in its labels, int8 or int32.
+takes: margins and values of a Predictor; gives: places in its labels, int8 or int32; (R, C).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, UnsupportedModel
-from ..forest import Array, Forest, choose_classes
+from ..forest import Array, Forest, choose_classes, split_by_target
 
 DTYPES = ("int8", "int32")
 """Of class numbers: with int8, a row of a model of up to 128 classes takes one byte."""
@@ -66,3 +66,11 @@ class ClassMethods:
             )
         margin, value = self._sums(rows, n_jobs, iteration_range)
         return choose_classes(self.forest, margin, value).astype(dtype)
+
+
+def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
+    """Return values (R, C) as `predict_proba` gives them: (R, 2) of two classes."""
+    if forest.targets and forest.label_rule == "argmax_probability":
+        return split_by_target(value, forest)
+    is_complete = value.shape[1] > 1 or forest.label_rule == "argmax_probability"
+    return value if is_complete else np.concatenate([1 - value, value], axis=1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..errors import BuildError, InputError, UnsupportedModel
-from ..forest import Array, Forest, choose_labels, split_by_target
+from ..forest import Array, Forest, choose_labels
 from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
@@ -24,11 +24,11 @@ from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
 from ..targets import Library
 from ..tir_gen.results import Output
-from .class_numbers import ClassMethods
+from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
-from .source_calls import predict_as_source
+from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
     from .. import compiler
@@ -235,19 +235,13 @@ class Predictor(ContributionMethods, ClassMethods):
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_proba(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array | list[Array]:
         """Predict the probability of every class.
 
         Args:
             rows, n_jobs, iteration_range: see `predict`.
-            as_source: arguments that `predict_proba` has in the library of the model, with the
-                meaning that they have there. XGBoost: validate_features, base_margin. LightGBM:
-                those of `predict`. CatBoost: those of `predict` but prediction_type.
+            as_source: arguments that `predict_proba` has in the library of the model.
 
         Returns:
             (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
@@ -263,17 +257,8 @@ class Predictor(ContributionMethods, ClassMethods):
                 "use predict or predict_margin"
             )
         if as_source:
-            return predict_as_source(
-                self, rows, n_jobs, iteration_range, as_source, "predict_proba"
-            )
-        return self._to_chances(self._sums(rows, n_jobs, iteration_range)[1])
-
-    def _to_chances(self, value: Array) -> Array | list[Array]:
-        """Return values (R, C) as `predict_proba` gives them."""
-        if self.forest.targets and self.forest.label_rule == "argmax_probability":
-            return split_by_target(value, self.forest)
-        is_complete = value.shape[1] > 1 or self.forest.label_rule == "argmax_probability"
-        return value if is_complete else np.concatenate([1 - value, value], axis=1)
+            return predict_as_source(self, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
+        return to_probabilities(self.forest, self._sums(rows, n_jobs, iteration_range)[1])
 
     @property
     def gives_probabilities(self) -> bool:

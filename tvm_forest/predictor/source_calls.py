@@ -21,6 +21,7 @@ from ..forest import Array, Forest, choose_labels
 from ..inputs import to_rows
 from ..inputs.frames import kind_of
 from ..late import import_late
+from .class_numbers import to_probabilities
 from .small_batches import squeeze
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ ARGUMENTS = {
 }
 """Arguments of each library, beside those that `Predictor.predict` has for all."""
 
-PROBA_ARGUMENTS = {
+PROBABILITIES = "predict_proba"
+
+ARGUMENTS_FOR_PROBABILITIES = {
     "xgboost": ("validate_features", "base_margin"),
     "lightgbm": ARGUMENTS["lightgbm"],
     "catboost": ARGUMENTS["catboost"][1:],
@@ -83,7 +86,7 @@ def predict_as_source(
     forest = predictor.forest
     _check(forest, arguments, called)
     if forest.source.startswith("catboost"):
-        if called == "predict_proba":
+        if called == PROBABILITIES:
             arguments = {**arguments, "prediction_type": "Probability"}
         return _predict_as_catboost(predictor, rows, n_jobs, iteration_range, arguments)
     kinds = [name for name in KINDS if arguments.get(name)]
@@ -101,20 +104,20 @@ def predict_as_source(
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
     # LightGBM's raw scores are sums, also where its values are averages.
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
-    return squeeze(margin) if method == "predict_margin" else _to_result(predictor, margin, method)
+    return squeeze(margin) if method == "predict_margin" else _to_result(forest, margin, method)
 
 
-def _to_result(predictor: Predictor, margin: Array, method: str) -> Any:
+def _to_result(forest: Forest, margin: Array, method: str) -> Any:
     """Return what `predict` or `predict_proba` gives for margins (R, C)."""
-    forest, value = predictor.forest, predictor.forest.values_of(margin)
-    if method == "predict_proba":
-        return predictor._to_chances(value)
+    value = forest.values_of(margin)
+    if method == PROBABILITIES:
+        return to_probabilities(forest, value)
     return choose_labels(forest, margin, value) if forest.gives_labels else squeeze(value)
 
 
 def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
     library = forest.source.partition(" ")[0]
-    known = (ARGUMENTS if called == "predict" else PROBA_ARGUMENTS).get(library, ())
+    known = (ARGUMENTS_FOR_PROBABILITIES if called == PROBABILITIES else ARGUMENTS).get(library, ())
     for name, value in arguments.items():
         where = f"{called}: argument {name!r}"
         if name not in known:
