@@ -65,6 +65,8 @@ def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
 def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | None:
     """Return where the model's columns are among those of a frame; None for all of them."""
     known, names = forest.given_names, forest.spell(given)
+    if tuple(names) == known:
+        return None
     ignored = set(forest.ignored_columns).difference(known or ())
     kept = [place for place, name in enumerate(names) if name not in ignored]
     if known is None:
@@ -72,21 +74,22 @@ def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | No
         if len(kept) != forest.given_width:
             raise refusal(f"expected {forest.given_width} columns, got {len(kept)}")
         return None if len(kept) == len(names) else kept
-    if tuple(names) == known:
-        return None
-    if forest.takes_by_name and all(Counter(names)[name] == 1 for name in known):
-        return [names.index(name) for name in known]
     if tuple(names[place] for place in kept) == known:
         return kept
+    counts = Counter(names)
+    if forest.takes_by_name and all(counts[name] == 1 for name in known):
+        place_of = {name: place for place, name in enumerate(names)}
+        return [place_of[name] for name in known]
     raise _explain(given, [names[place] for place in kept], known, kind)
 
 
 def _explain(given: list[Any], names: list[str], known: Sequence[str], kind: Kind) -> Exception:
     """Return the error that says which columns are missing, too many, doubled or misplaced."""
-    missing = [name for name in known if name not in set(names)]
-    others = [name for name in names if name not in set(known)]
-    twice = [name for name, count in Counter(names).items() if count > 1 and name not in others]
-    rows = "rows" if set(known) <= set(given) else _SPELLED[kind]
+    counts, own = Counter(names), set(known)
+    missing = [name for name in known if name not in counts]
+    others = [name for name in names if name not in own]
+    twice = [name for name in known if counts[name] > 1]
+    rows = "rows" if own <= set(given) else _SPELLED[kind]
     pick = "[list(predictor.forest.given_names)]"
     remedy = "use " + rows + (pick if kind == "pandas" else f".select({pick[1:-1]})")
     if missing:
