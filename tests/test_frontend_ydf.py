@@ -191,8 +191,8 @@ def test_frames_hold_categories_as_texts() -> None:
     columns["few"] = np.array(["new", "", *columns["few"][2:]])
     frame["few"] = pd.Categorical(columns["few"])
     np.testing.assert_array_equal(predictor.predict(frame), source.predict(columns))
-    frame["few"] = pd.Categorical([1] * 50)
-    with pytest.raises(InputError, match="column 'few' has the category 1, and those of the mod"):
+    frame["few"] = pd.Categorical([1.5] * 50)
+    with pytest.raises(InputError, match="column 'few' has the category 1.5, and those of the mod"):
         predictor.predict(frame)
 
 
