@@ -192,8 +192,9 @@ def test_every_field_has_a_role_and_no_two_share_a_place_in_the_signature() -> N
     places = sorted(role.place for role in roles.values() if role.place is not None)
     assert places == list(range(len(places)))
     unsigned = {name for name, role in roles.items() if role.place is None}
-    asked = {"listed_categories", "labels_are_numbers", "refuses_unseen"}  # what rows may hold
-    assert unsigned == {"tile", "tile_size", "hits", "cover", *asked}
+    rows = {"listed_categories", "labels_are_numbers", "refuses_unseen", "object_dtype"}
+    ranges = {"needs_end", "rounds_left_out"}  # what users may ask for
+    assert unsigned == {"tile", "tile_size", "hits", "cover", *rows, *ranges}
 
 
 def test_a_null_tree_has_an_entry_in_every_array_of_nodes_and_trees() -> None:
