@@ -234,10 +234,10 @@ def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
     assert (taken.pointer, taken.shape, taken.dtype) == (result.pointer, (33,), np.float32)
     assert result.__dlpack_device__() == (2, 0)
     asked = called("cuEventRecord")
-    del result, taken  # its memory serves again, behind all work, and nobody asks stream 77
-    assert called("cuEventRecord") == asked
-    made.put(rows)
-    assert called("cuStreamWaitEvent") == waits + 2
+    del result, taken
+    assert called("cuEventRecord") == asked  # nobody asks stream 77, which may be gone
+    made.predict_margin(rows)
+    made.library.executor.driver.pool.let_go()
     assert not dlpack._exported
 
 

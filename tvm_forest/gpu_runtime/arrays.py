@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError
 from ..forest import Array
 from . import dlpack
 from .driver import Driver
