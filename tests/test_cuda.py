@@ -185,6 +185,16 @@ def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> N
     assert len(parts) - len(right) >= needed
 
 
+@pytest.mark.parametrize("target", ["cuda", "opencl"])
+@pytest.mark.parametrize("name", ["default", "E6"])
+def test_no_pointer_leads_before_an_array(name: str, target: str) -> None:
+    model = forest(3)
+    sch = None if name == "default" else schedule(name, "array", model)
+    text = tvm_forest.build(model, target, sch).source(target)
+    begins = re.findall(r"&\(?\w+\[([^]]*)\]", text)
+    assert {*begins} <= {"0"} and (begins or name != "default" or target != "cuda")
+
+
 # -- rows on the GPU ------------------------------------------------------------------------------
 
 
