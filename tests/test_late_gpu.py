@@ -170,7 +170,7 @@ PLANTED: dict[str, tuple[type, str, Any, Callable[[int], int]]] = {
         lambda pool, piece, elsewhere=False: GIVE(pool, piece),
         on_the_gpu,
     ),
-    "rows of others are let go": (Driver, "hold", lambda *_: None, on_the_gpu),
+    "rows of others are let go": (MemoryPool, "hold", lambda *_: None, on_the_gpu),
     "chunks are taken too early": (Driver, "synchronize", lambda *_: None, of_the_host),
 }
 

@@ -10,8 +10,9 @@ import ctypes
 from ctypes import byref, c_int, c_void_p
 from typing import Any, NamedTuple
 
-from .driver import CAPTURING, FORKED, SMALLER, Driver
+from .driver import Driver
 from .kernels import Arguments, LoadedKernel, Module, Size
+from .parameters import CAPTURING, FORKED, SMALLER
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6

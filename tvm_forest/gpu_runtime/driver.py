@@ -15,8 +15,8 @@ import ctypes
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from math import prod
 from typing import Any
@@ -25,26 +25,14 @@ from weakref import WeakSet
 from ..errors import DeviceError
 from ..forest import Array
 from .kernels import Arguments, LoadedKernel, Module, Size
-from .memory import MemoryPool
-from .parameters import PARAMETERS
+from .memory import NO_TIMING, MemoryPool
+from .parameters import FORKED, PARAMETERS, SMALLER, find_library
 
-NO_TIMING = 2
 NON_BLOCKING = 1
 """Of a stream: it does not wait for the default one."""
 RELAXED = 2
 """What may be done on a thread while some stream is captured: all that does not touch it."""
 NOT_READY = 600
-FORKED = (
-    "a GPU that is open does not survive a fork; start processes by 'spawn', or let none but the "
-    "children predict"
-)
-SMALLER = "use smaller tiles in the schedule"
-CAPTURING = dict.fromkeys(
-    range(900, 909),
-    "while a graph is captured, predict rows that are on the GPU, on the stream that is captured, "
-    "and read results afterwards",
-)
-"""Remedies for the errors of streams that are captured."""
 
 
 _drivers = WeakSet[Any]()
@@ -89,7 +77,6 @@ class Driver(ABC):
         limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
         pool, frames: memory that calls have left for the next ones: that of the GPU, and room for
             rows of the host, see `staging`.
-        held: events, and what is kept until the GPU has come to them.
         context: what the library knows all work on the GPU by; None where it does not.
         functions: of the library, as far as they were called, by name.
         is_behind: whether it was opened by a process that this one was forked from.
@@ -148,7 +135,7 @@ class Driver(ABC):
         self._call("DeviceGetName", title, len(title), handle)
         self._call("DeviceTotalMem", byref(size), handle)
         self.title, self.memory = title.value.decode(errors="replace"), size.value
-        self.pool, self.frames, self.held = MemoryPool(self), deque[Any](), deque[Any]()
+        self.pool, self.frames = MemoryPool(self), deque[Any]()
         _drivers.add(self)
 
     @abstractmethod
@@ -211,11 +198,11 @@ class Driver(ABC):
 
     def allocate_while_captured(self, size: int) -> int:
         """Do what `allocate` does while work of this thread becomes a graph."""
-        with self._while_captured():
+        with self.relaxed():
             return self.allocate(size)
 
     @contextmanager
-    def _while_captured(self) -> Iterator[None]:
+    def relaxed(self) -> Iterator[None]:
         """Allow this thread what does not touch a stream whose work becomes a graph."""
         mode = c_int(RELAXED)
         self._do("ThreadExchangeStreamCaptureMode", byref(mode))
@@ -246,7 +233,7 @@ class Driver(ABC):
         """Copy from the GPU into a C-ordered array; waits for the work before it."""
         self._do("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
         self.synchronize(stream)
-        self.let_go()
+        self.pool.let_go()
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
         """Copy within the GPU's memory; the caller does not wait."""
@@ -304,16 +291,15 @@ class Driver(ABC):
         self._do("EventDestroy", event)
 
     def wait_for_all(self, stream: int) -> None:
-        """Let later work on `stream` wait for all that was given to the GPU before, by anyone.
+        """Let later work on `stream` wait for all that the GPU was given before, by whomever.
 
-        No other stream is asked, for whoever had one may have destroyed it. The caller does not
-        wait where the library can say "all".
+        No other stream is asked, which may be destroyed. Old libraries let the caller wait.
         """
         if self.context is not None and hasattr(self._library, self.symbol("CtxRecordEvent")):
             event = c_void_p()
             self._do("EventCreate", byref(event), NO_TIMING)
             try:
-                with self._while_captured():
+                with self.relaxed():
                     self._do("CtxRecordEvent", self.context, event)
                 self._do("StreamWaitEvent", stream, event, 0)
             finally:
@@ -321,27 +307,16 @@ class Driver(ABC):
         else:
             self._do("CtxSynchronize")
 
-    def hold(self, stream: int, keeps: Any) -> None:
-        """Keep something until the GPU has done what is on a stream now; later calls let it go."""
-        self.held.append((self.mark(stream, NO_TIMING), keeps))
-
-    def let_go(self) -> None:
-        """Let go of what was held for work that is done, the oldest first."""
-        if not self.held:
-            return
-        with self._while_captured(), suppress(IndexError):  # another thread may be faster
-            while True:
-                event, keeps = self.held.popleft()
-                if not self.is_done(event):
-                    return self.held.appendleft((event, keeps))
-                self._do("EventDestroy", event)
-
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
         """Return an event behind the work that is on a stream now; `seconds` gives it back."""
         event = c_void_p()
         self._do("EventCreate", byref(event), flags)
         self._do("EventRecord", event, stream)
         return event
+
+    def destroy(self, event: c_void_p) -> None:
+        """Give an event back."""
+        self._do("EventDestroy", event)
 
     def is_done(self, event: c_void_p) -> bool:
         """Return whether the GPU has come to an event."""
@@ -423,16 +398,6 @@ class Driver(ABC):
         remedy = self.remedies.get(code, f"see {self.manual}")
         call = symbol.removesuffix("_v2") + (f" ({detail})" if detail else "")
         raise DeviceError(f"{self.name}: {call} failed with {code}, {reason}; {remedy}")
-
-
-def find_library(names: Sequence[str]) -> Any | None:
-    """Return the first shared library of some names that is there, or None."""
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
 
 
 def _format_version(version: int, major: int) -> str:

@@ -168,8 +168,8 @@ class BoundPlan:
                 arrays.append(DeviceArray(driver, shape, dtype, stream, kept, pointer))
             self.run(rows, [array.pointer for array in arrays], n, stream)
             if not is_captured and keeps is not None and type(keeps) is not DeviceArray:
-                driver.let_go()
-                driver.hold(stream, keeps)  # our own arrays know the stream that reads them
+                driver.pool.let_go()
+                driver.pool.hold(stream, keeps)  # our own arrays know the stream that reads them
         finally:
             driver.leave(before)
         return arrays

@@ -12,8 +12,9 @@ from typing import Any
 
 from ..errors import DeviceError
 from . import code_object
-from .driver import CAPTURING, FORKED, SMALLER, Driver
+from .driver import Driver
 from .kernels import Arguments, LoadedKernel, Module, Size
+from .parameters import CAPTURING, FORKED, SMALLER
 
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
 """The later one has another struct; the name of the GPU is looked for in either."""

@@ -12,12 +12,15 @@ import functools
 import itertools
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 
 if TYPE_CHECKING:
     from .driver import Driver
+
+NO_TIMING = 2
+"""Of an event: nobody asks when the GPU came to it."""
 
 MIN_BYTES = 512
 """Of the smallest piece."""
@@ -56,7 +59,8 @@ class MemoryPool:
     also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
 
     A piece that other streams have used, too, is theirs no longer, and they may be gone: it is kept
-    apart until its own stream takes memory, which then waits for all work of the GPU before.
+    apart until its own stream has no other, which then waits for all that the GPU has to do. Graphs
+    that others capture meanwhile would not bear that, as they would not bear a new piece either.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -64,6 +68,7 @@ class MemoryPool:
         self._driver, self._most = driver, driver.memory // IDLE_SHARE
         self._idle: dict[tuple[int, int], deque[Piece]] = {}  # by stream and size, the oldest first
         self._used_elsewhere: dict[int, deque[Piece]] = {}  # by stream
+        self._held = deque[Any]()  # events, and what is kept until the GPU has come to them
         self._turns, self._turn = itertools.count(1), 0
 
     def take(self, size: int, stream: int) -> Piece:
@@ -75,13 +80,15 @@ class MemoryPool:
         self._turn = turn = next(self._turns)
         if not turn % IDLE_TURNS:
             self.trim(turn - IDLE_TURNS)
-        if self._used_elsewhere.get(stream):
-            self._settle(stream)
         size = round_up(size)
         try:
             return self._idle[stream, size].pop()
         except (KeyError, IndexError):
-            return self._find_larger(size, stream) or self._allocate(size, stream)
+            found = self._find_larger(size, stream)
+        if found is None and self._used_elsewhere.get(stream):
+            self._settle(stream)
+            found = self._find_larger(size, stream)
+        return found or self._allocate(size, stream)
 
     def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
         """Keep a piece that was taken, for work behind that on its stream now.
@@ -99,6 +106,21 @@ class MemoryPool:
             self._idle[key].append(piece)
         except KeyError:
             self._idle.setdefault(key, deque()).append(piece)
+
+    def hold(self, stream: int, keeps: Any) -> None:
+        """Keep something until the GPU has done what is on a stream now; later calls let it go."""
+        self._held.append((self._driver.mark(stream, NO_TIMING), keeps))
+
+    def let_go(self) -> None:
+        """Let go of what was held for work that is done, the oldest first."""
+        if not self._held:
+            return
+        with self._driver.relaxed(), suppress(IndexError):  # another thread may be faster
+            while True:
+                event, keeps = self._held.popleft()
+                if not self._driver.is_done(event):
+                    return self._held.appendleft((event, keeps))
+                self._driver.destroy(event)
 
     def trim(self, turn: int | None = None) -> None:
         """Give the driver back what lies idle, or what has since a turn."""
@@ -127,7 +149,7 @@ class MemoryPool:
     def _find_larger(self, size: int, stream: int) -> Piece | None:
         """Return an idle piece of up to twice the size, the smallest; None if there is none."""
         fitting = [
-            key for key in tuple(self._idle) if key[0] == stream and size < key[1] < 2 * size
+            key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
         ]
         for key in sorted(fitting):
             with suppress(IndexError):

@@ -1,4 +1,6 @@
-"""What functions of a driver's library take, of those that take addresses or sizes.
+"""The library of a driver: where it is, what its functions take, and what helps against errors.
+
+Only functions that take addresses or sizes are here.
 
 Without, ctypes would pass these as 32 bits. The launch of a kernel is not among them: its caller
 wraps the addresses, for checking 11 arguments would take longer than the rest of it.
@@ -6,6 +8,8 @@ wraps the addresses, for checking 11 arguments would take longer than the rest o
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
@@ -30,3 +34,25 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     "EventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
 }
 """By the names that `driver` has for them: those of CUDA without "cu" and "_v2"."""
+
+FORKED = (
+    "a GPU that is open does not survive a fork; start processes by 'spawn', or let none but the "
+    "children predict"
+)
+SMALLER = "use smaller tiles in the schedule"
+CAPTURING = dict.fromkeys(
+    range(900, 909),
+    "while a graph is captured, predict rows that are on the GPU, on the stream that is captured, "
+    "and read results afterwards",
+)
+"""Remedies for the errors of streams that are captured."""
+
+
+def find_library(names: Sequence[str]) -> Any | None:
+    """Return the first shared library of some names that is there, or None."""
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None

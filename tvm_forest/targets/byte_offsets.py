@@ -2,7 +2,9 @@
 
 takes: kernels; gives: the same with fewer instructions.
 
-    nodes[first + node // 4]     -->     tvmf_at(&nodes[first], node)
+    nodes[first + node // 4]     -->     tvmf_at(&nodes[0], first, node)
+
+`first` alone may lie before the array, where no pointer may lead, so it is added to the bytes.
 
 A walk through a complete tree goes from place p to 2p or 2p + 4, in bytes, and has the address of
 the next node by one addition; counted in nodes it would have to be multiplied each time. That
@@ -25,8 +27,9 @@ WORD = 4
 """Bytes of the elements that are loaded so."""
 
 LOAD = """\
-template <class T> static __device__ __forceinline__ T tvmf_at(const T* p, int bytes) {
-  return *(const T*)((const char*)p + bytes);
+template <class T>
+static __device__ __forceinline__ T tvmf_at(const T* p, long long first, int bytes) {
+  return *(const T*)((const char*)p + (first * (long long)sizeof(T) + bytes));
 }
 """
 """What the text has to define."""
@@ -54,8 +57,8 @@ def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
         rest, place = _split_index(load.indices[0], cells)
         if place is None or isinstance(load.indices[0], tirx.Ramp):
             return load
-        address = tirx.address_of(tirx.BufferLoad(load.source, [rest]))
-        return tirx.call_pure_extern(str(load.source.dtype), LOAD_AT, address, place)
+        address = tirx.address_of(tirx.BufferLoad(load.source, [tirx.IntImm("int32", 0)]))
+        return tirx.call_pure_extern(str(load.source.dtype), LOAD_AT, address, rest, place)
 
     return (
         func.with_body(tvm_ffi.structural_map(func.body, (TensorLoad, change))) if cells else func

@@ -85,7 +85,7 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
         return {"labels": labels, "label_cut": cut}
     found: dict[str, Any] = {"link": CLASSES[loss], "labels": labels}
     if loss in ("MultiClass", "MultiClassOneVsAll"):  # labels come as a column
-        return {**found, "label_rule": "argmax_margin", "targets": (n_outputs,)}
+        return {**found, "label_rule": "top_margin", "targets": (n_outputs,)}
     return {**found, "label_rule": "cut", "label_cut": cut}
 
 

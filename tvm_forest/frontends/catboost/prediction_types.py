@@ -45,7 +45,7 @@ def _to_margins(forest: Forest, margin: Array, value: Array) -> Array:
 def _to_classes(forest: Forest, margin: Array, value: Array) -> Array:
     is_of_many = forest.source == "catboost MultiClassOneVsAll" or _has_softmax(forest)
     targets = (forest.n_outputs,) if is_of_many else ()
-    rule: LabelRule = "argmax_margin" if is_of_many else "cut"
+    rule: LabelRule = "top_margin" if is_of_many else "cut"
     return choose_labels(replace(forest, label_rule=rule, targets=targets), margin, value)
 
 
