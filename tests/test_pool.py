@@ -178,6 +178,7 @@ def test_calls_that_wait_are_all_served(by_trees: Any) -> None:
     assert with_helpers(POOL, lambda: None, waits=False)
 
 
+@pytest.mark.slow
 def test_no_thread_to_be_had_is_no_failure() -> None:
     """In a process of its own, which may have no more memory for the stacks of threads."""
     code = """
@@ -231,6 +232,7 @@ def raise_late() -> None:
     raise Late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["by_rows", "by_trees"])
 def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(
     how: str, request: pytest.FixtureRequest
@@ -258,6 +260,7 @@ def predicts_at_each_point(predictor: Any) -> bool:
 
 
 @needs_fork
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["by_rows", "by_trees"])
 def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(
     how: str, request: pytest.FixtureRequest

@@ -66,6 +66,9 @@ def import_whole(name: str) -> ModuleType:
     registered already. Handlers run on the main thread; so another one imports, and goes on if the
     main thread raises what a handler does.
     """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and name not in sys.modules and not _is_imported(sys._getframe()):
         helper = threading.Thread(target=_import, args=(name,), name=f"import of {name}")

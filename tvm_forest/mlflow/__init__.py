@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import api
 from ..errors import InputError
 from ..forest import Forest
 from ..predictor.predictor import Predictor
-from ..process.scratch import make_folder
 from ..streams.batches import find_features
 from ..streams.formats import KINDS
 
@@ -85,8 +86,8 @@ def save_model(
         signature = _allow_kinds(signature)
     if pip_requirements is None and options.get("conda_env") is None:
         pip_requirements = get_default_pip_requirements()
-    with make_folder("save_model") as folder:
-        predictor.save(folder / _FILE)
+    with tempfile.TemporaryDirectory() as folder:
+        predictor.save(Path(folder) / _FILE)
         mlflow.pyfunc.save_model(
             os.fspath(path),
             loader_module=__name__,

@@ -46,6 +46,7 @@ def _end() -> None:
     for function in _marked:
         for owner in _owners(function):
             setattr(owner, function.__name__, _hold_up(function, codes))
+    time.sleep(POLL_SECONDS)  # who has looked a function up begins it meanwhile
     others = sys._current_frames().keys() - {threading.get_ident()}
     while any(_is_inside(sys._current_frames().get(thread), codes) for thread in others):
         time.sleep(POLL_SECONDS)
