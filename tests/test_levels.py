@@ -163,6 +163,18 @@ def test_loops_over_trees_may_be_cut(name: str) -> None:
 WIDE = forest_of([full(8)] * 40)
 
 
+def test_groups_begin_with_the_first_row_of_their_block_if_trees_are_parallel_too() -> None:
+    """Blocks of 24 rows are walked in groups of 16 and 8."""
+    forest = drawn_forest(16, 4)
+    sch = tvm_forest.new_schedule(forest).represent_as("levels").tile("batch", "b0", "b1", 24)
+    sch = sch.tile("b1", "b2", "b3", 16).tile("tree", "t0", "t1", 8)
+    sch = sch.reorder("b0", "t0", "b2", "t1", "b3").simdize("b3", "permute")
+    sch = sch.parallel("b0").parallel("t0").ordered_reduce("t0")
+    rows = hard_rows(forest, 100)
+    found = tvm_forest.build(forest, schedule=sch).predict_margin(rows, n_jobs=2)
+    assert np.array_equal(found, forest.predict_reference(rows)[:, 0])
+
+
 def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
     chosen = heuristic.default_schedules(WIDE, CAN)
     assert select_schedule(chosen, 32).representation == "levels"

@@ -11,8 +11,8 @@ takes: IRModule without blocks; gives: IRModule whose walks read codes.
 Rows are coded in the outermost loop over rows that has no other kind of loop around it and reaches
 a number of rows that is known, or in one further inside with the directive `cache`. So a row is
 coded once, whatever the number of trees. Where a nest has no such loop, because a loop over trees
-comes first or is to be fused with that over rows, all rows of the call are coded ahead of it. Bit
-planes, which need blocks of a known size, are made by every iteration of a fused loop.
+comes first or is to be fused with that over rows, all rows of the call are coded ahead of it. Rows
+that walk in groups, which begin with a block, are coded by every iteration of a fused loop.
 
 On a GPU the threads of a block share this work, a code each. The codes lie in shared memory where
 `cache` asks for it, or where they take at most half of it.

@@ -13,7 +13,7 @@ category leads to the codes of its memberships, or to the bits of their planes (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -116,8 +116,12 @@ class PlaneCoder(RowCoder):
         planes: how rows become planes; `ranks` is how values are coded before.
     """
 
-    in_blocks: ClassVar[bool] = True
     planes: PlaneCode
+
+    @property
+    def in_blocks(self) -> bool:
+        """Words begin with the first row of a block, and are of a known number."""
+        return True
 
     def declare(self, most: Any, scope: str) -> Any:
         """Declare planes, one after the other, each of the words of all rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -65,11 +65,14 @@ class RowCoder:
         comparer: how they are compared with cuts.
     """
 
-    in_blocks: ClassVar[bool] = False
-    """Whether rows are coded in blocks of a known size only."""
     ranks: RankCode
     rows: Any
     comparer: Comparer
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether walks take rows in groups, which begin with the first row of a block."""
+        return self.ranks.lanes > 1
 
     @property
     def row_bytes(self) -> int:
