@@ -26,14 +26,7 @@ from ..errors import DeviceError
 from ..forest import Array
 from .kernels import Arguments, LoadedKernel, Module, Size
 from .memory import NO_TIMING, MemoryPool
-from .parameters import FORKED, PARAMETERS, SMALLER, find_library
-
-NON_BLOCKING = 1
-"""Of a stream: it does not wait for the default one."""
-RELAXED = 2
-"""What may be done on a thread while some stream is captured: all that does not touch it."""
-NOT_READY = 600
-
+from .parameters import FORKED, NON_BLOCKING, NOT_READY, PARAMETERS, RELAXED, SMALLER, find_library
 
 _drivers = WeakSet[Any]()
 """All that are open in this process."""

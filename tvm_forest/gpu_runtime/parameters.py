@@ -35,6 +35,15 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }
 """By the names that `driver` has for them: those of CUDA without "cu" and "_v2"."""
 
+NON_BLOCKING = 1
+"""Says of a new stream that it does not wait for the default one."""
+
+RELAXED = 2
+"""What may be done on a thread while some stream is captured: all that does not touch it."""
+
+NOT_READY = 600
+"""The error of a query about work that is not done yet."""
+
 FORKED = (
     "a GPU that is open does not survive a fork; start processes by 'spawn', or let none but the "
     "children predict"
