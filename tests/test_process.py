@@ -21,7 +21,7 @@ import pytest
 import tvm_forest
 from forests import drawn_forest
 from hardship import build_often, ends_well, fork_often, interrupt_often, load_often
-from tvm_forest import BuildError, late
+from tvm_forest import BuildError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.process import locks, scratch
 from tvm_forest.target import parse_target
@@ -90,7 +90,8 @@ def test_a_fork_while_another_thread_has_all_locks_is_no_trap(monkeypatch: Any) 
     monkeypatch.setenv("TVM_FOREST_CACHE", "off")
     predictor = tvm_forest.build(FOREST)
     taken, done = threading.Event(), threading.Event()
-    held = [lock for lock in locks._locks if lock is not late._importing]  # which a fork waits for
+    waited_for = [locks.importing, locks._gate, *locks._sections]
+    held = [lock for lock in locks._locks if lock not in waited_for]
 
     def hold() -> None:
         with contextlib.ExitStack() as stack:

@@ -13,7 +13,6 @@ never needs it. A room that does says so at its top, as if it imported the modul
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from contextlib import suppress
@@ -22,16 +21,9 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .errors import BuildError
-from .process.locks import make_lock
+from .process.locks import importing
 
 PACKAGE = __name__.partition(".")[0]
-
-_importing = make_lock()
-"""Held while a module is imported. A fork waits for it: it would copy a half of the module, and
-Python's own lock of it, which no thread of the child gives back."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release)
 
 
 class LateModule(ModuleType):
@@ -79,12 +71,12 @@ def import_whole(name: str) -> ModuleType:
                 raise
         else:
             helper.join()
-    with _importing:
+    with importing:
         return import_module(name)
 
 
 def _import(name: str) -> None:
-    with _importing, suppress(Exception):  # the thread that waits meets the error as well
+    with importing, suppress(Exception):  # the thread that waits meets the error as well
         import_module(name)
 
 

@@ -27,6 +27,7 @@ from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
 from ..layouts.representation import find
 from ..process.ending import is_waited_for
+from ..process.locks import holds_off_forks
 from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_device
 from ..search.machines import own_file
@@ -74,6 +75,7 @@ class Known(NamedTuple):
 
 
 @is_waited_for
+@holds_off_forks
 def compile_or_load(
     forest: Forest,
     schedules: dict[int, Schedule] | None,
@@ -120,6 +122,7 @@ def compile_or_load(
 
 
 @is_waited_for
+@holds_off_forks
 def compile_contributions(
     tables: ContributionTables, name: str, target: Target
 ) -> tuple[Library, dict[str, int]]:

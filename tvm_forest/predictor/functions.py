@@ -23,7 +23,7 @@ from ..inputs import to_rows, writable_view
 from ..laying_out import Compiled
 from ..layouts.representation import takes_memberships
 from ..process.ending import is_waited_for
-from ..process.locks import make_lock
+from ..process.locks import holds_off_forks, make_lock
 from ..schedule import Schedule
 from ..schedule_prims import batches
 from ..target import Target
@@ -122,6 +122,7 @@ class Functions:
     # -- binding ----------------------------------------------------------------------------------
 
     @is_waited_for
+    @holds_off_forks
     def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
         distinct = {id(array): array for read in arrays.values() for array in read}

@@ -11,12 +11,14 @@ back.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
+Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 _locks = WeakSet[Any]()
@@ -30,14 +32,66 @@ def make_lock() -> threading.RLock:
     return lock
 
 
+importing = make_lock()
+"""Held while a module is imported, of which a fork would copy a half."""
+
+_gate = make_lock()
+"""Held by a fork, so that nothing begins for which it would have to wait as well."""
+
+_sections = WeakSet[Any]()
+"""A lock for each thread, which it holds while a fork has to wait."""
+
+_held = list[Any]()
+"""What a fork that goes on holds."""
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.lock = make_lock()
+        _sections.add(self.lock)
+
+
+_of_thread = _OfThread()
+
+
+def holds_off_forks(function: Callable[Given, Value]) -> Callable[Given, Value]:
+    """Let forks by other threads wait for calls of a function that compiles or loads code.
+
+    A fork in the middle would copy locks of LLVM and of the system that nobody gives back.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Value:
+        own: Any = _of_thread.lock
+        if not own._is_owned():
+            with _gate:
+                pass
+        with own:
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _wait_for_others() -> None:
+    for lock in (_gate, *list(_sections), importing):
+        lock.acquire()
+        _held.append(lock)
+
+
+def _go_on() -> None:
+    while _held:
+        _held.pop().release()
+
+
 def _free_all() -> None:
     """Free the locks of threads that a fork did not copy."""
+    _held.clear()
     for lock in list(_locks):
         lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_all)
+    os.register_at_fork(before=_wait_for_others, after_in_parent=_go_on, after_in_child=_free_all)
 
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from ..errors import BuildError
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..process.ending import is_waited_for
+from ..process.locks import holds_off_forks
 from ..process.scratch import make_folder
 from ..target import Target, cpu_abilities, describe_cpu
 from . import Library
@@ -91,6 +92,7 @@ class LinkedLibrary:
 
 
 @is_waited_for
+@holds_off_forks
 def to_machine_code(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
@@ -106,6 +108,7 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
 
 
 @is_waited_for
+@holds_off_forks
 def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == KERNELS:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ... import archive
 from ...errors import InputError, UnsupportedModel
 from ...process.ending import is_waited_for
+from ...process.locks import holds_off_forks
 from ...process.scratch import make_folder
 from ...target import Target
 from .package import header, pack, write_sources
@@ -34,6 +35,7 @@ PREFIX = "tvm_forest_"
 
 
 @is_waited_for
+@holds_off_forks
 def export_library(
     predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX, cc: Command = None
 ) -> None:
