@@ -193,7 +193,8 @@ def test_every_field_has_a_role_and_no_two_share_a_place_in_the_signature() -> N
     assert places == list(range(len(places)))
     unsigned = {name for name, role in roles.items() if role.place is None}
     rows = {"listed_categories", "labels_are_numbers", "refuses_unseen", "object_dtype"}
-    ranges = {"needs_end", "rounds_left_out"}  # what users may ask for
+    rows |= {"blank", "takes_by_name", "spares_columns", "ignored_columns"}
+    ranges = {"needs_end", "rounds_left_out", "with_all_rounds"}  # what users may ask for
     assert unsigned == {"tile", "tile_size", "hits", "cover", *rows, *ranges}
 
 
@@ -242,7 +243,8 @@ def test_links_differ_where_powers_are_large():
     with np.errstate(over="ignore", invalid="ignore"):
         assert np.isnan(apply_link("plain_softmax", np.float32([[1000, 0]]))[0, 0])
     least = np.array([[-1e9, 0.0, -1e9, -1e9, -1e9]])
-    assert apply_link("coarse_exp", least)[0, 0] > 0
+    powers = apply_link("coarse_exp", least.T)[:, 0]
+    assert powers[0] > 0 == powers[4]  # the last of five rows is computed alone
     assert apply_link("coarse_softmax", least)[0, 0] > 0 == apply_link("softmax", least)[0, 0]
     assert apply_link("coarse_softmax", least)[0, 4] == 0  # which is computed one by one
     one = np.float64([[0.1, 0.3]])

@@ -1,5 +1,6 @@
 """Predictions of some boosting rounds, against the training libraries."""
 
+import pickle
 from functools import lru_cache
 from typing import Any
 
@@ -243,22 +244,29 @@ def test_what_is_no_range_is_an_input_error(span: Any, message: str) -> None:
         predictor.predict(models.data()[0], iteration_range=span)
 
 
-def test_rounds_behind_the_best_one_are_refused_with_a_model_that_has_them() -> None:
+def test_rounds_behind_the_best_one_are_those_of_the_estimator() -> None:
     rows, target = models.data()[0], models.data()[1]
     options = {"n_estimators": 30, "max_depth": 3, "learning_rate": 0.9, "early_stopping_rounds": 2}
     part = {"eval_set": [(rows[400:], target[400:][::-1])], "verbose": False}
     estimator = xgb.XGBRegressor(**options).fit(rows[:400], target[:400], **part)
-    span = (0, estimator.best_iteration + 2)
+    best = estimator.best_iteration
     predictor = tvm_forest.build(estimator, schedule=tvm_forest.new_schedule(estimator))
-    with pytest.raises(InputError, match=r"more are left out; compile one with all, model\.get_b"):
-        predictor.predict(rows, iteration_range=span)
-    booster = estimator.get_booster()
-    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
-    found = predictor.predict(rows, iteration_range=span)
-    assert np.array_equal(found, estimator.predict(rows, iteration_range=span))
+    for span in ((0, best + 2), (best + 1, best + 3), (1, best + 2), (0, best + 3)):
+        found = predictor.predict(rows, iteration_range=span)
+        assert np.array_equal(found, estimator.predict(rows, iteration_range=span))
+        if not span[0]:  # XGBoost's own limit
+            leaves = predictor.apply(rows, iteration_range=span)
+            assert np.array_equal(leaves, estimator.apply(rows, iteration_range=span))
+        margin = np.full(len(rows), 0.25, np.float32)
+        found = predictor.predict(rows, base_margin=margin, iteration_range=span)
+        expected = estimator.predict(rows, base_margin=margin, iteration_range=span)
+        assert np.array_equal(found, expected)
+    assert np.array_equal(predictor.predict(rows), estimator.predict(rows))
+    with pytest.raises(InputError, match=f"no range of the {best + 3} rounds"):
+        predictor.predict(rows, iteration_range=(0, best + 4))
 
 
-def test_rounds_behind_the_best_one_of_lightgbm_are_refused_with_a_model_that_has_them() -> None:
+def test_rounds_behind_the_best_one_of_lightgbm_are_those_of_the_booster() -> None:
     rows, target = models.data()
     settings = {"verbose": -1, "num_threads": 1}
     booster = lightgbm.train(
@@ -266,15 +274,29 @@ def test_rounds_behind_the_best_one_of_lightgbm_are_refused_with_a_model_that_ha
     )
     booster.best_iteration = 3
     predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
-    for options in ({}, {"start_iteration": 1, "num_iteration": 2}, {"num_iteration": 3}):
+    for options in (
+        *({}, {"start_iteration": 1, "num_iteration": 2}, {"num_iteration": 3}),
+        *({"num_iteration": -1}, {"start_iteration": 1}, {"num_iteration": 4}),
+        *({"num_iteration": 9, "pred_leaf": True}, {"start_iteration": 4, "raw_score": True}),
+    ):
         assert np.array_equal(predictor.predict(rows, **options), booster.predict(rows, **options))
-    beyond: tuple[dict[str, int], ...] = ({"num_iteration": -1}, {"start_iteration": 1})
+
+
+def test_a_saved_predictor_refuses_rounds_behind_the_best_one_with_a_model_that_has_them() -> None:
+    rows, target = models.data()
+    booster = lightgbm.train(
+        {"verbose": -1}, lightgbm.Dataset(rows, target), 5, keep_training_booster=True
+    )
+    booster.best_iteration = 3
+    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
+    loaded = pickle.loads(pickle.dumps(predictor))
+    assert np.array_equal(loaded.predict(rows), booster.predict(rows))
+    with pytest.raises(InputError, match=r"2 more are left out; .* lightgbm\.Booster"):
+        loaded.predict(rows, num_iteration=4)
     whole = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))
     again = tvm_forest.build(whole, schedule=tvm_forest.new_schedule(whole))
-    for options in (*beyond, {"num_iteration": 4}):
-        with pytest.raises(InputError, match=r"2 more are left out; .* lightgbm\.Booster"):
-            predictor.predict(rows, **options)
-        assert np.array_equal(again.predict(rows, **options), booster.predict(rows, **options))
+    found = again.predict(rows, num_iteration=4)
+    assert np.array_equal(found, booster.predict(rows, num_iteration=4))
 
 
 def test_an_isolation_forest_has_no_scores_of_some_trees() -> None:

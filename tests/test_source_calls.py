@@ -107,7 +107,7 @@ def test_arguments_of_predict_proba_are_those_of_the_library(name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", [x for x in ESTIMATORS if "classifier" in x])
 def test_predict_proba_starts_from_a_base_margin_as_xgboost(name: str) -> None:
     rows, predictor = rows_of(name), built(name)
     start = np.random.default_rng(1).normal(size=(len(rows), predictor.forest.n_outputs))

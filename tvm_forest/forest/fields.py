@@ -32,7 +32,7 @@ def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
     Raises:
         UnsupportedModel: the labels are Python objects that JSON cannot say.
     """
-    values = {name: getattr(forest, name) for name in ROLES}
+    values = {name: getattr(forest, name) for name in ROLES if name != "with_all_rounds"}
     if forest.labels is not None and forest.labels.dtype == object:
         values["labels"] = _list_labels(forest.labels)
     arrays = {k: values.pop(k) for k, v in list(values.items()) if isinstance(v, np.ndarray)}
@@ -59,7 +59,7 @@ def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
             {**names, **{k.removeprefix(_OF_ENCODER): v for k, v in coded.items()}}
         )
     arguments = {**{name: _to_tuples(value) for name, value in values.items()}, **arrays}
-    unknown = sorted(set(arguments) - set(ROLES))
+    unknown = sorted(set(arguments) - set(ROLES) | {"with_all_rounds"} & set(arguments))
     if unknown:
         raise ModelFormatError(
             f"forest: field '{unknown[0]}' is unknown to this version of tvm_forest; update it, or "

@@ -96,6 +96,7 @@ class Predictor(ContributionMethods, ClassMethods):
         self._gives_labels = forest.gives_labels
         self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
         self._for_copied_rows: Predictor | None = None
+        self._with_all_rounds: Predictor | None = None
 
     def export_library(
         self,
@@ -354,15 +355,19 @@ class Predictor(ContributionMethods, ClassMethods):
         self, name: Output, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
         """Return (R, T, W), what the leaves of each tree of the source model say."""
-        jobs = self.n_jobs if n_jobs is None else n_jobs
-        leaves = self._for_rows(rows)._compute_leaves(name, rows, jobs)
-        places = self._columns_of(iteration_range)
+        jobs, whole = self.n_jobs if n_jobs is None else n_jobs, self._reach(iteration_range)
+        leaves = whole._for_rows(rows)._compute_leaves(name, rows, jobs)
+        places = whole._columns_of(iteration_range)
         in_order = np.array_equal(places.ravel(), np.arange(leaves.shape[1]))
         return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
 
     def _columns_of(self, iteration_range: Any) -> Array:
         """Return the rows of `columns` for the trees of a range of rounds."""
         return rounds.columns_of_range(self, iteration_range)
+
+    def _reach(self, iteration_range: Any) -> Predictor:
+        """Return the predictor that has the rounds of a range, which may be behind the best one."""
+        return self if iteration_range is None else rounds.reach_range(self, iteration_range)
 
     def _for_rows(self, rows: Any) -> Predictor:
         """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""

@@ -38,6 +38,7 @@ _lock = make_lock()
 
 def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
     """See `Predictor.rounds`."""
+    whole = reach(whole, end)
     span = _to_span(whole.forest, begin, end)
     if span is None:
         return whole
@@ -50,6 +51,19 @@ def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
         for oldest in list(whole._parts)[:-MAX_PARTS]:
             del whole._parts[oldest]
     return part
+
+
+def reach(best: Predictor, end: Any) -> Predictor:
+    """Return the predictor that has the rounds up to an end, which may lie behind the best one."""
+    forest = best.forest
+    is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
+    if not is_beyond or forest.with_all_rounds is None:
+        return best
+    with _lock:
+        if best._with_all_rounds is None:
+            best._with_all_rounds = build(forest.with_all_rounds, None, best.target)
+            best._with_all_rounds.n_jobs = best.n_jobs
+    return best._with_all_rounds
 
 
 def for_copied_rows(whole: Predictor) -> Predictor:
@@ -79,6 +93,15 @@ def columns_of_range(whole: Predictor, iteration_range: Any) -> Array:
         InputError, UnsupportedModel: see `Predictor.rounds`.
     """
     return _columns_of_rounds(whole, *_read_range(whole.forest, iteration_range))
+
+
+def reach_range(whole: Predictor, iteration_range: Any) -> Predictor:
+    """Return the predictor that has the rounds that a user gave, see `reach`.
+
+    Raises:
+        InputError: the range is no pair.
+    """
+    return reach(whole, _read_range(whole.forest, iteration_range)[1])
 
 
 def _read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:

@@ -98,6 +98,8 @@ def predict_as_source(
         rows = to_rows(rows, replace(forest, feature_names=None))
     if any(name in arguments for name in COUNTS):
         iteration_range = _read_counts(forest, iteration_range, arguments)
+    predictor = predictor._reach(iteration_range)
+    forest = predictor.forest
     method = KINDS[kinds[0]] if kinds else called
     start = arguments.get("base_margin")
     if start is not None and kinds and method != "predict_margin":

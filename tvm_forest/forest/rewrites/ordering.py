@@ -91,7 +91,7 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
     counted = None if part.tree_round is None else part.tree_round - begin
     base_score = _take_base_score(forest, begin)
     part = replace(part, tree_round=counted, base_score=base_score)
-    return replace(part, n_rounds=end - begin, rounds_left_out=0)
+    return replace(part, n_rounds=end - begin, rounds_left_out=0, with_all_rounds=None)
 
 
 def _take_base_score(forest: Forest, begin: int) -> Array:
@@ -127,7 +127,7 @@ def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
         counted = np.where(silent, NULL_TREE, rounds - begin)
         changed["tree_round"] = counted.astype(forest.tree_round.dtype)
     tree_id = np.where(silent, NULL_TREE, forest.tree_id).astype(forest.tree_id.dtype)
-    changed |= {"n_rounds": end - begin, "rounds_left_out": 0}
+    changed |= {"n_rounds": end - begin, "rounds_left_out": 0, "with_all_rounds": None}
     return replace(forest, **changed, tree_id=tree_id)
 
 

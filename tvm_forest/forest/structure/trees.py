@@ -8,6 +8,7 @@ Shapes use T trees, N nodes of all trees together, C outputs, W values a leaf, K
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class Trees:
         comparison: what sends a value to the left.
         n_rounds: boosting rounds of the model.
         rounds_left_out: rounds of the source object behind its best one, which are not here.
+        with_all_rounds: the Forest that has these too; None if there are none, or for a forest from
+            a file of ours, which does not keep them.
         tree_round: int32 (T,), the boosting round of each tree, -1 for a tree without one; None if
             a round is one tree of each class.
         tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
@@ -79,6 +82,7 @@ class Trees:
     comparison: Comparison = field(default="<", metadata=per_model(23))
     n_rounds: int = field(default=0, metadata=per_model(39))
     rounds_left_out: int = field(default=0, metadata=per_model(None))
+    with_all_rounds: Any = field(default=None, repr=False, metadata=per_model(None))
     tree_round: Array | None = field(default=None, metadata=per_tree(40, in_null_tree=-1))
     tile: Array | None = field(default=None, metadata=per_node(None))
     tile_size: int = field(default=1, metadata=per_model(None))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _ARRAYS = {
     **dict.fromkeys(("tree_offset", "feature", "left", "right", "node_id", "tree_class"), ("i", 1)),
     **dict.fromkeys(("tree_id", "tree_round", "tile", "hits", "term_feature"), ("i", 1)),
-    **dict.fromkeys(("threshold", "base_score", "cover", "leaf_const"), ("f", 1)),
-    **dict.fromkeys(("leaf_value", "copied_value"), ("f", 2)),
+    **dict.fromkeys(("threshold", "base_score", "cover", "leaf_const", "tree_weight"), ("f", 1)),
+    **dict.fromkeys(("leaf_value", "copied_value", "bare_value"), ("f", 2)),
     "default_left": ("b", 1),
     "leaf_terms": ("i", 2),
     "term_coefficient": ("f", 1),
@@ -37,6 +37,7 @@ _WORDS = {
     "row_dtype": ("float32", "float64"),
     "value_dtype": (None, "float32", "float64"),
     "other_dtype": (None, "float32", "float64"),
+    "object_dtype": (None, "float32", "float64"),
 }
 
 

@@ -90,8 +90,6 @@ def from_object(model: Any) -> Forest | None:
         except ValueError as error:  # NotFittedError
             raise damaged("model", f"holds no trained model ({error})", "train it") from None
         forest = _build(read_text(booster.model_to_string().encode()))
-        rounds = booster.num_trees() // forest.n_outputs
-        forest = replace(forest, rounds_left_out=rounds - forest.n_rounds)
         sigmoid = (booster.params or {}).get("sigmoid")
         has_option = "sigmoid" in _OPTIONS.get(forest.source.removeprefix("lightgbm "), ())
         if sigmoid is not None and has_option and float(sigmoid) != forest.link_scale:
@@ -100,9 +98,20 @@ def from_object(model: Any) -> Forest | None:
         if name != "Booster" and model.get_params().get("pred_early_stop"):
             what = "expected False, got True, which leaves trees out row by row"
             raise unsupported("pred_early_stop", what, "give model.booster_")
-        if name != "Booster":  # which checks rows as scikit-learn does
-            forest = replace(forest, object_dtype="float64")
-        return _with_labels(forest, model) if name == "LGBMClassifier" else forest
+        forest = _of_object(forest, model, name)
+        left_out = booster.num_trees() // forest.n_outputs - forest.n_rounds
+        if not left_out:
+            return forest
+        whole = _build(read_text(booster.model_to_string(num_iteration=-1).encode()))
+        whole = _of_object(whole, model, name)
+        return replace(forest, rounds_left_out=left_out, with_all_rounds=whole)
+
+
+def _of_object(forest: Forest, model: Any, name: str) -> Forest:
+    """Return the forest as an object of a class predicts, beside what its text says."""
+    if name != "Booster":  # which checks rows as scikit-learn does
+        forest = replace(forest, object_dtype="float64")
+    return _with_labels(forest, model) if name == "LGBMClassifier" else forest
 
 
 def _with_labels(forest: Forest, model: Any) -> Forest:

@@ -88,11 +88,17 @@ def from_object(model: Any) -> Forest | None:
             return _build(header, header.n_trees, labels)
         if name.endswith("Classifier"):
             labels = _classifier_labels(model, header)
-        forest = _build(header, _count_best(model, booster, header), labels, in_place=True)
-        ignored = ("qid",) if name == "XGBRanker" else ()
-        return replace(
-            forest, missing=_read_missing(model), ignored_columns=ignored, needs_end=True
-        )
+        about: dict[str, Any] = {
+            "missing": _read_missing(model),
+            "ignored_columns": ("qid",) if name == "XGBRanker" else (),
+            "needs_end": True,
+        }
+        whole = replace(_build(header, header.n_trees, labels, in_place=True), **about)
+        best = _count_best(model, booster, header)
+        if best == header.n_trees:
+            return whole
+        forest = _build(header, best, labels, in_place=True)
+        return replace(forest, **about, with_all_rounds=whole)
 
 
 def _find_format(data: bytes) -> Format | None:
