@@ -173,7 +173,8 @@ class Predictor(ContributionMethods, ClassMethods):
 
         Nothing is compiled anew: the first call for a range copies the arrays of the model, in
         which the trees of other rounds add nothing. Only models that average, or whose leaf vectors
-        are numbered, are compiled for each range. The latest `rounds.MAX_PARTS` are kept, and not
+        are numbered, are compiled for each range. A range that ends behind the best round of a
+        model that stopped early compiles the model with all of its rounds once. The latest `rounds.MAX_PARTS` are kept, and not
         saved.
 
         Args:
@@ -184,8 +185,8 @@ class Predictor(ContributionMethods, ClassMethods):
             Predictor: this one if the range is the whole model.
 
         Raises:
-            InputError: the range is beyond the model, which for an estimator that stopped early
-                ends with its best round.
+            InputError: the range is beyond the model, or lies behind the best round of a saved
+                predictor.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
         return rounds.rounds(self, begin, end)
