@@ -174,8 +174,8 @@ class Predictor(ContributionMethods, ClassMethods):
         Nothing is compiled anew: the first call for a range copies the arrays of the model, in
         which the trees of other rounds add nothing. Only models that average, or whose leaf vectors
         are numbered, are compiled for each range. A range that ends behind the best round of a
-        model that stopped early compiles the model with all of its rounds once. The latest `rounds.MAX_PARTS` are kept, and not
-        saved.
+        model that stopped early compiles the model with all of its rounds once. The latest
+        `rounds.MAX_PARTS` are kept, and not saved.
 
         Args:
             begin: first round.
