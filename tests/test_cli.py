@@ -246,6 +246,9 @@ def test_compile_refuses_the_name_of_a_library_before_it_reads_the_model(
         "--keep id {model} -o - {rows}",
         "--keep id --kind predict {model} {rows}",
         "{model} {rows} --keep id --keep id",
+        "--keep id --keep id {model} {rows}",
+        "{model} --keep id --keep id {rows}",
+        "--keep id -o - --keep id {model} {rows}",
     ],
 )
 def test_kept_columns_may_be_named_before_the_files(

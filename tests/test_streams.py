@@ -474,6 +474,10 @@ HEADERS = [  # names of the model, the first line, whether it names the columns;
     (None, "NA,NA,NA", False),
     (None, "nan,NaN,null", False),
     (None, "<NA>,#N/A,", False),
+    (None, "na,None,Null", False),
+    (None, "\\N,NaT,missing", False),  # MySQL, pandas
+    (None, "?,-,.", False),
+    (None, "?,x,-", True),
     (None, ",,", False),
     (None, "NA,1,2", False),
     (None, "x,1,2", False),

@@ -225,8 +225,22 @@ def test_a_column_without_a_value_is_missing_whatever_its_type() -> None:
         given = bare.assign(**{city: column})
         np.testing.assert_array_equal(build(model).predict_margin(given), expected)
     table = pa.Table.from_pandas(bare).append_column(city, pa.nulls(ROWS))
-    for rows in (table, pl.from_arrow(table)):
+    empty = pl.from_arrow(table)
+    typed = [empty.cast({city: x}) for x in (pl.String, pl.Categorical, pl.Enum(["Oslo"]))]
+    for rows in (table, empty, *typed, typed[0].to_arrow(), typed[1].to_arrow()):
         np.testing.assert_array_equal(build(model).predict_margin(rows), expected)
+
+
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(["top"])])
+def test_a_number_of_which_polars_has_no_value_is_missing_whatever_its_type(dtype: Any) -> None:
+    rows = np.random.default_rng(3).normal(size=(60, 2))
+    frame = pl.DataFrame({"x": rows[:, 0], "z": pl.Series([None] * 60, dtype=dtype)})
+    for kind in (xgboost.XGBRegressor, lightgbm.LGBMRegressor):
+        model = kind(n_estimators=2, n_jobs=1).fit(
+            pd.DataFrame(rows, columns=["x", "z"]), rows[:, 1]
+        )
+        gaps = pd.DataFrame({"x": rows[:, 0], "z": np.nan})
+        np.testing.assert_array_equal(build(model).predict(frame), model.predict(gaps))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "Int32", "category", "object"])

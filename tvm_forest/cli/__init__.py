@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -197,8 +198,10 @@ class _Command(argparse.ArgumentParser):
         options = [at for at, word in enumerate(words) if word[:1] == "-" and word != "-"]
         for at in [at for at in options if words[at] in several][-1:]:
             end = next((place for place in options if place > at), len(words))
+            earlier = reversed(options[: options.index(at)])
+            first = [at, *takewhile(lambda place: words[place] in several, earlier)][-1]
             for cut in range(end - 1, at + 1, -1):
-                yield [*words[:at], *words[cut:end], *words[at:cut], *words[end:]]
+                yield [*words[:first], *words[cut:end], *words[first:cut], *words[end:]]
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with one reading."""

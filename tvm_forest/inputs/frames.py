@@ -223,6 +223,8 @@ def _read_polars(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     missing = column.is_null().to_numpy() if column.null_count() else None
     if type(column.dtype).__name__ in ("Categorical", "Enum"):  # their codes may be any
         present = column.drop_nulls().unique()
+        if present.is_empty():
+            return FrameColumn(np.zeros(len(column)), missing, ())
         label = dict(zip(present.to_physical().to_list(), present.to_list(), strict=True))
         physical = column.to_physical().fill_null(strategy="zero").to_numpy()
         codes, places = np.unique(physical, return_inverse=True)

@@ -12,11 +12,11 @@ from ..errors import InputError
 from ..forest import Forest
 
 MISSING = frozenset(
-    "#N/A,#N/A N/A,#NA,-1.#IND,-1.#QNAN,-NaN,-nan,1.#IND,1.#QNAN,<NA>,N/A,NA,NULL,NaN,None,n/a,nan,"
-    "null".split(",")
+    "#n/a,#n/a n/a,#na,-1.#ind,-1.#qnan,-nan,1.#ind,1.#qnan,<na>,\\n,missing,n/a,na,nan,nat,nil,"
+    "none,null,(null)".split(",")
 )
-"""Texts that stand for a missing value in files of others, such as those of R; none names a column
-by itself."""
+"""Texts in small letters that stand for a missing value in files of others, such as those of R or
+of databases; none names a column by itself. Nor do signs alone, such as "?", "-" and "."."""
 
 
 def names_columns(
@@ -77,7 +77,8 @@ def _is_row(fields: Sequence[str], forest: Forest) -> bool:
 
 
 def _is_missing(field: str) -> bool:
-    return is_blank(field) or field.strip() in MISSING
+    is_sign = not any(map(str.isalnum, field or ""))
+    return is_sign or field.strip().lower() in MISSING
 
 
 def is_blank(field: Any) -> bool:

@@ -95,9 +95,9 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
 
 
 def _take_base_score(forest: Forest, begin: int) -> Array:
-    """Return the base score of the rounds from one on."""
-    is_left_out = begin > 0 and forest.base_of_first
-    return np.zeros_like(forest.base_score) if is_left_out else forest.base_score
+    """Return the base score of the rounds from one on; classes that no round knows keep theirs."""
+    base, is_left_out = forest.base_score, begin > 0 and forest.base_of_first
+    return np.where(np.isinf(base), base, np.zeros_like(base)) if is_left_out else base
 
 
 def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
