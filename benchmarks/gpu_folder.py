@@ -41,7 +41,7 @@ SCRIPTS = (
     *("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "gpu_goals.py"),
     *("gpu_sanitize.py", "checks.py"),
 )
-PACKAGE = ("__init__.py", "errors.py", "archive.py", "forest", "gpu_runtime")
+PACKAGE = ("__init__.py", "late.py", "errors.py", "archive.py", "process", "forest", "gpu_runtime")
 NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22

@@ -123,6 +123,7 @@ def test_without_a_compiler_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "ziglang", None)
     with pytest.raises(BuildError, match="no C compiler that can link a library was found"):
         predictor("margins").export_library(tmp_path / "model.so")
 

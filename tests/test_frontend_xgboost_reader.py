@@ -300,5 +300,5 @@ def test_no_message_is_longer_than_a_thousand_characters():
 def test_dumps_of_other_libraries_are_called_what_they_are():
     with pytest.raises(UnsupportedModel, match="a dump of LightGBM, .*Booster.save_model"):
         load(json.dumps(dumped().dump_model()).encode())
-    with pytest.raises(ModelFormatError, match="catboost bytes: field 'scale_and_bias': missing"):
+    with pytest.raises(UnsupportedModel, match="catboost bytes: field 'trees': there are none"):
         load(b'{"features_info": {}, "model_info": {}, "oblivious_trees": []}')

@@ -145,7 +145,8 @@ def test_few_schedules_deny_an_order_that_they_keep() -> None:
     @given(sch=any_schedules())
     @examples(600)
     def draw(sch: Schedule) -> None:
-        drawn.append(not sch.keeps_order and adds_in_order(sch, 19))
+        is_moved = sch.has_rewrite("sort_trees")  # which changes the order whatever the loops do
+        drawn.append(not sch.keeps_order and adds_in_order(sch, 19) and not is_moved)
 
     draw()
     assert sum(drawn) <= 0.05 * len(drawn)

@@ -90,6 +90,18 @@ def test_what_does_not_fit_is_refused_by_name(name: str) -> None:
         predictor("xgboost").predict(rows)
 
 
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_bools_and_large_integers_are_numbers_beside_others(library: str) -> None:
+    ages = [0.5, True, np.bool_(False), 2**70, None, np.int64(3)]
+    rows = [{"age": age, "debt": 1.0, "city": "Oslo"} for age in ages]
+    numbers = [np.nan if age is None else float(age) for age in ages]
+    same = pd.DataFrame({"age": numbers, "debt": 1.0, "city": pd.Categorical(["Oslo"] * 6)})
+    expected = predictor(library).predict_margin(same)
+    assert np.array_equal(predictor(library).predict_margin(rows), expected)
+    with pytest.raises(InputError, match="column 'age': int too large"):
+        predictor(library).predict_margin([{**rows[0], "age": 10**400}])
+
+
 def test_names_that_come_twice_are_refused() -> None:
     twice = pd.Series([1.0, 2.0, 3.0, 4.0], index=["age", "debt", "city", "age"])
     with pytest.raises(InputError, match="names a value twice"):

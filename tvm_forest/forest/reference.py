@@ -156,10 +156,10 @@ def apply_link(
         with np.errstate(over="ignore"):
             return one / (one + take_c_powers(np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
-        above = one / (one + take_c_powers(-np.abs(margin)))
+        above = one / (one + np.exp(-np.abs(margin)))
         return np.where(margin < 0, one - above, above)
     if link == "exp":
-        return take_c_powers(margin)
+        return np.exp(margin)
     if link == "log1p_exp":
         return np.log1p(np.exp(margin))
     assert link in ("isolation", "halving"), f"no link named {link!r}"
@@ -168,7 +168,7 @@ def apply_link(
 
 
 def take_c_powers(power: Array) -> Array:
-    """Return `exp` of the C library for float64, as libraries have it from there."""
+    """Return `exp` of the C library for float64, from which CatBoost has its sigmoid."""
     if power.dtype != np.float64:
         return np.exp(power)
     return np.array([_exp_of_one(x) for x in power.ravel().tolist()]).reshape(power.shape)
@@ -209,11 +209,11 @@ def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> 
 
 def _softmax(link: Link, margin: Array) -> Array:
     if link == "plain_softmax":
-        powers = take_c_powers(margin)
+        powers = np.exp(margin)
         inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
         return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
-    powers = take_c_powers(distance).astype(dtype)
+    powers = np.exp(distance).astype(dtype)
     total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
     return powers.astype(margin.dtype) / total

@@ -128,7 +128,7 @@ def _read_column(frame: Any, at: int, kind: Kind, dtype: np.dtype[Any], name: st
     try:
         with np.errstate(all="ignore"):
             return _READ_COLUMN[kind](frame, at, dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise refusal(f"column '{name}': {error}; convert it to numbers first") from None
 
 

@@ -27,12 +27,15 @@ class FrameColumn(NamedTuple):
         labels: what the values stand for in a column of categories or texts; None among them is
             missing. Without any, all values are missing.
         is_text: whether the column holds texts, which its library takes for no categories.
+        objects: the values as they were given, where bools stand among other numbers: as numbers,
+            True is 1, and as labels it is not; empty otherwise.
     """
 
     values: Array
     missing: Array | None = None
     labels: Sequence[Any] | None = None
     is_text: bool = False
+    objects: Sequence[Any] = ()
 
 
 def read_values(values: list[Any], are_labels: bool = False) -> FrameColumn:
@@ -44,16 +47,18 @@ def read_values(values: list[Any], are_labels: bool = False) -> FrameColumn:
     kinds = {type(value) for value in values if value is not None and value == value}
     is_text = any(issubclass(kind, str) for kind in kinds)
     has_both = len(kinds) > 1 and not kinds.isdisjoint((bool, np.bool_))
-    if are_labels or is_text or has_both or not kinds:
+    if are_labels or is_text or not kinds:
         keys = {_label_key(x): x for x in values if x is not None and x == x}
         places = {key: place for place, key in enumerate(keys)}
         found = np.array([places.get(_label_key(value), -1) for value in values], np.int64)
         return FrameColumn(found, find_none(values), list(keys.values()), is_text or not kinds)
     gaps = np.array([value is None or value != value for value in values], bool)
-    array = np.array([0 if gap else x for gap, x in zip(gaps, values, strict=True)])
+    numbers = [0 if gap else x for gap, x in zip(gaps, values, strict=True)]
+    are_large = all(isinstance(x, _NUMBERS) for x in numbers) and np.array(numbers).dtype == object
+    array = np.array(numbers, np.float64 if are_large else None)
     if array.dtype.kind not in NUMBERS:
         raise TypeError(f"{values[np.argmin(gaps)]!r:.80} is no number")
-    return FrameColumn(array, gaps)
+    return FrameColumn(array, gaps, objects=values if has_both else ())
 
 
 def find_none(values: Iterable[Any]) -> Array:
@@ -74,6 +79,8 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
     values = column.values
     if column.labels is not None or known is None:
         return column
+    if column.objects:
+        return read_values([*column.objects], are_labels=True)
     if values.dtype.kind == "f" and np.isnan(values).all():
         return FrameColumn(values, column.missing, (), True)
     if forest.other_label is None or values.dtype.kind not in "iub":
