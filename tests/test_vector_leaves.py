@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
+from tvm import tirx
 
 import tvm_forest
 from forests import drawn_forest, forest_of
@@ -19,11 +20,13 @@ from tvm_forest.forest import leaf_table as vectors
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.laying_out import pack
 from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.passes.nest_facts import name_of
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target
 from tvm_forest.tir_gen import leaves
+from tvm_forest.tir_gen.ir import find_all
 
 ORDERS = list(permutations(("batch", "tree", "class")))
 WIDTHS = (2, 3, 7, 26)
@@ -79,6 +82,20 @@ def test_loops_over_classes_behind_a_vector_walk_may_be_cut(layout: str, how: st
     forest = model(7)
     sch = in_blocks(tvm_forest.new_schedule(forest).represent_as(layout), 64).simdize("b1", how)
     sch = sch.split("class", "c0", "c1", 4).split("c1", "c2", "c3", 5).tile("c0", "c4", "c5", 2)
+    rows = hard_rows(forest, 100)
+    found = tvm_forest.build(forest, schedule=sch).predict_margin(rows)
+    assert np.array_equal(found, forest.predict_reference(rows))
+
+
+def test_no_tree_behind_the_last_is_walked_where_loops_over_classes_are_cut_twice() -> None:
+    forest = model(7)
+    size = forest.n_trees - 1
+    sch = in_blocks(tvm_forest.new_schedule(forest).represent_as("bitsliced"), 64)
+    sch = sch.tile("tree", "t0", "t1", size).simdize("b1", "bits")
+    sch = sch.tile("class", "c0", "c1", 3).split("c1", "c2", "c3", 2)
+    function = tvm_forest.lower(forest, schedule=sch).after["predict"]
+    loops = find_all(function.body, tirx.For, lambda loop: name_of(loop) == "t1")
+    assert loops and not any(isinstance(loop.extent, tirx.IntImm) for loop in loops)
     rows = hard_rows(forest, 100)
     found = tvm_forest.build(forest, schedule=sch).predict_margin(rows)
     assert np.array_equal(found, forest.predict_reference(rows))

@@ -40,7 +40,8 @@ class TightenGuards:
         return func.with_body(rewrite_loops(func.body, self._tighten))
 
     def _tighten(self, loop: tirx.For) -> tirx.Stmt:
-        body = loop.body if self.facts.form(loop) is None else _guard_together(loop.body)
+        is_behind_walk = self.facts.form(loop) is not None or self.facts.kind(loop) == "class"
+        body = _guard_together(loop.body) if is_behind_walk else loop.body
         if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
             return loop
         if self.facts.is_parallel(loop):
@@ -62,14 +63,21 @@ class TightenGuards:
 
 
 def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
-    """Return what follows a walk, loops over classes, under one guard if all have the same."""
+    """Return what follows a walk, loops over classes, under the guards that all of them have."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
     if len(parts) < 2 or not all(isinstance(x, tirx.IfThenElse) for x in parts):
         return body
-    condition = parts[0].condition
-    if not all(tvm_ffi.structural_equal(x.condition, condition) for x in parts):
+    if any(part.else_case is not None for part in parts):
         return body
-    return tirx.IfThenElse(condition, tirx.SeqStmt([x.then_case for x in parts]), None)
+    first, *others = conditions = [split_condition(part.condition) for part in parts]
+    shared = [x for x in first if all(_holds(x, other) for other in others)]
+    alone = [[x for x in own if not _holds(x, shared)] for own in conditions]
+    rest = [guard(part.then_case, own) for part, own in zip(parts, alone, strict=True)]
+    return guard(tirx.SeqStmt(rest), shared)
+
+
+def _holds(condition: Any, conditions: list[Any]) -> bool:
+    return any(tvm_ffi.structural_equal(condition, other) for other in conditions)
 
 
 def _upper_bound(condition: Any, var: tirx.Var) -> Any | None:
