@@ -585,4 +585,5 @@ def test_a_file_is_a_zip_archive_that_numpy_can_look_into(file: Path) -> None:
 def test_a_forest_has_no_field_that_a_file_would_lose() -> None:
     values, arrays = to_fields(FOREST)
     known = {*values, *arrays}
-    assert known == set(Forest.__dataclass_fields__)
+    left_out = {"with_all_rounds"}  # a loaded model refuses the rounds behind its best one
+    assert known == set(Forest.__dataclass_fields__) - left_out
