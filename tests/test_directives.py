@@ -18,7 +18,6 @@ from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import representation
 from tvm_forest.passes import gpu, pipeline
-from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.directive import TirNest
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -954,7 +953,8 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
 
 def test_the_page_names_passes_that_there_are() -> None:
     rep, _ = representation.find("array").pack(forest_of([0.5]))
-    passes = pipeline(rep, "<", NestFacts(START), None).passes
+    mod = emit_canonical(forest_of([0.5]), rep, "predict")
+    passes = pipeline(mod["main"], None).passes
     known = {step.info.name.removeprefix("tvm_forest.") for step in passes}
     known |= {name for name in vars(gpu) if callable(getattr(gpu, name))}
     known |= {x.onto_forest.__name__ for x in DIRECTIVES.values() if x.onto_forest}

@@ -26,9 +26,8 @@ from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.layouts import representation
 from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
-from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.schedule_prims.walks import find_walk_forms
+from tvm_forest.schedule_prims.walks import TreeDepths, find_walk_forms
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 RANDOM_SCHEDULES = 60
@@ -39,11 +38,11 @@ FORESTS = {
 
 
 @functools.cache
-def canonical(classes: int, output: str) -> tuple[Any, tvm.IRModule]:
-    """Return a layout, on which no loop depends, and the function that is scheduled."""
+def canonical(classes: int, output: str) -> tvm.IRModule:
+    """Return the function that is scheduled, in a layout on which no loop depends."""
     forest = arrange_by_round(FORESTS[classes])
     rep, _ = representation.find("array").pack(forest)
-    return rep, emit_canonical(forest, rep, output)
+    return emit_canonical(forest, rep, output)
 
 
 def start(classes: int) -> Schedule:
@@ -52,12 +51,10 @@ def start(classes: int) -> Schedule:
 
 def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     """Return the loops around walks as they are behind WriteNest, outermost first."""
-    rep, mod = canonical(sch.classes, output)
-    forest = arrange_by_round(FORESTS[sch.classes])
-    tir = s_tir.Schedule(mod)
-    facts = NestFacts(sch, find_walk_forms(sch, forest), replay(tir, sch))
+    tir = s_tir.Schedule(canonical(sch.classes, output))
+    replay(tir, sch)
     mod = tir.mod
-    for step in pipeline(rep, "<", facts, None).passes:
+    for step in pipeline(mod["main"], None).passes:
         mod = step(mod)
         if step.info.name == "tvm_forest.WriteNest":
             break
@@ -165,7 +162,7 @@ def drawn(seed: int) -> Schedule:
     while True:
         sch = drawn_schedule(rng, tvm_forest.new_schedule(forest), forest)
         with contextlib.suppress(ScheduleError):
-            find_walk_forms(sch, arrange_by_round(forest))
+            find_walk_forms(sch, TreeDepths.of(arrange_by_round(forest)))
             return sch
 
 

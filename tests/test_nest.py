@@ -13,10 +13,10 @@ from tvm_forest.nest import (
     Share,
     find_leaf_loops,
     find_path,
-    list_problems,
     list_values,
     make_chain,
 )
+from tvm_forest.nest.problems import list_problems
 from tvm_forest.schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 
 ROWS = Loop("b", "batch", 0, None, 1)

@@ -24,7 +24,6 @@ from tvm_forest.passes.privatize_sums import PrivatizeSums
 from tvm_forest.passes.tighten_guards import TightenGuards
 from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.schedule_prims.walks import find_walk_forms
 from tvm_forest.tir_gen import ir, ops, representation
 from tvm_forest.tir_gen.canonical import emit_canonical
 
@@ -451,10 +450,9 @@ def scheduled(
     """Return the scheduled function and its pipeline."""
     forest = arrange_by_round(FOREST)
     rep, _ = representation.find(sch.representation).pack(forest)
-    forms = find_walk_forms(sch, forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
-    facts = NestFacts(sch, forms, replay(tir, sch))
-    return tir.mod, pipeline(rep, comparison, facts, None)
+    replay(tir, sch)
+    return tir.mod, pipeline(tir.mod["main"], None)
 
 
 def lowered_up_to(sch: Schedule, name: str, output: str = "predict") -> tuple[tvm.IRModule, Any]:

@@ -25,7 +25,6 @@ from tvm_forest.layouts import representation
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
-from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.passes.place_initials import PlaceInitials
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.targets import cpu
@@ -266,11 +265,9 @@ def scheduled(name: str, step: Step) -> tvm.IRModule:
 
 def compiled(name: str, mod: tvm.IRModule) -> Any:
     """Lower a scheduled function and compile it."""
-    forest, rep, *_ = canonical(name)
     machine = cpu.tvm_target(tvm_forest.Target())
-    facts = NestFacts(tvm_forest.new_schedule(FORESTS[name]))
     mod = tirx.transform.BindTarget(machine)(mod)
-    func = plain(pipeline(rep, forest.comparison, facts, None)(mod)["main"])
+    func = plain(pipeline(mod["main"], None)(mod)["main"])
     return cpu.compile_module(tvm.IRModule({"main": func}), machine)["main"]
 
 

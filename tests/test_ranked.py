@@ -19,10 +19,8 @@ from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
-from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.schedule_prims.walks import find_walk_forms
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen.canonical import emit_canonical
 
@@ -158,10 +156,10 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     rep, arrays = pack(forest)
     sch = schedule(forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, "predict"))
-    facts = NestFacts(sch, find_walk_forms(sch, forest), replay(tir, sch))
+    replay(tir, sch)
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
-    mod = pipeline(rep, comparison, facts, None)(mod)
+    mod = pipeline(mod["main"], None)(mod)
     library = cpu.compile_module(mod, machine)
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)

@@ -26,12 +26,13 @@ from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, make_twin
 from .passes.gpu import SPILLED, make_kernels
 from .passes.model_table import MODEL
-from .passes.nest_facts import NestFacts
+from .passes.read_nest import make_serial, read_nest
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.fitting import check_device, check_order
-from .schedule_prims.walks import WalkForm, find_walk_forms
+from .schedule_prims.model import OF_MODEL
+from .schedule_prims.regions import adds_in_order
 from .target import Target
 from .targets import Library, cpu
 from .targets.machine_code import compile_module
@@ -189,19 +190,19 @@ def _lower_function(
     forest, rep, _ = packed
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
-    forms = find_walk_forms(sch, forest)
     # 2. what is to be computed
-    unscheduled = canonical.emit_canonical(forest, rep, output)
+    steps = [step.to_dict() for step in sch.steps if step.do in OF_MODEL]
+    unscheduled = canonical.emit_canonical(forest, rep, output, packed.arrays, steps)
+    # 3. how it is to be computed
+    scheduled = _schedule(unscheduled, sch)
     functions = {}
-    for suffix, variant in _variants(sch).items():
-        # 3. how it is to be computed
-        scheduled, facts = _schedule(unscheduled, variant, forms)
+    for suffix, variant in _variants(scheduled["main"]).items():
         # 4. what the machine has to do
-        mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
+        mod = tirx.transform.BindTarget(machine)(tvm.IRModule({"main": variant}))
+        mod = pipeline(variant, abilities)(mod)
         function = mod["main"]
         if target.on_gpu:
-            function = make_kernels(function, facts, packed.arrays, target.shared_bytes)
+            function = make_kernels(function, read_nest(variant), target.shared_bytes)
         function = function.with_attr("global_symbol", name + suffix)
         functions[name + suffix] = function.with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:
@@ -213,30 +214,31 @@ def _lower_function(
     return unscheduled["main"], functions
 
 
-def _variants(sch: Schedule) -> dict[str, Schedule]:
-    """A schedule with parallel loops has a twin without, for small batches and one thread.
+def _variants(func: tirx.PrimFunc) -> dict[str, tirx.PrimFunc]:
+    """A function with parallel loops has a twin without, for small batches and one thread.
 
     Where threads share out rows only, or the order of additions is lost without the schedule's way
     of adding up, the twin is what comes of the schedule, on one thread.
     """
-    parallel = [loop for loop in sch.loops() if loop.parallel]
+    facts = read_nest(func)
+    parallel = [loop for loop in facts.nest.loops() if loop.parallel]
     if not parallel:
-        return {"": sch}
-    alone = sch.without("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")
-    if sch.keeps_order and not alone.keeps_order:
-        return {PARALLEL: sch}
-    if all(loop.kind == "batch" for loop in parallel) and alone == sch.without("parallel"):
-        return {PARALLEL: sch}
-    return {"": alone, PARALLEL: sch}
+        return {"": func}
+    alone = make_serial(func)
+    reduces = any(loop.reduce not in (None, "shared") for loop in facts.nest.loops())
+    ordered = adds_in_order(facts.nest.nest)
+    if ordered and not adds_in_order(read_nest(alone).nest.nest) and not facts.model.is_sorted:
+        return {PARALLEL: func}
+    if all(loop.kind == "batch" for loop in parallel) and not reduces:
+        return {PARALLEL: func}
+    return {"": alone, PARALLEL: func}
 
 
-def _schedule(
-    mod: tvm.IRModule, sch: Schedule, forms: dict[str, WalkForm]
-) -> tuple[tvm.IRModule, NestFacts]:
+def _schedule(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
     """Replay the directives on TVM's schedule of one function."""
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
-        origins = replay(tir, sch)
+        replay(tir, sch)
     except s_tir.ScheduleError as error:
         raise BuildError(f"build: TVM refuses a step of the schedule: {error}\n{sch}") from error
-    return tir.mod, NestFacts(sch, forms, origins)
+    return tir.mod

@@ -6,9 +6,8 @@ takes: a scheduled module with walk operators; gives: plain TIR that TVM's own p
 from __future__ import annotations
 
 import tvm
-from tvm import s_tir
+from tvm import s_tir, tirx
 
-from ..layouts.representation import Representation
 from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
@@ -17,31 +16,29 @@ from .gpu.thread_sums import ThreadSums
 from .lower_linear import LowerLinear
 from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
-from .nest_facts import NestFacts
-from .place_initials import PlaceInitials
+from .place_initials import PlaceInitials, SeparateSums
 from .privatize_sums import PrivatizeSums
+from .read_nest import ForgetNest, read_nest
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 
 
-def pipeline(
-    rep: Representation,
-    comparison: str,
-    facts: NestFacts,
-    abilities: frozenset[str] | None,
-) -> tvm.transform.Pass:
+def pipeline(func: tirx.PrimFunc, abilities: frozenset[str] | None) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
     Args:
-        rep: layout that says how to emit the steps of a walk.
-        comparison: "<" or "<=", what sends a value to the left.
-        facts: what the schedule that was replayed says of its loops.
+        func: the function, which is read once.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
+
+    Raises:
+        ScheduleError: its loops cannot be read, see `read_nest`.
     """
-    block = s_tir.transform
+    block, facts = s_tir.transform, read_nest(func)
+    rep, comparison = facts.model.layout, facts.model.comparison
     return tvm.transform.Sequential(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
+            SeparateSums(facts),
             block.CanonicalizeLoop(),
             PlaceInitials(),  # and TVM's LowerCrossThreadReduction
             block.LowerInitBlock(),
@@ -68,6 +65,7 @@ def pipeline(
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
             LowerReductions(),
+            ForgetNest(),
         ],
         name="tvm_forest.pipeline",
     )

@@ -1,9 +1,10 @@
-"""What the schedule says of the loops of a function.
+"""What a scheduled function says of its loops and its model.
 
-takes: the schedule that was replayed; gives: facts of a loop, found by its name.
+takes: what `read_nest` finds in a function; gives: facts of a loop, found by its name.
 
-`replay` leaves nothing on a loop but its name, and `WriteNest` names the loops that it writes in
-the same way. A pass that comes to a loop asks here for its kind, its step and its marks:
+Passes change loops, but not their names, and `WriteNest` names the loops that it writes. So a
+function is read once, and a pass that comes to a loop asks here for its kind, its step and its
+marks:
 
     for b0 in range(8):   # tvm_forest.name "b0"      facts.of(loop).kind == "batch"
 
@@ -18,12 +19,12 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Bound, Kind, Loop, Share, find_paths
+from ..nest import Bound, Kind, Loop, Nest, Share, find_paths
 from ..process.locks import cached_property
-from ..schedule import Schedule
 from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm
+from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
 
 SUMS_OF = "tvm_forest.sums_of"
@@ -35,24 +36,26 @@ class NestFacts:
     """The facts of all loops.
 
     Attributes:
-        sch: the schedule with the final nest.
+        nest: all loops around walks.
         forms: how the walks of each leaf loop are done, by its name.
-        origins: loops of the trace that S-TIR still holds, though directives have put copies in
-            their place, by name; `WriteNest` replaces them. A name may also be that of a live loop.
+        origins: loops that S-TIR still holds, though directives have put copies in their place, by
+            name; `WriteNest` replaces them. A name may also be that of a live loop.
+        model: what the function says of the model.
     """
 
-    sch: Schedule
+    nest: Nest
     forms: dict[str, WalkForm] = field(default_factory=dict)
     origins: dict[str, Loop] = field(default_factory=dict)
+    model: ModelFacts = field(default=None)  # type: ignore[assignment]
 
     @cached_property
     def _loops(self) -> dict[str, Loop]:
-        return {loop.name: loop for loop in self.sch.loops()}
+        return {loop.name: loop for loop in self.nest.loops()}
 
     @cached_property
     def on_gpu(self) -> bool:
         """Whether loops are mapped to a GPU."""
-        return any(loop.gpu for loop in self.sch.loops())
+        return any(loop.gpu for loop in self.nest.loops())
 
     def of(self, loop: tirx.Stmt) -> Loop | None:
         """Return the loop of the schedule that a loop stands for, or None."""
@@ -154,9 +157,9 @@ class NestFacts:
             loop: of which all iterations are meant.
             total: how many rows or classes there are.
         """
-        fact = self.sch[name_of(loop)]
+        fact = self.nest[name_of(loop)]
         first, _ = self.reach(kind, around, [], n)
-        values = list_values_inside(fact, self.sch.guards, kind)
+        values = list_values_inside(fact, self.nest.guards, kind)
         if values is None:
             return first, tirx.max(i64(0), total - first), total
         most = int(values.max(initial=-1)) + 1

@@ -91,11 +91,11 @@ class OrderedRegion:
 
     @property
     def _fact(self) -> Loop:
-        return self.facts.sch[name_of(self.loop)]
+        return self.facts.nest[name_of(self.loop)]
 
     @property
     def _guards(self) -> tuple[Guard, ...]:
-        return self.facts.sch.guards
+        return self.facts.nest.guards
 
     @cached_property
     def _trees(self) -> Array:

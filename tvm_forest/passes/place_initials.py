@@ -1,6 +1,9 @@
-"""Let the initial value of a sum enter once, where TVM's primitives have made several sums of it.
+"""Write what sums start from, and let it enter once where TVM has made several sums of one.
 
 takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops are not bound.
+
+`SeparateSums` gives the initial values of our own schedules loops of their own, before the
+outermost loop over trees. `PlaceInitials` is for what TVM's primitives have made:
 
     init: part[k, r] = base[c]                       init: part[k, r] = 0
           part[k, r] = reduce(part[k, r], walk)            part[k, r] = reduce(part[k, r], walk)
@@ -17,14 +20,73 @@ Our own schedules have one sum here, and are left as they are: PrivatizeSums com
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..schedule_prims.replay import EPILOGUE, FINISH_BLOCK, PREFIX
 from ..tir_gen import ir, ops
 from .function_pass import function_pass
+from .nest_facts import NestFacts, name_of
+from .read_nest import find_walk_block
+
+
+@function_pass
+@dataclass(frozen=True)
+class SeparateSums:
+    """Let initial values have loops of their own, and the epilogue the threads of the walks.
+
+    Attributes:
+        facts: of the loops of the nest.
+    """
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Rewrite what is before and behind the walks; without facts, nothing."""
+        walk, loops = find_walk_block(func), self.facts.nest.loops()
+        if walk is None or not loops:
+            return func
+        tir = s_tir.Schedule(func, error_render_level="fast")
+        if walk.block.init is not None:
+            block: Any = tir.get_sblock(str(walk.block.name_hint))
+            tir.decompose_reduction(block, tir.get_loops(block)[self._find_first(walk.around)])
+        root = tir.get_sblock("root")
+        if FINISH_BLOCK in {tir.get(x).name_hint for x in tir.get_child_blocks(root)}:
+            loop, *_ = tir.get_loops(FINISH_BLOCK)
+            if self.facts.on_gpu:
+                tir.annotate(loop, EPILOGUE, 1)
+            if any(x.parallel for x in loops):
+                tir.parallel(loop)
+        func = tir.mod["main"]
+        walk = find_walk_block(func)
+        around = {loop.loop_var for loop in walk.around} if walk else {}
+
+        def forget(loop: tirx.For) -> tirx.For:
+            copied = loop.loop_var not in around and EPILOGUE not in loop.annotations
+            kept = {k: x for k, x in loop.annotations.items() if not str(k).startswith(PREFIX)}
+            return ir.change_loop(loop, annotations=kept) if copied else loop
+
+        return func.with_body(ir.rewrite_loops(func.body, forget))
+
+    def _find_first(self, around: tuple[tirx.For, ...]) -> int:
+        """Return the place of the outermost loop that runs over trees or is written anew.
+
+        If that loop is parallel, it stays the only child of parallel loops around it.
+        """
+        facts, names = self.facts, list(map(name_of, around))
+        first = next(
+            place
+            for place, loop in enumerate(around)
+            if names[place] in facts.origins or facts.kind(loop) == "tree"
+        )
+        parallel = {loop.name for loop in facts.nest.loops() if loop.parallel}
+        while first and parallel.issuperset(names[first - 1 : first + 1]):
+            first -= 1
+        return first
 
 
 @function_pass

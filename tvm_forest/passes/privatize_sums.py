@@ -91,11 +91,11 @@ def _with_threads_in_common(
 
     Returns the region, and the longest loop of each dimension: the others leave sums at zero.
     """
-    sch, kept = facts.sch, list[tirx.For]()
+    nest, kept = facts.nest, list[tirx.For]()
     for loop in trees:
-        gpu = sch[name_of(loop)].gpu
-        mine = [x for x in trees if gpu and sch[name_of(x)].gpu == gpu]
-        longest = max(mine or [loop], key=lambda x: sch[name_of(x)].count or 0)
+        gpu = nest[name_of(loop)].gpu
+        mine = [x for x in trees if gpu and nest[name_of(x)].gpu == gpu]
+        longest = max(mine or [loop], key=lambda x: nest[name_of(x)].count or 0)
         if any(longest.same_as(x) for x in kept):
             continue
         kept.append(longest)
@@ -215,7 +215,7 @@ class _Region:
 
         Groups of them where they are added up by shuffles.
         """
-        count = self.facts.sch[name_of(loop)].count
+        count = self.facts.nest[name_of(loop)].count
         assert count is not None, "the number of trees is known"
         return -(-count // (self.facts.shuffle_width(loop) or 1))
 

@@ -21,7 +21,7 @@ from typing import Any
 from tvm import tirx
 
 from ..nest import Loop
-from ..schedule_prims.replay import NAME
+from ..schedule_prims.replay import NAME, PREFIX, marks_of
 from ..tir_gen.ir import guard, join_statements, name_of_var, replace_vars, rewrite_nest
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
@@ -82,9 +82,9 @@ class _Writer:
 
     def write(self, around: dict[str, Any]) -> tirx.Stmt:
         """Write all loops inside the innermost of those `around`, whose values are given."""
-        sch = self.facts.sch
-        outer = [name for name in sch.names() if name in around]
-        parent = sch[outer[-1]] if outer else sch.nest
+        nest = self.facts.nest
+        outer = [name for name in nest.names() if name in around]
+        parent = nest[outer[-1]] if outer else nest.nest
         return join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any]) -> tirx.Stmt:
@@ -97,7 +97,9 @@ class _Writer:
             body = join_statements([self._case(child, var, inside) for child in loop.children])
         count = tirx.floordiv(amount(loop.stop, self.n) - loop.start + (step - 1), step)
         kind = tirx.ForKind.UNROLLED if loop.unroll else tirx.ForKind.SERIAL
-        return tirx.For(var, tirx.IntImm("int64", 0), count, kind, body, None, {NAME: loop.name})
+        notes = {PREFIX + word: value for word, value in marks_of(loop).items()}
+        start = tirx.IntImm("int64", 0)
+        return tirx.For(var, start, count, kind, body, None, {NAME: loop.name, **notes})
 
     def _case(self, child: Loop, var: tirx.Var, around: dict[str, Any]) -> tirx.Stmt:
         written = self._loop(child, around)
@@ -108,12 +110,12 @@ class _Writer:
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
         """The store, for the values of the loops around it, under their guards."""
         counts = {
-            var: tirx.floordiv(self._sum(self.facts.sch.copies(name), around), step)
+            var: tirx.floordiv(self._sum(self.facts.nest.copies(name), around), step)
             for name, (var, step) in self.origins.items()
         }
         guards = [
             self._sum(guard.loops, around) < amount(guard.stop, self.n)
-            for guard in self.facts.sch.guards
+            for guard in self.facts.nest.guards
             if all(name in around for name in guard.loops)
         ]
         return guard(replace_vars(self.store, counts), guards)

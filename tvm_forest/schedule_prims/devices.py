@@ -13,7 +13,8 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Loop, Problem, find_paths
+from ..nest import Loop, find_paths
+from ..nest.problems import Problem
 from ..target import STATIC_SHARED_BYTES
 from .directive import Refusal, check_word, directive, find_loop, offer_loops
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..nest import Loop, Problem, find_leaf_loops
+from ..nest import Loop, Nest, find_leaf_loops
+from ..nest.problems import Problem
 from ..process.locks import cached_property
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def directive(
 # -- checks that several directives make ----------------------------------------------------------
 
 
-def refuse(sch: Schedule, where: str, what: str, mark: str | None = None) -> ScheduleError:
+def refuse(sch: Nest, where: str, what: str, mark: str | None = None) -> ScheduleError:
     """Make the exception of this room: what is wrong, then the nest as it stands."""
     return ScheduleError(f"{where}: {what}\n{sch.render(mark)}")
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
-from ..nest import OUTPUT_KINDS
+from ..nest import OUTPUT_KINDS, Nest
 from ..target import Target
 from .directive import DIRECTIVES
 from .regions import find_regions, has_no_gaps, is_atomic
@@ -101,7 +101,7 @@ def check_device(sch: Schedule, target: Target) -> None:
         raise _refuse(sch, f"{what}; choose another with represent_as")
 
 
-def check_gaps(sch: Schedule) -> None:
+def check_gaps(sch: Nest) -> None:
     """Refuse blocks whose threads would add to rows or classes of others, between their own.
 
     Raises:
@@ -118,7 +118,7 @@ def check_gaps(sch: Schedule) -> None:
             raise _refuse(sch, f"{what}{advice}")
 
 
-def _refuse(sch: Schedule, what: str, where: str = "build") -> ScheduleError:
+def _refuse(sch: Nest, what: str, where: str = "build") -> ScheduleError:
     return ScheduleError(f"{where}: argument 'schedule': {what}\n{sch}")
 
 

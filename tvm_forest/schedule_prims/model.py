@@ -19,6 +19,8 @@ from .directive import Refusal, TraceStep, check_word, directive
 if TYPE_CHECKING:
     from .schedule import Schedule
 
+OF_MODEL = ("tile_nodes", "pad_trees", "sort_trees", "know_depths", "represent_as")
+"""The directives that are about the model and not about loops."""
 MAX_DEPTH = (1 << 20) - 1
 """Hops to a leaf that `know_depths` believes."""
 

@@ -19,7 +19,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ..nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Problem, find_paths, list_values
+from ..nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, find_paths, list_values
+from ..nest.problems import Problem
 
 
 def find_regions(loop: Loop) -> list[Loop]:

@@ -12,10 +12,9 @@ from itertools import chain
 from typing import Any
 
 from .. import layouts
-from .. import nest as nests
 from ..errors import ScheduleError
-from ..forest import Array
-from ..nest import Guard, Loop
+from ..nest import Loop, Nest, find_paths, make_chain, replace_loop
+from ..nest.problems import Problem, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole
 
@@ -25,7 +24,7 @@ ROOT = ""
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Nest):
     """A nest of loops over rows, classes and trees.
 
     Without directives, a loop over rows holds one over trees. A model of several classes has a
@@ -37,38 +36,27 @@ class Schedule:
     problem, same nest, whatever steps led there.
 
     Attributes:
-        trees: number of trees, all classes together.
-        vectors: whether leaves hold a value for each class, so that a tree is of all classes.
-        classes: number of outputs; with more than one, there is a loop over them.
+        trees, classes, vectors, representation, nest, guards, replaced: see `Nest`.
         batch: number of rows if it is fixed, None for any.
-        representation: name of the layout of the model.
         types: what its fields are to be stored as, by name; those left out are for it to choose.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
         rewrites: steps that change the model before it is laid out, in order.
         hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
-        nest: the outermost loops, inside a loop of one iteration that nobody sees.
-        guards: conditions of partial tiles.
-        replaced: names of loops that are gone, with those of the loops in their place.
         steps: the trace.
     """
 
-    trees: int
-    classes: int = 1
     batch: int | None = None
     target: str | None = None
     depths: tuple[int, ...] | None = None
-    vectors: bool = False
-    representation: str = layouts.PADDED
+    representation: str = field(default=layouts.PADDED, kw_only=True)
     types: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[TraceStep, ...] = ()
     hops: tuple[int, ...] | None = ()
     likely: tuple[int, ...] | None = None
-    nest: Loop = field(default=None)  # type: ignore[assignment]
-    guards: tuple[Guard, ...] = ()
-    replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()
     steps: tuple[TraceStep, ...] = ()
+    function: str = ""
 
     # -- the language -----------------------------------------------------------------------------
 
@@ -117,66 +105,14 @@ class Schedule:
         outputs = [Loop("class", "class", 0, self.classes, 1)] if self.classes > 1 else []
         rounds = [Loop("tree", "tree", 0, self.rounds, 1)]
         inner = [*rounds, *outputs] if self.vectors else [*outputs, *rounds]
-        return nests.make_chain([Loop(ROOT, "batch", 0, 1, 1), batch, *inner])
+        return make_chain([Loop(ROOT, "batch", 0, 1, 1), batch, *inner])
 
     # -- looking ----------------------------------------------------------------------------------
-
-    @property
-    def round_size(self) -> int:
-        """Trees that add to every class once."""
-        return 1 if self.vectors else self.classes
 
     @property
     def rounds(self) -> int:
         """Iterations of the loop over trees before any directive."""
         return -(-self.trees // self.round_size)
-
-    def loops(self) -> tuple[Loop, ...]:
-        """Return all live loops, outermost first."""
-        return tuple(self.nest.traverse())[1:]
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all live loops, outermost first."""
-        return tuple(loop.name for loop in self.loops())
-
-    def __getitem__(self, name: str) -> Loop:
-        """Return the live loop of that name.
-
-        Raises:
-            KeyError: no live loop has that name.
-        """
-        return {loop.name: loop for loop in self.loops()}[name]
-
-    def path(self, name: str) -> tuple[Loop, ...]:
-        """Return the loops from the outermost one down to `name`, inclusive."""
-        return nests.find_path(self.nest, name)[1:]
-
-    def leaves(self) -> tuple[Loop, ...]:
-        """Return the leaf loops, whose body is one walk, in order; see `vectors`."""
-        return tuple(
-            x for loop in self.nest.children for x in nests.find_leaf_loops(loop, self.vectors)
-        )
-
-    def copies(self, name: str) -> tuple[str, ...]:
-        """Return the live loops that came from an index, itself included, in order.
-
-        After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
-        of "batch" are `b0`, `b1@d1` and `b1@d2`.
-        """
-        family, replaced = [name], dict(self.replaced)
-        for member in family:
-            family += replaced.get(member, ())
-        return tuple(live for live in self.names() if live in family)
-
-    pieces = copies
-
-    def trees_of(self, leaf: str) -> Array:
-        """Return the rounds that the walks of a leaf loop visit, int64, in order.
-
-        Args:
-            leaf: name of a leaf loop.
-        """
-        return nests.list_values(self.path(leaf), self.guards)
 
     def is_default(self) -> bool:
         """Return whether no directive has changed the nest."""
@@ -212,20 +148,15 @@ class Schedule:
         """
         return all(loop.reduce != "atomic" for loop in self.loops())
 
-    @property
-    def sliced(self) -> int:
-        """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
-        return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
-
-    def problem(self) -> nests.Problem | None:
+    def problem(self) -> Problem | None:
         """Return the first broken invariant, or None."""
         names = self.names()
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
-            return nests.Problem(doubled, f"two loops are named '{doubled}'", "rename one")
+            return Problem(doubled, f"two loops are named '{doubled}'", "rename one")
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
-        paths = (path[1:] for path in nests.find_paths(self.nest))
-        of_paths = (nests.list_problems(path, wanted, self.vectors) for path in paths)
+        paths = (path[1:] for path in find_paths(self.nest))
+        of_paths = (list_problems(path, wanted, self.vectors) for path in paths)
         of_nest = (
             walks.list_lane_problems,
             regions.list_order_problems,
@@ -238,20 +169,13 @@ class Schedule:
 
     def with_loop(self, name: str, *new: Loop) -> Schedule:
         """Return this schedule with others, in order, in the place of a loop and its inside."""
-        return replace(self, nest=nests.replace_loop(self.nest, name, new)[0])
+        return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
         return _replay(self, [step for step in self.steps if step.do not in directives])
 
     # -- texts ------------------------------------------------------------------------------------
-
-    def __str__(self) -> str:
-        return self.render()
-
-    def render(self, mark: str | None = None) -> str:
-        """Return the nest as text, with an arrow at the loop `mark`."""
-        return "\n".join(self._list_lines(mark))
 
     def _list_lines(self, mark: str | None) -> Iterator[str]:
         for step in self.rewrites:
@@ -260,43 +184,7 @@ class Schedule:
         if self.representation != layouts.PADDED or self.types:
             types = ", ".join(f"{name} {value}" for name, value in self.types)
             yield f"represent as {self.representation}" + f": {types}" * bool(types)
-        for loop in self.nest.children:
-            yield from self._list_loop_lines(loop, 0, mark)
-
-    def _list_loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
-        word = "parallel" if loop.parallel else "for"
-        line = f"{'  ' * depth}{word} {loop.name} in {loop.range_text}"
-        kind = [loop.kind] if loop.name != loop.kind else []
-        notes = "; ".join([*kind, *self._list_notes(loop)])
-        line = f"{line:<40} # {notes}" if notes else line
-        yield line + ("   <----" if loop.name == mark else "")
-        for child in loop.children:
-            yield from self._list_loop_lines(child, depth + 1, mark)
-        if not loop.children:
-            yield "  " * (depth + 1) + self._write_body(loop)
-
-    def _list_notes(self, loop: Loop) -> Iterator[str]:
-        inside = {x.name for x in loop.traverse()} - {loop.name}
-        for guard in self.guards:
-            if loop.name in guard.loops and not inside & set(guard.loops):
-                stop = "n" if guard.stop is None else guard.stop
-                yield f"guard {' + '.join(guard.loops)} < {stop}"
-        if loop.case is not None:
-            yield f"iteration {loop.case} only"
-        yield from loop.annotations()
-
-    def _write_body(self, leaf: Loop) -> str:
-        path = self.path(leaf.name)
-        row, output, tree = (
-            "+".join(loop.name for loop in path if loop.kind == kind)
-            for kind in ("batch", "class", "tree")
-        )
-        if self.classes == 1:
-            return f"out[{row}] += walk({tree}, {row})"
-        if self.vectors:
-            return f"out[{row}, {output}] += walk({tree}, {row})[{output}]"
-        tree = f"({tree})" if "+" in tree else tree
-        return f"out[{row}, {output}] += walk({tree}*{self.classes} + {output}, {row})"
+        yield from super()._list_lines(mark)
 
     def to_dot(self) -> str:
         """Return the nest as a graph in the DOT language of Graphviz, one box for each loop."""

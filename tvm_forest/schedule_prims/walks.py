@@ -17,7 +17,8 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
 from ..layouts import SIMDIZED, SIMDIZED_TREES
-from ..nest import Loop, Problem
+from ..nest import Loop, Nest
+from ..nest.problems import Problem
 from .directive import (
     Refusal,
     directive,
@@ -260,12 +261,33 @@ class WalkForm:
     by_team: bool = False
 
 
-def find_walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
+@dataclass(frozen=True, eq=False)
+class TreeDepths:
+    """How deep the trees of a model are, which stand in the order `round * C + class`.
+
+    Attributes:
+        depths: (T,) int64, hops to the deepest leaf of each.
+        shallowest: (T,) int64, hops to the leaf that is nearest to the root.
+        likely: (T,) int64, hops to the leaves that nine rows of ten reach; None if not known.
+    """
+
+    depths: Array
+    shallowest: Array
+    likely: Array | None = None
+
+    @classmethod
+    def of(cls, forest: Forest) -> TreeDepths:
+        """Return those of a forest; of one with a leaf profile the likely hops are known."""
+        likely = None if forest.hits is None else find_peel_depths(forest)
+        return cls(forest.depths, forest.shallowest, likely)
+
+
+def find_walk_forms(sch: Nest, forest: TreeDepths) -> dict[str, WalkForm]:
     """Return the form of the walks of every leaf loop.
 
     Args:
-        sch: the schedule.
-        forest: trees stand in the order `round * C + class`.
+        sch: the nest.
+        forest: its trees.
 
     Raises:
         ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
@@ -276,7 +298,7 @@ def find_walk_forms(sch: Schedule, forest: Forest) -> dict[str, WalkForm]:
     return {name: replace(form, by_team=name in teams) for name, form in forms.items()}
 
 
-def _find_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
+def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
     rounds = sch.trees_of(leaf.name)
     trees = (rounds[:, None] * sch.round_size + np.arange(sch.round_size)).ravel()
     depths = forest.depths[trees] if trees.size else np.zeros(1, np.int64)
@@ -302,7 +324,7 @@ def _find_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
     return WalkForm("peel", hops, check, even)
 
 
-def _count_straight_hops(sch: Schedule, loop: Loop, depths: Array, trees: Array) -> int:
+def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:
     """Return the hops of the straight lines through some trees, which reach all leaves."""
     deepest = int(depths.max())
     hops = deepest if loop.hops == "depth" else int(loop.hops or 0)
@@ -315,9 +337,9 @@ def _count_straight_hops(sch: Schedule, loop: Loop, depths: Array, trees: Array)
     raise refuse(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
 
 
-def _count_likely_hops(sch: Schedule, loop: Loop, forest: Forest, trees: Array) -> int:
+def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
     """Return the hops to the leaves that nine rows of ten reach, in the worst of some trees."""
-    if forest.hits is None:
+    if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise refuse(sch, "peel_walk", what, loop.name)
-    return min(MAX_HOPS, int(find_peel_depths(forest)[trees].max(initial=0)))
+    return min(MAX_HOPS, int(forest.likely[trees].max(initial=0)))

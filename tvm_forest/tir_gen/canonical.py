@@ -19,7 +19,8 @@ sums) or spatial (in leaves), so the same directives apply to both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -27,9 +28,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
-from ..forest import Forest
+from ..forest import Array, Forest
 from ..layouts.representation import Expr, Representation
 from . import ops
+from .attributes import with_model_facts
 from .ir import i64, name_of_var
 from .leaves import leaf_buffers, walk_dtype
 from .links import emit_epilogue
@@ -43,7 +45,13 @@ from .results import (
 )
 
 
-def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:
+def emit_canonical(
+    forest: Forest,
+    rep: Representation,
+    output: Output,
+    arrays: Mapping[str, Array] = MappingProxyType({}),
+    steps: Sequence[dict[str, Any]] = (),
+) -> tvm.IRModule:
     """Return the module for one kind of output.
 
     Args:
@@ -51,6 +59,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
         rep: how the model lies in memory.
         output: "predict" (rows, model ..., base, tables ..., results ...), see `link_arrays` and
             `result_names`; "per_tree" or "apply" (rows, model ..., leaf).
+        arrays: of the model, if kernels are to be made.
+        steps: of a trace, by which the model was rewritten and laid out.
 
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
@@ -82,7 +92,8 @@ def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.I
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results, *tables)
-    return tvm.IRModule({"main": ib.get()})
+    func = with_model_facts(ib.get(), forest, rep, arrays, list(steps))
+    return tvm.IRModule({"main": func})
 
 
 def _emit_walks(

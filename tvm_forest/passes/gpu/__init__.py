@@ -1,6 +1,6 @@
 """From lowered loops to the kernels of a GPU, step by step.
 
-takes: a lowered function, the facts of its loops, its arrays; gives: a function of kernels.
+takes: a lowered function, the facts of its loops; gives: a function of kernels.
 
 `thread_sums` comes earlier, among the passes for all targets, and behind these steps the target
 goes on with `launch_plan` (a GPU) or `run_threads` (the CPU at hand). `kernel_code` has the words
@@ -14,7 +14,6 @@ from collections import Counter
 import tvm
 from tvm import tirx
 
-from ...forest import Array
 from ...schedule_prims.fitting import check_gaps
 from ..nest_facts import NestFacts
 from . import kernel_code
@@ -28,22 +27,20 @@ SPILLED = "tvm_forest.spilled"
 that cannot be one, though another function of the schedule has them in shared memory."""
 
 
-def make_kernels(
-    func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array], shared_bytes: int
-) -> tirx.PrimFunc:
+def make_kernels(func: tirx.PrimFunc, facts: NestFacts, shared_bytes: int) -> tirx.PrimFunc:
     """Return a function that launches kernels and does nothing else.
 
     Args:
         func: all walks are lowered.
         facts: of its loops.
-        arrays: the model.
         shared_bytes: of shared memory that a block may have.
 
     Raises:
         ScheduleError: a block has too many threads or too much shared memory, or threads would add
             to rows of other blocks.
     """
-    check_gaps(facts.sch)
+    arrays = facts.model.arrays
+    check_gaps(facts.nest)
     # 1. the trees that a block walks are copied into its shared memory, where the schedule asks
     func = cache_trees(func, facts, arrays)
     # 2. the epilogue of a block's rows is done by that block

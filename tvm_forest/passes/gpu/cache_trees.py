@@ -53,24 +53,24 @@ def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array])
     Raises:
         ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
     """
-    sch, buffers = facts.sch, {str(buffer.name): buffer for buffer in func.params}
-    asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
+    nest, buffers = facts.nest, {str(buffer.name): buffer for buffer in func.params}
+    asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
     if not asking:
         return func
-    copied = find(sch.representation).copied
+    copied = find(nest.representation).copied
     here = [name for name in copied if name in buffers and copied[name] in buffers]
     if not here:
-        name, layout = asking[0].name, repr(sch.representation)
-        tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
+        name, layout = asking[0].name, repr(nest.representation)
+        tiled = facts.model.tile_size > 1
         raise ScheduleError(
             f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
             f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
-            f"or leave this cache out\n{sch.render(name)}"
+            f"or leave this cache out\n{nest.render(name)}"
         )
     n, body = func.params[0].shape[0], func.body
     for name in here:
         offset = copied[name]
-        ends = [*arrays[offset].tolist(), len(arrays[name])]
+        ends = [*arrays[offset].tolist(), int(buffers[name].shape[0])]
         copier = _TreeCopier(facts, n, buffers[offset], buffers[name], ends)
         body = rewrite_nest(body, copier.copy, inside_first=True)
     return func.with_body(body)
@@ -105,7 +105,7 @@ class _TreeCopier:
             return None
         first, count = self.facts.reach("tree", (*around, s), fact.children, self.n)
         assert count is not None, "the number of trees is known"
-        size = self.facts.sch.round_size
+        size = self.facts.nest.round_size
         first, count = first * size, count * size
         begin, span = self._begin(first), self._begin(first + count) - self._begin(first)
         last, fields = len(self.ends) - 1, list(self.elements.shape[1:])

@@ -123,7 +123,7 @@ class _RegisterSums:
         others = {loop.loop_var for loop in path if loop not in index}
         if statement in index or ir.mentions([loop.extent for loop in index], others):
             return None
-        counts = {loop: facts.sch[name_of(loop)].count for loop in index}
+        counts = {loop: facts.nest[name_of(loop)].count for loop in index}
         serial = {x.loop_var: count for x, count in counts.items() if count and not facts.level(x)}
         if None in counts.values() or prod(serial.values()) > MAX_THREAD_SUMS:
             return None

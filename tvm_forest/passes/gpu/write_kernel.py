@@ -29,7 +29,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...schedule import Schedule
+from ...nest import Nest
 from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
@@ -90,12 +90,12 @@ class KernelWriter:
             mine = [loop for loop in loops if facts.dimension(loop) == dimension]
             var = dimension_var(dimension)
             if mine and dimension.startswith("block"):
-                threads[dimension] = (var, max(facts.sch[name_of(x)].count or 1 for x in mine))
+                threads[dimension] = (var, max(facts.nest[name_of(x)].count or 1 for x in mine))
             elif mine:  # bounds only shrink when the loops around go on
                 blocks[dimension] = (var, _largest([replace_vars(x.extent, inner) for x in mine]))
         for ballot in kernel_code.find_extern(root, BALLOT):
             threads[TEAM_DIMENSION] = (dimension_var(TEAM_DIMENSION), int(ballot.args[2]))
-        _check_threads(facts.sch, [count for _, count in threads.values()])
+        _check_threads(facts.nest, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
         sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
         return cls(facts, blocks, threads, sizes)
@@ -114,7 +114,7 @@ class KernelWriter:
         mine = kernel_code.buffers_of(body, "global")
         self.places |= {buffer: (kernel_code.widen(buffer, [], "local"), []) for buffer in mine}
         body = kernel_code.move_buffers(body, self.places)
-        _check_shared(self.facts.sch, self.shared, shared_bytes)
+        _check_shared(self.facts.nest, self.shared, shared_bytes)
         memory = [tirx.AllocBuffer(buffer) for buffer in (*self.shared, *self.registers)]
         body = bind(join_statements([*memory, body]), {**self.blocks, **self.threads})
         return join_statements([*map(tirx.AllocBuffer, self.outer), body])
@@ -245,7 +245,7 @@ class KernelWriter:
             raise ScheduleError(
                 f"build: argument 'schedule': {threads} threads of block.x cannot be dealt out in "
                 f"groups of {width}, as vector_reduce asks; use a multiple of {width}\n"
-                f"{self.facts.sch}"
+                f"{self.facts.nest}"
             )
         return store
 
@@ -327,16 +327,16 @@ def _largest(extents: list[Any]) -> Any:
     return simplify(most)
 
 
-def _check_threads(sch: Schedule, counts: list[int]) -> None:
+def _check_threads(nest: Nest, counts: list[int]) -> None:
     if prod(counts) > MAX_BLOCK_THREADS:
         text = " x ".join(map(str, counts))
         raise ScheduleError(
             f"build: argument 'schedule': {text} = {prod(counts)} threads per block, the target "
-            f"allows {MAX_BLOCK_THREADS}; use smaller tiles\n{sch}"
+            f"allows {MAX_BLOCK_THREADS}; use smaller tiles\n{nest}"
         )
 
 
-def _check_shared(sch: Schedule, buffers: list[Any], most: int) -> None:
+def _check_shared(nest: Nest, buffers: list[Any], most: int) -> None:
     """Refuse more shared memory than a block has, and say how many rows would fit."""
     sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
     spare = most - sum(sizes.values())
@@ -358,5 +358,5 @@ def _check_shared(sch: Schedule, buffers: list[Any], most: int) -> None:
             remedy = f"use {few} of the block, or at most {fit[1]} rows"
     raise ScheduleError(
         f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
-        f"allows {most}; {remedy}\n{sch}"
+        f"allows {most}; {remedy}\n{nest}"
     )

@@ -1,6 +1,6 @@
 """The nest of a schedule: loops inside loops, and what can be read off them.
 
-takes: nothing; gives: Loop, Guard, and questions about a nest.
+takes: nothing; gives: Loop, Guard, Nest, and questions about a nest.
 
 A nest is a tree of loops. This one evaluates 5 trees; rows are tiled by 64, and the loop over trees
 was split at tree 2, which made a copy of the loop inside for each part:
@@ -21,8 +21,7 @@ iteration is the sum of the values of the loops over rows around it: b0 = 64, b1
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -188,24 +187,6 @@ class Guard:
     stop: Bound
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with a nest.
-
-    Attributes:
-        loop: name of the loop that is wrong, whose line is marked; "" for none.
-        what: what is wrong, and with which loops.
-        advice: what to do.
-    """
-
-    loop: str
-    what: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.advice}"
-
-
 def make_chain(loops: Sequence[Loop]) -> Loop:
     """Put loops, outermost first, into each other; only the innermost keeps what is inside."""
     *around, nest = loops
@@ -276,73 +257,127 @@ def _is_output_loop(loop: Loop) -> bool:
     return plain and all(map(_is_output_loop, loop.children))
 
 
-def list_problems(
-    path: tuple[Loop, ...], wanted: set[str], vectors: bool = False
-) -> Iterator[Problem]:
-    """Yield what is wrong with the path to one innermost loop.
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """The loops around the walks of a model.
 
-    Args:
-        path: the loops from the outermost one down to the innermost one.
-        wanted: kinds of loops that there must be.
-        vectors: see `find_leaf_loops`.
+    Attributes:
+        trees: number of trees, all classes together.
+        classes: number of outputs; with more than one, there is a loop over them.
+        vectors: whether leaves hold a value for each class, so that a tree is of all classes.
+        representation: name of the layout of the model.
+        nest: the outermost loops, inside a loop of one iteration that nobody sees.
+        guards: conditions of partial tiles.
+        replaced: names of loops that are gone, with those of the loops in their place.
     """
-    leaf, kinds = path[-1], {loop.kind for loop in path}
-    if kinds != wanted:
-        what = f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
-        yield Problem(leaf.name, what, f"keep loops over {', '.join(sorted(wanted))}")
-    for loop in path[:-1]:
-        if (loop.interleave > 1 or loop.simdize) and find_leaf_loops(loop, vectors) != (loop,):
-            done = "interleaved" if loop.interleave > 1 else "simdized"
-            what = f"'{loop.name}' is {done} but contains '{loop.children[0].name}'"
-            yield Problem(loop.name, what, "leave it innermost")
-    yield from _list_cache_problems(path)
-    yield from _list_parallel_problems(path)
-    yield from _list_gpu_problems([loop for loop in path if loop.gpu])
 
+    trees: int
+    classes: int = 1
+    vectors: bool = field(default=False, kw_only=True)
+    representation: str = field(default="", kw_only=True)
+    nest: Loop = field(default=None, kw_only=True)  # type: ignore[assignment]
+    guards: tuple[Guard, ...] = field(default=(), kw_only=True)
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), kw_only=True)
 
-def _list_cache_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
-    for i, loop in enumerate(path):
-        cached = f"'{loop.name}' has cache {loop.cache}"
-        if loop.cache and (loop.interleave > 1 or loop.simdize):
-            what = f"{cached}, one iteration at a time, but its walks advance together"
-            yield Problem(loop.name, what, "tile it, and cache the outer loop")
-        for inside in path[i + 1 :] if loop.cache not in (None, "prefetch") else ():
-            if inside.kind == loop.kind and inside.count is None:
-                what = f"{cached} but holds '{inside.name}' of n iterations"
-                yield Problem(loop.name, what, "tile it first")
+    @property
+    def round_size(self) -> int:
+        """Trees that add to every class once."""
+        return 1 if self.vectors else self.classes
 
+    def loops(self) -> tuple[Loop, ...]:
+        """Return all live loops, outermost first."""
+        return tuple(self.nest.traverse())[1:]
 
-def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
-    parallel = [loop for loop in path if loop.parallel]
-    for outer, inner in pairwise(parallel):
-        if outer.cache:
-            what = f"'{outer.name}' has cache {outer.cache} and holds parallel '{inner.name}'"
-            yield Problem(outer.name, what, "cache another loop, for these two become one")
-        if outer.children != (inner,) or outer.is_specialized:
-            between = path[path.index(outer) + 1].name
-            gap = f"with '{between}' between them" if between != inner.name else "beside others"
-            what = f"'{inner.name}' lies inside parallel '{outer.name}' {gap}"
-            yield Problem(inner.name, what, "make them adjacent, so that they can be fused")
-    for loop in parallel:
-        if loop.gpu:
-            what = f"'{loop.name}' is parallel and mapped to {loop.gpu}"
-            yield Problem(loop.name, what, "choose one of them")
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all live loops, outermost first."""
+        return tuple(loop.name for loop in self.loops())
 
+    def __getitem__(self, name: str) -> Loop:
+        """Return the live loop of that name.
 
-def _list_gpu_problems(mapped: list[Loop]) -> Iterator[Problem]:
-    for first, second in combinations(mapped, 2):
-        if first.gpu == second.gpu:
-            what = f"'{first.name}' and '{second.name}' inside it are both mapped to {first.gpu}"
-            yield Problem(second.name, what, "choose another dimension")
-    for loop in mapped:
-        width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
-        if width > 1 and loop.is_specialized:
-            what = f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
-            yield Problem(loop.name, what, "choose one of them")
-        if width > 1 and (loop.count is None or loop.count % width):
-            what = f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
-            yield Problem(loop.name, what, "split it at a multiple of these")
-    for outer, inner in combinations(mapped, 2):
-        if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):
-            what = f"grid index '{inner.name}' lies inside block index '{outer.name}'"
-            yield Problem(inner.name, what, "reorder them")
+        Raises:
+            KeyError: no live loop has that name.
+        """
+        return {loop.name: loop for loop in self.loops()}[name]
+
+    def path(self, name: str) -> tuple[Loop, ...]:
+        """Return the loops from the outermost one down to `name`, inclusive."""
+        return find_path(self.nest, name)[1:]
+
+    def leaves(self) -> tuple[Loop, ...]:
+        """Return the leaf loops, whose body is one walk, in order; see `vectors`."""
+        return tuple(x for loop in self.nest.children for x in find_leaf_loops(loop, self.vectors))
+
+    def copies(self, name: str) -> tuple[str, ...]:
+        """Return the live loops that came from an index, itself included, in order.
+
+        After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
+        of "batch" are `b0`, `b1@d1` and `b1@d2`.
+        """
+        family, replaced = [name], dict(self.replaced)
+        for member in family:
+            family += replaced.get(member, ())
+        return tuple(live for live in self.names() if live in family)
+
+    pieces = copies
+
+    def trees_of(self, leaf: str) -> npt.NDArray[np.int64]:
+        """Return the rounds that the walks of a leaf loop visit, int64, in order.
+
+        Args:
+            leaf: name of a leaf loop.
+        """
+        return list_values(self.path(leaf), self.guards)
+
+    @property
+    def sliced(self) -> int:
+        """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
+        return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
+
+    # -- texts ------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self, mark: str | None = None) -> str:
+        """Return the nest as text, with an arrow at the loop `mark`."""
+        return "\n".join(self._list_lines(mark))
+
+    def _list_lines(self, mark: str | None) -> Iterator[str]:
+        for loop in self.nest.children:
+            yield from self._list_loop_lines(loop, 0, mark)
+
+    def _list_loop_lines(self, loop: Loop, depth: int, mark: str | None) -> Iterator[str]:
+        word = "parallel" if loop.parallel else "for"
+        line = f"{'  ' * depth}{word} {loop.name} in {loop.range_text}"
+        kind = [loop.kind] if loop.name != loop.kind else []
+        notes = "; ".join([*kind, *self._list_notes(loop)])
+        line = f"{line:<40} # {notes}" if notes else line
+        yield line + ("   <----" if loop.name == mark else "")
+        for child in loop.children:
+            yield from self._list_loop_lines(child, depth + 1, mark)
+        if not loop.children:
+            yield "  " * (depth + 1) + self._write_body(loop)
+
+    def _list_notes(self, loop: Loop) -> Iterator[str]:
+        inside = {x.name for x in loop.traverse()} - {loop.name}
+        for guard in self.guards:
+            if loop.name in guard.loops and not inside & set(guard.loops):
+                stop = "n" if guard.stop is None else guard.stop
+                yield f"guard {' + '.join(guard.loops)} < {stop}"
+        if loop.case is not None:
+            yield f"iteration {loop.case} only"
+        yield from loop.annotations()
+
+    def _write_body(self, leaf: Loop) -> str:
+        path = self.path(leaf.name)
+        row, output, tree = (
+            "+".join(loop.name for loop in path if loop.kind == kind)
+            for kind in ("batch", "class", "tree")
+        )
+        if self.classes == 1:
+            return f"out[{row}] += walk({tree}, {row})"
+        if self.vectors:
+            return f"out[{row}, {output}] += walk({tree}, {row})[{output}]"
+        tree = f"({tree})" if "+" in tree else tree
+        return f"out[{row}, {output}] += walk({tree}*{self.classes} + {output}, {row})"

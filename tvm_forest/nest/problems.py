@@ -1,0 +1,102 @@
+"""What is wrong with the loops of a nest, path by path.
+
+takes: the loops around a walk; gives: Problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from . import Loop, find_leaf_loops
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a nest.
+
+    Attributes:
+        loop: name of the loop that is wrong, whose line is marked; "" for none.
+        what: what is wrong, and with which loops.
+        advice: what to do.
+    """
+
+    loop: str
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.advice}"
+
+
+def list_problems(
+    path: tuple[Loop, ...], wanted: set[str], vectors: bool = False
+) -> Iterator[Problem]:
+    """Yield what is wrong with the path to one innermost loop.
+
+    Args:
+        path: the loops from the outermost one down to the innermost one.
+        wanted: kinds of loops that there must be.
+        vectors: see `find_leaf_loops`.
+    """
+    leaf, kinds = path[-1], {loop.kind for loop in path}
+    if kinds != wanted:
+        what = f"the loops around '{leaf.name}' run over {', '.join(sorted(kinds))} only"
+        yield Problem(leaf.name, what, f"keep loops over {', '.join(sorted(wanted))}")
+    for loop in path[:-1]:
+        if (loop.interleave > 1 or loop.simdize) and find_leaf_loops(loop, vectors) != (loop,):
+            done = "interleaved" if loop.interleave > 1 else "simdized"
+            what = f"'{loop.name}' is {done} but contains '{loop.children[0].name}'"
+            yield Problem(loop.name, what, "leave it innermost")
+    yield from _list_cache_problems(path)
+    yield from _list_parallel_problems(path)
+    yield from _list_gpu_problems([loop for loop in path if loop.gpu])
+
+
+def _list_cache_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
+    for i, loop in enumerate(path):
+        cached = f"'{loop.name}' has cache {loop.cache}"
+        if loop.cache and (loop.interleave > 1 or loop.simdize):
+            what = f"{cached}, one iteration at a time, but its walks advance together"
+            yield Problem(loop.name, what, "tile it, and cache the outer loop")
+        for inside in path[i + 1 :] if loop.cache not in (None, "prefetch") else ():
+            if inside.kind == loop.kind and inside.count is None:
+                what = f"{cached} but holds '{inside.name}' of n iterations"
+                yield Problem(loop.name, what, "tile it first")
+
+
+def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
+    parallel = [loop for loop in path if loop.parallel]
+    for outer, inner in pairwise(parallel):
+        if outer.cache:
+            what = f"'{outer.name}' has cache {outer.cache} and holds parallel '{inner.name}'"
+            yield Problem(outer.name, what, "cache another loop, for these two become one")
+        if outer.children != (inner,) or outer.is_specialized:
+            between = path[path.index(outer) + 1].name
+            gap = f"with '{between}' between them" if between != inner.name else "beside others"
+            what = f"'{inner.name}' lies inside parallel '{outer.name}' {gap}"
+            yield Problem(inner.name, what, "make them adjacent, so that they can be fused")
+    for loop in parallel:
+        if loop.gpu:
+            what = f"'{loop.name}' is parallel and mapped to {loop.gpu}"
+            yield Problem(loop.name, what, "choose one of them")
+
+
+def _list_gpu_problems(mapped: list[Loop]) -> Iterator[Problem]:
+    for first, second in combinations(mapped, 2):
+        if first.gpu == second.gpu:
+            what = f"'{first.name}' and '{second.name}' inside it are both mapped to {first.gpu}"
+            yield Problem(second.name, what, "choose another dimension")
+    for loop in mapped:
+        width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
+        if width > 1 and loop.is_specialized:
+            what = f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
+            yield Problem(loop.name, what, "choose one of them")
+        if width > 1 and (loop.count is None or loop.count % width):
+            what = f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
+            yield Problem(loop.name, what, "split it at a multiple of these")
+    for outer, inner in combinations(mapped, 2):
+        if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):
+            what = f"grid index '{inner.name}' lies inside block index '{outer.name}'"
+            yield Problem(inner.name, what, "reorder them")

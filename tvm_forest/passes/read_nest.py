@@ -1,0 +1,343 @@
+"""Read the nest of a scheduled function off its loops, its block and its annotations.
+
+takes: a function of which TVM's primitives and annotations have made what it is; gives: NestFacts.
+
+S-TIR says most of it by itself:
+
+    what a loop counts    the axis of the block "walk" whose value it is a part of
+    step                  its factor there
+    stop                  its extent
+    guards                the condition of the block
+    parallel, unrolled    the kind of the loop
+
+`replay` has written the rest as annotations. So did users of `s_tir.Schedule`, of whose loops
+`adopt_loops` makes what `replay` would have left: names, and marks for what TVM calls `bind` and
+`vectorize`. What nobody could read is refused by the name of the loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tvm
+from tvm import s_tir, sym, tirx
+
+from ..errors import ScheduleError
+from ..nest import Bound, Guard, Loop, Nest, Share, make_chain
+from ..schedule_prims.replay import (
+    KIND,
+    MARKS,
+    NAME,
+    PARTS,
+    PREFIX,
+    read_bound,
+    read_guards,
+    read_loops,
+    with_marks,
+)
+from ..schedule_prims.schedule import ROOT
+from ..schedule_prims.walks import find_walk_forms
+from ..tir_gen import ir, ops
+from ..tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
+from .function_pass import function_pass
+from .nest_facts import NestFacts, amount, name_of
+
+LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
+KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
+CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
+"""Annotations of parallel loops."""
+AXES = {"r": "batch", "c": "class", "t": "tree"}
+
+
+def read_nest(func: tirx.PrimFunc) -> NestFacts:
+    """Return the facts of a function whose loops have names; without names there are none.
+
+    Raises:
+        ScheduleError: an annotation is unknown, or loops are not those of a nest.
+    """
+    model = read_model_facts(func)
+    walk = find_walk_block(func)
+    size: Any = {"vectors": model.vectors, "representation": model.layout.name}
+    if walk is None or not any(map(name_of, walk.around)):
+        empty = Nest(model.trees, model.classes, nest=make_chain([_ROOT]), **size)
+        return NestFacts(empty, {}, {}, model)
+    found = _Reader(walk, model, func.params[0].shape[0]).read()
+    nest = Nest(model.trees, model.classes, **size, **found.nest)
+    return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
+
+
+@function_pass
+class ForgetNest:
+    """Leave out what `read_nest` has read, but the names of loops: code does not depend on it."""
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Drop attributes and annotations."""
+
+        def forget(loop: tirx.For) -> tirx.For:
+            kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
+            return loop if len(kept) == len(loop.annotations) else with_notes(loop, kept)
+
+        body = ir.rewrite_loops(func.body, forget)
+        kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT)}
+        attributes = tvm.ir.make_node("ir.DictAttrs", **kept)
+        return tirx.PrimFunc(func.params, body, func.ret_type, attributes)
+
+
+def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled function whose loops run on one thread, and add up by themselves."""
+
+    def change(loop: tirx.For) -> tirx.For:
+        notes = {str(key): x for key, x in loop.annotations.items() if key not in CONCURRENT}
+        if PARTS in notes:
+            parts = json.loads(str(notes[PARTS]))
+            for here in _walk_parts(parts["loops"]):
+                for word in CONCURRENT:
+                    here.pop(word.removeprefix(PREFIX), None)
+            notes[PARTS] = json.dumps(parts)
+        serial = loop.kind == tirx.ForKind.PARALLEL
+        kind = tirx.ForKind.SERIAL if serial else loop.kind
+        return ir.change_loop(loop, kind=kind, annotations=notes)
+
+    return func.with_body(ir.rewrite_loops(func.body, change))
+
+
+_ROOT = Loop(ROOT, "batch", 0, 1, 1)
+
+
+@dataclass(frozen=True)
+class WalkBlock:
+    """The block with the walk.
+
+    Attributes:
+        realize: the block, with the values of its axes.
+        around: the loops around it, outermost first.
+    """
+
+    realize: Any
+    around: tuple[tirx.For, ...]
+
+    @property
+    def block(self) -> Any:
+        """What is done for each value of the axes."""
+        return self.realize.block
+
+
+def with_notes(loop: tirx.For, notes: dict[str, Any]) -> tirx.For:
+    """Return a loop with other annotations."""
+    return ir.change_loop(loop, annotations=notes)
+
+
+def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
+    """Return the block of a function that holds its only walk, or None."""
+    found = list(_list_walk_blocks(func.body, ()))
+    return found[0] if len(found) == 1 else None
+
+
+def _list_walk_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
+    if isinstance(s, s_tir.SBlockRealize):
+        inside = s.block.body
+        if isinstance(inside, tirx.BufferStore) and ops.find_walk(inside) is not None:
+            yield WalkBlock(s, around)
+        yield from _list_walk_blocks(inside, around)
+    elif isinstance(s, tirx.For):
+        yield from _list_walk_blocks(s.body, (*around, s))
+    else:
+        for inside in getattr(s, "seq", ()):
+            yield from _list_walk_blocks(inside, around)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was read: the fields of a Nest, and the loops that WriteNest replaces."""
+
+    nest: dict[str, Any]
+    origins: dict[str, Loop]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the loops around a walk.
+
+    Attributes:
+        walk: the block.
+        model: what its function says of the model.
+        n: number of rows.
+    """
+
+    walk: WalkBlock
+    model: ModelFacts
+    n: Any
+    analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
+
+    def read(self) -> _Found:
+        """Read all loops."""
+        factors, chain, origins = self._find_factors(), list[Loop](), dict[str, Loop]()
+        parts: dict[str, Any] | None = None
+        for loop in self.walk.around:
+            notes = self._read_notes(loop)
+            parts = json.loads(notes[PARTS]) if PARTS in notes else parts
+            fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
+            if parts is not None:
+                origins[fact.name] = fact
+            else:
+                chain.append(fact)
+        if parts is None:
+            guards = tuple(self._read_guards(dict(zip(self._vars, chain, strict=True))))
+            return _Found({"nest": make_chain([_ROOT, *chain]), "guards": guards}, {})
+        inside, guards = read_loops(parts["loops"]), read_guards(parts["guards"])
+        innermost = replace((chain or [_ROOT])[-1], children=inside)
+        nest = make_chain([_ROOT, *chain[:-1], innermost] if chain else [innermost])
+        copies: dict[str, list[str]] = {name: [] for name in origins}
+        for here in _walk_parts(parts["loops"]):
+            copies[here["of"]].append(here["name"])
+        replaced = tuple((name, tuple(x for x in own if x != name)) for name, own in copies.items())
+        return _Found({"nest": nest, "guards": guards, "replaced": replaced}, origins)
+
+    @property
+    def _vars(self) -> list[Any]:
+        return [loop.loop_var for loop in self.walk.around]
+
+    def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
+        """Return the annotations of a loop that are ours."""
+        ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
+        notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
+        unknown = next((key for key in notes if key not in KNOWN), None)
+        if unknown is not None:
+            known = ", ".join(PREFIX + word for word in MARKS)
+            raise refuse_loop(name_of(loop), f"has the unknown annotation '{unknown}'", known)
+        return notes
+
+    def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
+        """Return what one loop is."""
+        name = notes[NAME]
+        said = {key.removeprefix(PREFIX): x for key, x in notes.items()}
+        said |= {"parallel": 1} if loop.kind == tirx.ForKind.PARALLEL else {}
+        said |= {"unroll": 1} if loop.kind == tirx.ForKind.UNROLLED else {}
+        if factor is None:
+            if not self._is(loop.extent, 1):
+                raise refuse_loop(name, "counts neither rows nor classes nor trees")
+            kind, step = notes.get(KIND) or [_guess_kind(loop), 1]
+            return with_marks(Loop(name, kind, 0, 1, read_bound(step)), said)
+        kind, step = factor[0], self._read_number(factor[1])
+        if step is None or not self._is(loop.min, 0):
+            raise refuse_loop(name, f"steps by {factor[1]}, or does not begin at 0")
+        stop = self._read_stop(loop.extent, step)
+        return with_marks(Loop(name, kind, 0, stop, step), said)
+
+    def _find_factors(self) -> dict[Any, tuple[str, Any]]:
+        """Return what each loop counts, and its factor in the index of that."""
+        found: dict[Any, tuple[str, Any]] = {}
+        kinds = self._find_axis_kinds()
+        pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
+        for axis, value in pairs:
+            here = [var for var in self._vars if ir.mentions(value, {var})]
+            factors = sym.detect_linear_equation(value, here) if here else []
+            both = next((var for var in here if var in found), None)
+            if (here and not len(factors)) or both is not None:
+                named = {loop.loop_var: name_of(loop) for loop in self.walk.around}
+                what = f"is not a sum of loops in the index of its {kinds[axis.var]}"
+                advice = "fuse loops that are neighbours of one tile only, and split again"
+                raise refuse_loop(named[both if both is not None else here[0]], what, advice)
+            if here and not self._is(factors[-1], 0):
+                what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
+                raise refuse_loop(name_of(self.walk.around[0]), what)
+            found |= {var: (kinds[axis.var], factors[i]) for i, var in enumerate(here)}
+        return found
+
+    def _find_axis_kinds(self) -> dict[Any, str]:
+        """Return what each axis of the block counts, read off the arguments of the walk."""
+        axes = [axis.var for axis in self.walk.block.iter_vars]
+        call: Any = ops.find_walk(self.walk.block.body)
+        row, tree = call.args[0].indices[0], call.args[1]
+        of_tree = [axis for axis in axes if ir.mentions(tree, {axis})]
+        factors = sym.detect_linear_equation(tree, of_tree) if of_tree else []
+        size = 1 if self.model.vectors else self.model.classes
+        kinds = dict.fromkeys(axes, "class")
+        for axis, factor in zip(of_tree, list(factors)[:-1], strict=True):
+            kinds[axis] = "tree" if self._is(factor, size) else "class"
+        return kinds | {row: "batch"}
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def _is(self, value: Any, number: int) -> bool:
+        return isinstance(value, tirx.IntImm) and int(value) == number
+
+    @property
+    def _shares(self) -> Iterator[Share]:
+        """The shares of the rows that there may be: by the number of parts of some loop."""
+        for loop in self.walk.around:
+            if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
+                yield Share(int(loop.extent))
+
+    def _read_number(self, value: Any) -> Any:
+        """Return a step: a number, or a share of the rows; None for anything else."""
+        if isinstance(value, tirx.IntImm):
+            return int(value)
+        return next((x for x in self._shares if self._equal(value, amount(x, self.n))), None)
+
+    def _read_stop(self, extent: Any, step: Any) -> Bound:
+        """Return the bound of values that are multiples of a step, of which there are so many."""
+        if isinstance(extent, tirx.IntImm):
+            return int(extent) * step if isinstance(step, int) else None
+        if not isinstance(step, int):
+            return None
+        tiles = (tirx.floordiv(amount(x, self.n) + (step - 1), ir.i64(step)) for x in self._shares)
+        pairs = zip(self._shares, tiles, strict=True)
+        return next((share for share, count in pairs if self._equal(extent, count)), None)
+
+    def _equal(self, a: Any, b: Any) -> bool:
+        return bool(self.analyzer.can_prove_equal(a, b))
+
+    # -- guards -----------------------------------------------------------------------------------
+
+    def _read_guards(self, facts: dict[Any, Loop]) -> Iterator[Guard]:
+        """Return the conditions on sums of loops, of which TVM's count iterations."""
+        clauses = ir.split_condition(self.walk.realize.predicate)
+        for clause in clauses:
+            if isinstance(clause, tirx.IntImm):
+                continue
+            here = [var for var in facts if ir.mentions(clause, {var})]
+            known = isinstance(clause, tirx.LT) and not ir.mentions(clause.b, facts)
+            factors = list(sym.detect_linear_equation(clause.a, here)) if here and known else []
+            ratio = self._find_ratio([facts[var].step for var in here], factors)
+            if ratio is None:
+                name = facts[here[0]].name if here else ""
+                raise refuse_loop(name, f"has the condition {clause}, which is no end of a tile")
+            yield Guard(tuple(facts[var].name for var in here), self._read_end(clause.b, ratio))
+
+    def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
+        """Return how many rows, classes or trees one unit of a condition stands for."""
+        if not factors or not self._is(factors[-1], 0):
+            return None
+        pairs = list(zip(steps, factors[:-1], strict=True))
+        if all(self._equal(amount(step, self.n), factor) for step, factor in pairs):
+            return 1
+        known = all(isinstance(x, int) and isinstance(y, tirx.IntImm) for x, y in pairs)
+        ratios = {step / int(factor) for step, factor in pairs} if known else set()
+        ratio = next(iter(ratios), 0.5)
+        return int(ratio) if len(ratios) == 1 and ratio == int(ratio) else None
+
+    def _read_end(self, limit: Any, ratio: int) -> Bound:
+        if isinstance(limit, tirx.IntImm):
+            return int(limit) * ratio
+        return self._read_stop(limit, ratio)
+
+
+def _walk_parts(told: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for here in told:
+        yield here
+        yield from _walk_parts(here.get("loops", []))
+
+
+def _guess_kind(loop: tirx.For) -> str:
+    """Return what a loop of one iteration counts: TVM names it after the one that it came from."""
+    root = str(loop.loop_var.name).partition("_")[0]
+    return root if root in AXES.values() else "batch"
+
+
+def refuse_loop(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
+    """Make the exception for a loop that is not of a nest."""
+    return ScheduleError(f"compile: argument 'module': loop '{name}' {what}; {advice}")

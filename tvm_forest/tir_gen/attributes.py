@@ -1,0 +1,203 @@
+"""What a function says of the model whose trees it walks, so that it can be compiled by itself.
+
+takes: Forest, Representation, arrays; gives: attributes of a function, as plain values; takes: a
+function with them; gives: ModelFacts.
+
+    tvm_forest.forest   {"trees": 100, "classes": 1, "comparison": "<", "depths": "6 6 5 ..."}
+    tvm_forest.layout   {"kind": "tvm_forest.layouts.packed:PackedLayout", "feature_bits": 8, ...}
+
+Of the numbers of the model itself there are few: how deep trees are, where they begin, and how
+large its integers are. They decide the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from ..errors import BuildError, ScheduleError
+from ..forest import Array, Forest
+from ..layouts.representation import REPRESENTATIONS, Representation
+from ..schedule_prims.walks import TreeDepths
+
+FOREST = "tvm_forest.forest"
+LAYOUT = "tvm_forest.layout"
+SCALARS = (bool, int, float, str)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """All that code depends on, beside the nest.
+
+    Attributes:
+        trees, classes, vectors: size of the problem, see `Nest`.
+        comparison: "<" or "<=", what sends a value to the left.
+        tile_size: nodes that are decided together.
+        depths: of the trees.
+        layout: how the model lies in memory.
+        steps: of a trace, which rewrote the model and laid it out, as dicts.
+        arrays: arrays of integers by name, as far as code depends on them: where trees begin, and
+            of others the least and the greatest number.
+    """
+
+    trees: int
+    classes: int
+    vectors: bool
+    comparison: str
+    tile_size: int
+    depths: TreeDepths
+    layout: Representation
+    steps: list[dict[str, Any]]
+    arrays: dict[str, Array]
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether trees stand in another order than in the model."""
+        return any(step["do"] == "sort_trees" for step in self.steps)
+
+
+def with_model_facts(
+    func: tirx.PrimFunc,
+    forest: Forest,
+    rep: Representation,
+    arrays: Mapping[str, Array],
+    steps: list[dict[str, Any]],
+) -> tirx.PrimFunc:
+    """Return a function that says of which model it is.
+
+    Args:
+        func: a canonical function.
+        forest: the model as the schedule rewrote it.
+        rep, arrays: how it lies in memory.
+        steps: see `ModelFacts`.
+
+    Raises:
+        BuildError: the layout holds what cannot be said in an attribute.
+    """
+    trees = TreeDepths.of(forest)
+    facts = {
+        "trees": forest.n_trees,
+        "classes": forest.n_outputs,
+        "vectors": forest.has_vectors,
+        "comparison": forest.comparison,
+        "tile_size": int(forest.tile_size),
+        "depths": _to_text(trees.depths),
+        "shallowest": _to_text(trees.shallowest),
+        "likely": None if trees.likely is None else _to_text(trees.likely),
+        "steps": steps,
+        "arrays": _pick_numbers(rep, arrays),
+    }
+    return func.with_attr(FOREST, facts).with_attr(LAYOUT, _encode(rep, f"layout {rep.name!r}"))
+
+
+def _pick_numbers(rep: Representation, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the numbers of `ModelFacts.arrays`, their type before them."""
+    starts = rep.copied.values()
+    return {
+        name: f"{x.dtype} {_to_text(x if name in starts else np.array([x.min(), x.max()]))}"
+        for name, x in arrays.items()
+        if x.dtype.kind in "iu" and x.size and (name in starts or x.dtype == np.int64)
+    }
+
+
+def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
+    """Return what a function says of its model.
+
+    Raises:
+        ScheduleError: it says nothing, or its layout is not known here.
+    """
+    attributes = func.attrs
+    if attributes is None or FOREST not in attributes or LAYOUT not in attributes:
+        raise ScheduleError(
+            f"compile: argument 'module': a function has no attribute '{FOREST}', so it was not "
+            "made by tvm_forest; begin with tvm_forest.lower(model).before"
+        )
+    said = to_plain(attributes[FOREST])
+    depths, likely = said.pop("depths"), said.pop("likely")
+    shallowest = _from_text(said.pop("shallowest"))
+    trees = TreeDepths(_from_text(depths), shallowest, likely and _from_text(likely))
+    typed = ((name, text.split(" ", 1)) for name, text in said.pop("arrays").items())
+    arrays = {name: _from_text(numbers).astype(dtype) for name, (dtype, numbers) in typed}
+    layout = _decode(to_plain(attributes[LAYOUT]))
+    return ModelFacts(**said, depths=trees, layout=layout, arrays=arrays)
+
+
+def _to_text(numbers: Array) -> str:
+    """Return numbers as a text: so they are read at once, however many there are."""
+    return " ".join(map(str, numbers.tolist()))
+
+
+def _from_text(text: str) -> Array:
+    return np.array(text.split(), np.int64)
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value of TVM's as one of Python: numbers, texts, lists and dicts."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)):
+        return to_plain(value.value)
+    if hasattr(value, "items"):
+        return {str(key): to_plain(x) for key, x in value.items()}
+    return [to_plain(x) for x in value]
+
+
+# -- layouts --------------------------------------------------------------------------------------
+
+
+def _encode(x: Any, where: str) -> Any:
+    """Return a layout, or what one holds, as plain values; objects say their class."""
+    if x is None or type(x) in SCALARS:
+        return x
+    if isinstance(x, np.integer):
+        return int(x)
+    named = [f.name for f in fields(x)] if is_dataclass(x) else getattr(x, "_fields", None)
+    if named is not None:
+        kind = f"{type(x).__module__}:{type(x).__qualname__}"
+        return {"kind": kind, **{name: _encode(getattr(x, name), where) for name in named}}
+    if type(x) in (tuple, list):
+        return [_encode(each, where) for each in x]
+    raise BuildError(
+        f"represent_as: argument 'name': {where} holds a {type(x).__name__}, which no attribute of "
+        "a function can say; make it a dataclass of numbers, texts, tuples and other dataclasses"
+    )
+
+
+def _decode(x: Any) -> Any:
+    """Return what `_encode` was given; all lists are tuples."""
+    if isinstance(x, list):
+        return tuple(map(_decode, x))
+    if not isinstance(x, dict):
+        return x
+    kind: Any = _find_class(x["kind"])
+    values = {name: _decode(value) for name, value in x.items() if name != "kind"}
+    if hasattr(kind, "_fields"):
+        return kind(**values)
+    made = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _find_class(kind: str) -> Any:
+    """Return a class of a module that is loaded, or one of the layouts that are registered."""
+    module, _, name = kind.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    known = [x for x in REPRESENTATIONS.values() if f"{x.__module__}:{x.__qualname__}" == kind]
+    found = next(iter(known), found)
+    if isinstance(found, type) and (is_dataclass(found) or hasattr(found, "_fields")):
+        return found
+    raise ScheduleError(
+        f"compile: argument 'module': its layout {kind!r} is not known here; import the module "
+        "that registers it"
+    )
