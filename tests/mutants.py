@@ -1,7 +1,7 @@
 """Small faults put into the code, one at a time: do the tests notice?
 
     python tests/mutants.py [--seed 1] [--room forest] [--again | --survivors]
-    python tests/mutants.py --only tvm_forest/nest/problems.py 17   # one mutant, its tests' output shown
+    python tests/mutants.py --only tvm_forest/nest/problems.py 17   # one mutant, its tests' output
 
 A mutant is a module with one operator, constant or condition changed. The tests of its room are
 collected once. Each mutant is tried in a forked process, which gives the functions of the module

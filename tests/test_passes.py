@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -445,10 +446,10 @@ SCHEDULES = {
 
 
 def scheduled(
-    sch: Schedule, output: str = "predict", comparison: str = "<"
+    sch: Schedule, output: str = "predict", comparison: Any = "<"
 ) -> tuple[tvm.IRModule, Any]:
     """Return the scheduled function and its pipeline."""
-    forest = arrange_by_round(FOREST)
+    forest = replace(arrange_by_round(FOREST), comparison=comparison)
     rep, _ = representation.find(sch.representation).pack(forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch)

@@ -109,7 +109,7 @@ _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 @dataclass(frozen=True)
 class WalkBlock:
-    """The block with the walk.
+    """A block, such as that with the walk.
 
     Attributes:
         realize: the block, with the values of its axes.
@@ -132,21 +132,24 @@ def with_notes(loop: tirx.For, notes: dict[str, Any]) -> tirx.For:
 
 def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
     """Return the block of a function that holds its only walk, or None."""
-    found = list(_list_walk_blocks(func.body, ()))
+    found = [x for x in list_blocks(func) if ops.find_walk(x.block.body) is not None]
     return found[0] if len(found) == 1 else None
 
 
-def _list_walk_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
+def list_blocks(func: tirx.PrimFunc) -> list[WalkBlock]:
+    """Return the blocks of a function that store something, with the loops around each."""
+    return list(_list_blocks(func.body, ()))
+
+
+def _list_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
     if isinstance(s, s_tir.SBlockRealize):
-        inside = s.block.body
-        if isinstance(inside, tirx.BufferStore) and ops.find_walk(inside) is not None:
-            yield WalkBlock(s, around)
-        yield from _list_walk_blocks(inside, around)
+        inside = list(_list_blocks(s.block.body, around))
+        yield from inside or [WalkBlock(s, around)]
     elif isinstance(s, tirx.For):
-        yield from _list_walk_blocks(s.body, (*around, s))
+        yield from _list_blocks(s.body, (*around, s))
     else:
         for inside in getattr(s, "seq", ()):
-            yield from _list_walk_blocks(inside, around)
+            yield from _list_blocks(inside, around)
 
 
 @dataclass(frozen=True)
