@@ -27,17 +27,17 @@ from tvm import s_tir, sym, tirx
 
 from ..errors import ScheduleError
 from ..nest import Bound, Guard, Loop, Nest, Share, make_chain
-from ..schedule_prims.replay import (
-    KIND,
+from ..nest.marks import (
     MARKS,
-    NAME,
-    PARTS,
-    PREFIX,
+    Told,
+    list_told,
     read_bound,
     read_guards,
     read_loops,
-    with_marks,
+    write_guards,
+    write_loops,
 )
+from ..schedule_prims.replay import KIND, NAME, PARTS, PREFIX
 from ..schedule_prims.schedule import ROOT
 from ..schedule_prims.walks import find_walk_forms
 from ..tir_gen import ir, ops
@@ -45,6 +45,8 @@ from ..tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, t
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
 
+KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
+"""What TVM says of a loop by its kind."""
 LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
 CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
@@ -65,7 +67,16 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
         empty = Nest(model.trees, model.classes, nest=make_chain([_ROOT]), **size)
         return NestFacts(empty, {}, {}, model)
     found = _Reader(walk, model, func.params[0].shape[0]).read()
-    nest = Nest(model.trees, model.classes, **size, **found.nest)
+    loops, guards = read_loops(found.loops), read_guards(found.guards)
+    replaced = tuple((name, found.copies_of(name)) for name in found.origins)
+    nest = Nest(
+        model.trees,
+        model.classes,
+        nest=replace(_ROOT, children=loops),
+        guards=guards,
+        replaced=replaced,
+        **size,
+    )
     return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
 
 
@@ -93,7 +104,7 @@ def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
         notes = {str(key): x for key, x in loop.annotations.items() if key not in CONCURRENT}
         if PARTS in notes:
             parts = json.loads(str(notes[PARTS]))
-            for here in _walk_parts(parts["loops"]):
+            for here in list_told(parts["loops"]):
                 for word in CONCURRENT:
                     here.pop(word.removeprefix(PREFIX), None)
             notes[PARTS] = json.dumps(parts)
@@ -154,10 +165,16 @@ def _list_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
 
 @dataclass(frozen=True)
 class _Found:
-    """What was read: the fields of a Nest, and the loops that WriteNest replaces."""
+    """What was read: loops and guards as plain values, and the loops that WriteNest replaces."""
 
-    nest: dict[str, Any]
+    loops: list[Told]
+    guards: list[Any]
     origins: dict[str, Loop]
+
+    def copies_of(self, origin: str) -> tuple[str, ...]:
+        """Return the other loops in the place of one that is replaced."""
+        copies = (x["name"] for x in list_told(self.loops) if x.get("of") == origin)
+        return tuple(x for x in copies if x != origin)
 
 
 @dataclass(frozen=True)
@@ -177,27 +194,39 @@ class _Reader:
 
     def read(self) -> _Found:
         """Read all loops."""
-        factors, chain, origins = self._find_factors(), list[Loop](), dict[str, Loop]()
-        parts: dict[str, Any] | None = None
+        factors, facts, origins = self._find_factors(), dict[Any, Loop](), dict[str, Loop]()
+        told, parts = list[Told](), dict[str, Any]()
         for loop in self.walk.around:
             notes = self._read_notes(loop)
-            parts = json.loads(notes[PARTS]) if PARTS in notes else parts
+            parts = self._read_parts(notes[PARTS]) if PARTS in notes else parts
             fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            if parts is not None:
+            if parts:
                 origins[fact.name] = fact
-            else:
-                chain.append(fact)
-        if parts is None:
-            guards = tuple(self._read_guards(dict(zip(self._vars, chain, strict=True))))
-            return _Found({"nest": make_chain([_ROOT, *chain]), "guards": guards}, {})
-        inside, guards = read_loops(parts["loops"]), read_guards(parts["guards"])
-        innermost = replace((chain or [_ROOT])[-1], children=inside)
-        nest = make_chain([_ROOT, *chain[:-1], innermost] if chain else [innermost])
-        copies: dict[str, list[str]] = {name: [] for name in origins}
-        for here in _walk_parts(parts["loops"]):
-            copies[here["of"]].append(here["name"])
-        replaced = tuple((name, tuple(x for x in own if x != name)) for name, own in copies.items())
-        return _Found({"nest": nest, "guards": guards, "replaced": replaced}, origins)
+                continue
+            facts[loop.loop_var] = fact
+            marks = {
+                key.removeprefix(PREFIX): x for key, x in notes.items() if key not in (NAME, KIND)
+            }
+            marks |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
+            told.append({**write_loops((fact,), {})[0], **marks})
+        inside = parts.get("loops", [])
+        for here in reversed(told):
+            inside = [{**here, "loops": inside} if inside else here]
+        guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
+        return _Found(inside, guards, origins)
+
+    def _read_parts(self, text: Any) -> dict[str, Any]:
+        """Return the loops in the place of others, and guards."""
+        try:
+            parts = json.loads(text)
+            read_loops(parts["loops"], marked=False), read_guards(parts["guards"])
+            assert all({"name", "of", "kind"} <= here.keys() for here in list_told(parts["loops"]))
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError):
+            what = f"has an annotation '{PARTS}' that is no nest"
+            raise refuse_loop(
+                name_of(self.walk.around[-1]), what, "split with directives"
+            ) from None
+        return parts
 
     @property
     def _vars(self) -> list[Any]:
@@ -215,20 +244,18 @@ class _Reader:
 
     def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
         """Return what one loop is."""
-        name = notes[NAME]
-        said = {key.removeprefix(PREFIX): x for key, x in notes.items()}
-        said |= {"parallel": 1} if loop.kind == tirx.ForKind.PARALLEL else {}
-        said |= {"unroll": 1} if loop.kind == tirx.ForKind.UNROLLED else {}
+        name = str(notes.get(NAME, loop.loop_var.name))
+        if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
+            raise refuse_loop(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
         if factor is None:
             if not self._is(loop.extent, 1):
                 raise refuse_loop(name, "counts neither rows nor classes nor trees")
             kind, step = notes.get(KIND) or [_guess_kind(loop), 1]
-            return with_marks(Loop(name, kind, 0, 1, read_bound(step)), said)
+            return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
         if step is None or not self._is(loop.min, 0):
             raise refuse_loop(name, f"steps by {factor[1]}, or does not begin at 0")
-        stop = self._read_stop(loop.extent, step)
-        return with_marks(Loop(name, kind, 0, stop, step), said)
+        return Loop(name, kind, 0, self._read_stop(loop.extent, step), step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
         """Return what each loop counts, and its factor in the index of that."""
@@ -327,12 +354,6 @@ class _Reader:
         if isinstance(limit, tirx.IntImm):
             return int(limit) * ratio
         return self._read_stop(limit, ratio)
-
-
-def _walk_parts(told: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for here in told:
-        yield here
-        yield from _walk_parts(here.get("loops", []))
 
 
 def _guess_kind(loop: tirx.For) -> str:

@@ -21,7 +21,8 @@ from typing import Any
 from tvm import tirx
 
 from ..nest import Loop
-from ..schedule_prims.replay import NAME, PREFIX, marks_of
+from ..nest.marks import marks_of
+from ..schedule_prims.replay import NAME, PREFIX
 from ..tir_gen.ir import guard, join_statements, name_of_var, replace_vars, rewrite_nest
 from .function_pass import function_pass
 from .nest_facts import NestFacts, amount, name_of
