@@ -17,6 +17,7 @@ from .process import sources as sources  # which notes how the files are now
 
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
+    from .api import compile as compile
     from .api import default_schedule as default_schedule
     from .api import default_schedules as default_schedules
     from .api import load as load
@@ -56,8 +57,8 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants messages adds another
 
 _ROOMS = {
-    "api": "build default_schedule default_schedules load load_predictor lower new_schedule "
-    "profile rewrite tune verify with_depths",
+    "api": "build compile default_schedule default_schedules load load_predictor lower "
+    "new_schedule profile rewrite tune verify with_depths",
     "errors": "BuildError DeviceError ForestError InputError ModelFormatError ScheduleError "
     "UnsupportedModel",
     "estimators": "ForestClassifier ForestRegressor accelerate",

@@ -12,13 +12,13 @@ IRModules that they are made of (`lower`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import s_tir, tirx
 
 from .contributions import ContributionTables, contribution_arrays
-from .errors import BuildError, ForestError
+from .errors import BuildError, ForestError, ScheduleError
 from .forest import Forest
 from .forest.rewrites.canonical_form import canonicalize
 from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
@@ -26,17 +26,20 @@ from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, make_twin
 from .passes.gpu import SPILLED, make_kernels
 from .passes.model_table import MODEL
-from .passes.read_nest import make_serial, read_nest
+from .passes.nest_facts import NestFacts
+from .passes.reading.adopt import adopt_loops, put_into_model, read_schedule
+from .passes.reading.read_nest import make_serial, read_nest
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
-from .schedule_prims.fitting import check_device, check_order
+from .schedule_prims.fitting import check_additions, check_device, check_order
 from .schedule_prims.model import OF_MODEL
 from .schedule_prims.regions import adds_in_order
 from .target import Target
 from .targets import Library, cpu
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
+from .tir_gen.attributes import read_model_facts
 from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .tir_gen.walks import check_walks
 
@@ -140,6 +143,45 @@ def check_and_lay_out(
     return lay_out(forest, schedules, outputs, exact)
 
 
+def take_schedule(given: Any) -> Any:
+    """Return the Schedule that stands for an `s_tir.Schedule`; anything else as it is.
+
+    Args:
+        given: the schedule of a function of `lower(model).before`, or a module with one.
+
+    Raises:
+        ScheduleError: what it says of loops is wrong, or more than a nest of loops.
+    """
+    module = given.mod if isinstance(given, s_tir.Schedule) else given
+    if not isinstance(module, tvm.IRModule):
+        return given
+    sums = [func for func in module.functions.values() if read_model_facts(func).output == SUMS]
+    if len(sums) != 1:
+        raise ScheduleError(
+            f"build: argument 'schedule': {len(sums)} functions of the module give sums, but one "
+            "is scheduled; give s_tir.Schedule(lower(model, schedule).before['predict'])"
+        )
+    return read_schedule(adopt_loops(sums[0]))
+
+
+def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
+    """Compile scheduled functions, by what they say and nothing else.
+
+    Raises:
+        ScheduleError, BuildError, InputError: see `compile_forest`.
+    """
+    module = module.mod if isinstance(module, s_tir.Schedule) else module
+    schedules, lowered = dict[int, Schedule](), dict[str, tirx.PrimFunc]()
+    for name, func in sorted((x.name_hint, func) for x, func in module.functions.items()):
+        adopted, model = adopt_loops(func), read_model_facts(func)
+        sch = schedules[len(schedules)] = read_schedule(adopted)
+        check_device(sch, target)
+        check_additions(model.aggregate, sch, exact)
+        check_walks(sch)
+        lowered |= _lower_scheduled(adopted, name, target)
+    return compile_lowered(Lowered(module, tvm.IRModule(lowered)), schedules, target)
+
+
 def lower_contributions(
     tables: ContributionTables, name: str, target: Target
 ) -> tuple[tvm.IRModule, dict[str, int]]:
@@ -175,52 +217,57 @@ def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
     """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
     for wanted, packed in laid_out.packed.items():
-        arguments = laid_out.arguments[wanted.name]
-        before[wanted.name], variants = _lower_function(wanted, packed, len(arguments), target)
+        before[wanted.name], variants = _lower_function(wanted, packed, target)
         after |= variants
     return Lowered(tvm.IRModule(before), tvm.IRModule(after))
 
 
 def _lower_function(
-    wanted: Wanted, packed: Packed, n_arguments: int, target: Target
+    wanted: Wanted, packed: Packed, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
     """Return a function before and after lowering, with its twin for threads."""
     # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
     name, output, sch = wanted
     forest, rep, _ = packed
-    machine = cpu.tvm_target(target)
-    abilities = None if target.on_gpu else cpu.abilities(machine)
     # 2. what is to be computed
     steps = [step.to_dict() for step in sch.steps if step.do in OF_MODEL]
     unscheduled = canonical.emit_canonical(forest, rep, output, packed.arrays, steps)
     # 3. how it is to be computed
-    scheduled = _schedule(unscheduled, sch)
-    functions = {}
-    for suffix, variant in _variants(scheduled["main"]).items():
-        # 4. what the machine has to do
+    scheduled = _schedule(unscheduled, sch, output)["main"]
+    # 4. what the machine has to do
+    return unscheduled["main"], _lower_scheduled(scheduled, name, target)
+
+
+def _lower_scheduled(
+    scheduled: tirx.PrimFunc, name: str, target: Target
+) -> dict[str, tirx.PrimFunc]:
+    """Return what a scheduled function becomes, with its twin for threads."""
+    machine = cpu.tvm_target(target)
+    abilities = None if target.on_gpu else cpu.abilities(machine)
+    facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
+    for suffix, variant in _variants(scheduled, facts).items():
         mod = tirx.transform.BindTarget(machine)(tvm.IRModule({"main": variant}))
         mod = pipeline(variant, abilities)(mod)
         function = mod["main"]
         if target.on_gpu:
             function = make_kernels(function, read_nest(variant), target.shared_bytes)
         function = function.with_attr("global_symbol", name + suffix)
-        functions[name + suffix] = function.with_attr(MODEL, n_arguments)
+        functions[name + suffix] = function.with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
         parallel = functions[name + PARALLEL]
         twin = parallel.with_attr(TWIN, name)
-        if not any(loop.kind == "tree" for loop in sch.loops() if loop.parallel):
+        if not any(loop.kind == "tree" for loop in facts.nest.loops() if loop.parallel):
             parallel = twin  # nothing beside the blocks touches what they do, so they are shared
         functions = {name: make_twin(twin), name + PARALLEL: parallel}
-    return unscheduled["main"], functions
+    return functions
 
 
-def _variants(func: tirx.PrimFunc) -> dict[str, tirx.PrimFunc]:
+def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]:
     """A function with parallel loops has a twin without, for small batches and one thread.
 
     Where threads share out rows only, or the order of additions is lost without the schedule's way
     of adding up, the twin is what comes of the schedule, on one thread.
     """
-    facts = read_nest(func)
     parallel = [loop for loop in facts.nest.loops() if loop.parallel]
     if not parallel:
         return {"": func}
@@ -234,8 +281,10 @@ def _variants(func: tirx.PrimFunc) -> dict[str, tirx.PrimFunc]:
     return {"": alone, PARALLEL: func}
 
 
-def _schedule(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
-    """Replay the directives on TVM's schedule of one function."""
+def _schedule(mod: tvm.IRModule, sch: Schedule, output: Output) -> tvm.IRModule:
+    """Replay the directives on TVM's schedule of one function, or take what another one made."""
+    if sch.function and output == SUMS:
+        return tvm.IRModule({"main": put_into_model(sch.function, mod["main"])})
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
         replay(tir, sch)

@@ -18,7 +18,7 @@ from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
 from .place_initials import PlaceInitials, SeparateSums
 from .privatize_sums import PrivatizeSums
-from .read_nest import ForgetNest, read_nest
+from .reading.read_nest import ForgetNest, read_nest
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 

@@ -33,7 +33,7 @@ from ..schedule_prims.replay import EPILOGUE, FINISH_BLOCK, PREFIX
 from ..tir_gen import ir, ops
 from .function_pass import function_pass
 from .nest_facts import NestFacts, name_of
-from .read_nest import WalkBlock, find_walk_block, list_blocks
+from .reading.blocks import WalkBlock, find_walk_block, list_blocks
 
 
 @function_pass

@@ -9,9 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ScheduleError
 from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from tvm import s_tir
 
 PARALLEL = "_parallel"
 """Suffix of the functions that use threads; those without it run on the caller's thread."""
@@ -22,26 +26,32 @@ Schedules = Schedule | Mapping[int, Schedule]
 Edit = Callable[[Schedule], Schedule]
 """A function that is given the schedule without directives of a model, such as a recipe."""
 
-Edited = Schedules | Edit | Mapping[int, Schedule | Edit]
-"""Schedules, of which some are still to be made by functions."""
+Given: TypeAlias = "Schedule | Edit | s_tir.Schedule"
+Edited: TypeAlias = "Given | Mapping[int, Given]"
+"""Schedules, of which some are still to be made by functions, or are TVM's."""
 
 
-def edit(given: Edited, start: Callable[[], Schedule]) -> Schedules:
-    """Call the functions among schedules.
+def edit(
+    given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any] = lambda given: given
+) -> Schedules:
+    """Call the functions among schedules, and read those of TVM.
 
     Args:
         given: schedules and functions; what is neither is left to `arrange_by_batch` to refuse.
         start: makes the schedule without directives.
+        take: makes a Schedule of an `s_tir.Schedule`.
 
     Raises:
         ScheduleError: a function gives no schedule.
     """
     if isinstance(given, Mapping):
-        return {key: _edit(value, start) for key, value in given.items()}
-    return _edit(given, start)
+        return {key: _edit(value, start, take) for key, value in given.items()}
+    return _edit(given, start, take)
 
 
-def _edit(given: Schedule | Edit, start: Callable[[], Schedule]) -> Schedule:
+def _edit(given: Any, start: Callable[[], Schedule], take: Callable[[Any], Any]) -> Schedule:
+    if type(given).__module__.partition(".")[0] == "tvm":
+        return take(given)
     if not callable(given):
         return given
     made = given(start())

@@ -62,8 +62,17 @@ def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
     if sch.batch is not None:
         what = f"made for batches of {sch.batch} rows, but code is made for any number"
         raise _refuse(sch, f"{what}; leave 'batch' out")
-    if forest.aggregate in ("min", "max") and not sch.keeps_order:
-        what = f"it adds up parts of the forest, but the model takes the {forest.aggregate} of its"
+    check_additions(forest.aggregate, sch, exact)
+
+
+def check_additions(aggregate: str, sch: Schedule, exact: bool) -> None:
+    """Refuse schedules that add leaves in an order that is not allowed.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if aggregate in ("min", "max") and not sch.keeps_order:
+        what = f"it adds up parts of the forest, but the model takes the {aggregate} of its"
         raise _refuse(sch, f"{what} leaves; run rows in parallel, not trees")
     if exact and not sch.keeps_order:
         what = "it adds the trees in another order than the model, so results differ in the last"

@@ -14,9 +14,18 @@ from typing import Any
 from .. import layouts
 from ..errors import ScheduleError
 from ..nest import Loop, Nest, find_paths, make_chain, replace_loop
+from ..nest.marks import (
+    MARKS,
+    list_told,
+    name_arguments,
+    read_guards,
+    read_loops,
+    write_guards,
+    write_loops,
+)
 from ..nest.problems import Problem, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
-from .directive import DIRECTIVES, TraceStep, is_whole
+from .directive import DIRECTIVES, TraceStep, is_whole, refuse
 
 JSON_VERSION = 1
 ROOT = ""
@@ -45,6 +54,7 @@ class Schedule(Nest):
         hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
         steps: the trace.
+        function: the function of these loops, as JSON, if `s_tir.Schedule` has made them; else "".
     """
 
     batch: int | None = None
@@ -171,6 +181,31 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
+    def take_nest(self, told: dict[str, Any], function: str = "") -> Schedule:
+        """Return this schedule with the loops of a function that `s_tir.Schedule` has scheduled.
+
+        What annotations say of them is checked as if directives had said it.
+
+        Args:
+            told: loops and guards as plain values, see `nest.marks`.
+            function: as JSON.
+
+        Raises:
+            ScheduleError: loops or annotations that no directive would give.
+        """
+        loops, guards = read_loops(told["loops"], marked=False), read_guards(told["guards"])
+        new = replace(self, nest=replace(self.nest, children=loops), guards=guards, replaced=())
+        problem = new.problem()
+        if problem is not None:
+            raise refuse(new, "build", f"argument 'schedule': {problem}", problem.loop)
+        marks = {here["name"]: here for here in list_told(told["loops"])}
+        for word in MARKS:
+            for name, said in marks.items():
+                if word in said:
+                    arguments = name_arguments(name, word, said[word])
+                    new = DIRECTIVES[word].apply(new, arguments)
+        return replace(new, steps=self.steps, function=function)
+
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
         return _replay(self, [step for step in self.steps if step.do not in directives])
@@ -203,7 +238,10 @@ class Schedule(Nest):
         known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
-        return json.dumps({**head, "classes": self.classes, **size, "steps": steps})
+        loops, guards = write_loops(self.nest.children, {}), write_guards(self.guards)
+        nest = {"function": self.function, "loops": loops, "guards": guards}
+        made = {"nest": nest} if self.function else {}
+        return json.dumps({**head, "classes": self.classes, **size, "steps": steps, **made})
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -218,7 +256,7 @@ class Schedule(Nest):
             size = (data["trees"], data["classes"], data["batch"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
-            version = data["version"]
+            version, nest = data["version"], data.get("nest")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
@@ -228,7 +266,8 @@ class Schedule(Nest):
                 f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
                 "write the schedule again with this version of tvm_forest"
             )
-        return _replay(start, steps)
+        made = _replay(start, steps)
+        return made if nest is None else made.take_nest(nest, nest["function"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key() == other._key()
@@ -239,7 +278,8 @@ class Schedule(Nest):
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.vectors, self.batch, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
+        nest = (self.nest, self.guards, self.function)
+        return (*size, self.representation, self.types, rewrites, *nest)
 
 
 def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:

@@ -25,6 +25,7 @@ from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
 from ..layouts.representation import REPRESENTATIONS, Representation
 from ..schedule_prims.walks import TreeDepths
+from .results import SUMS, Output, result_names
 
 FOREST = "tvm_forest.forest"
 LAYOUT = "tvm_forest.layout"
@@ -36,8 +37,11 @@ class ModelFacts:
     """All that code depends on, beside the nest.
 
     Attributes:
+        output: what the function gives.
+        n_arguments: arrays that it takes between the rows and the results.
         trees, classes, vectors: size of the problem, see `Nest`.
         comparison: "<" or "<=", what sends a value to the left.
+        aggregate: how leaves are joined, see `Forest`.
         tile_size: nodes that are decided together.
         depths: of the trees.
         layout: how the model lies in memory.
@@ -46,10 +50,13 @@ class ModelFacts:
             of others the least and the greatest number.
     """
 
+    output: Output
+    n_arguments: int
     trees: int
     classes: int
     vectors: bool
     comparison: str
+    aggregate: str
     tile_size: int
     depths: TreeDepths
     layout: Representation
@@ -66,6 +73,7 @@ def with_model_facts(
     func: tirx.PrimFunc,
     forest: Forest,
     rep: Representation,
+    output: Output,
     arrays: Mapping[str, Array],
     steps: list[dict[str, Any]],
 ) -> tirx.PrimFunc:
@@ -75,6 +83,7 @@ def with_model_facts(
         func: a canonical function.
         forest: the model as the schedule rewrote it.
         rep, arrays: how it lies in memory.
+        output: what the function gives.
         steps: see `ModelFacts`.
 
     Raises:
@@ -82,10 +91,13 @@ def with_model_facts(
     """
     trees = TreeDepths.of(forest)
     facts = {
+        "output": output,
+        "n_arguments": len(func.params) - 1 - (len(result_names(forest)) if output == SUMS else 1),
         "trees": forest.n_trees,
         "classes": forest.n_outputs,
         "vectors": forest.has_vectors,
         "comparison": forest.comparison,
+        "aggregate": forest.aggregate,
         "tile_size": int(forest.tile_size),
         "depths": _to_text(trees.depths),
         "shallowest": _to_text(trees.shallowest),
@@ -115,7 +127,7 @@ def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
     attributes = func.attrs
     if attributes is None or FOREST not in attributes or LAYOUT not in attributes:
         raise ScheduleError(
-            f"compile: argument 'module': a function has no attribute '{FOREST}', so it was not "
+            f"build: argument 'schedule': a function has no attribute '{FOREST}', so it was not "
             "made by tvm_forest; begin with tvm_forest.lower(model).before"
         )
     said = to_plain(attributes[FOREST])
@@ -198,6 +210,6 @@ def _find_class(kind: str) -> Any:
     if isinstance(found, type) and (is_dataclass(found) or hasattr(found, "_fields")):
         return found
     raise ScheduleError(
-        f"compile: argument 'module': its layout {kind!r} is not known here; import the module "
+        f"build: argument 'schedule': its layout {kind!r} is not known here; import the module "
         "that registers it"
     )

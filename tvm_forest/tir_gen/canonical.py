@@ -92,7 +92,7 @@ def emit_canonical(
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results, *tables)
-    func = with_model_facts(ib.get(), forest, rep, arrays, list(steps))
+    func = with_model_facts(ib.get(), forest, rep, output, arrays, list(steps))
     return tvm.IRModule({"main": func})
 
 

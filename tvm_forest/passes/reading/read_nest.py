@@ -10,9 +10,8 @@ S-TIR says most of it by itself:
     guards                the condition of the block
     parallel, unrolled    the kind of the loop
 
-`replay` has written the rest as annotations. So did users of `s_tir.Schedule`, of whose loops
-`adopt_loops` makes what `replay` would have left: names, and marks for what TVM calls `bind` and
-`vectorize`. What nobody could read is refused by the name of the loop.
+`replay` has written the rest as annotations, or users of `s_tir.Schedule` have, see `adopt`. What
+nobody could read is refused by the name of the loop.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
-from tvm import s_tir, sym, tirx
+from tvm import sym, tirx
 
-from ..errors import ScheduleError
-from ..nest import Bound, Guard, Loop, Nest, Share, make_chain
-from ..nest.marks import (
+from ...errors import ScheduleError
+from ...nest import Bound, Guard, Loop, Nest, Share, make_chain
+from ...nest.marks import (
     MARKS,
     Told,
     list_told,
@@ -37,17 +36,17 @@ from ..nest.marks import (
     write_guards,
     write_loops,
 )
-from ..schedule_prims.replay import KIND, NAME, PARTS, PREFIX
-from ..schedule_prims.schedule import ROOT
-from ..schedule_prims.walks import find_walk_forms
-from ..tir_gen import ir, ops
-from ..tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
-from .function_pass import function_pass
-from .nest_facts import NestFacts, amount, name_of
+from ...schedule_prims.replay import KIND, NAME, PARTS, PREFIX
+from ...schedule_prims.schedule import ROOT
+from ...schedule_prims.walks import find_walk_forms
+from ...tir_gen import ir, ops
+from ...tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
+from ..function_pass import function_pass
+from ..nest_facts import NestFacts, amount, name_of
+from .blocks import WalkBlock, find_walk_block
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 """What TVM says of a loop by its kind."""
-LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
 CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
 """Annotations of parallel loops."""
@@ -80,6 +79,18 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
     return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
 
 
+def read_told(func: tirx.PrimFunc, model: ModelFacts) -> dict[str, Any]:
+    """Return loops and guards of a function with named loops, as plain values.
+
+    Raises:
+        ScheduleError: see `read_nest`.
+    """
+    walk = find_walk_block(func)
+    assert walk is not None, "adopted before"
+    found = _Reader(walk, model, func.params[0].shape[0]).read()
+    return {"loops": found.loops, "guards": found.guards}
+
+
 @function_pass
 class ForgetNest:
     """Leave out what `read_nest` has read, but the names of loops: code does not depend on it."""
@@ -89,7 +100,8 @@ class ForgetNest:
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
-            return loop if len(kept) == len(loop.annotations) else with_notes(loop, kept)
+            changed = len(kept) < len(loop.annotations)
+            return ir.change_loop(loop, annotations=kept) if changed else loop
 
         body = ir.rewrite_loops(func.body, forget)
         kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT)}
@@ -116,51 +128,6 @@ def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
-
-
-@dataclass(frozen=True)
-class WalkBlock:
-    """A block, such as that with the walk.
-
-    Attributes:
-        realize: the block, with the values of its axes.
-        around: the loops around it, outermost first.
-    """
-
-    realize: Any
-    around: tuple[tirx.For, ...]
-
-    @property
-    def block(self) -> Any:
-        """What is done for each value of the axes."""
-        return self.realize.block
-
-
-def with_notes(loop: tirx.For, notes: dict[str, Any]) -> tirx.For:
-    """Return a loop with other annotations."""
-    return ir.change_loop(loop, annotations=notes)
-
-
-def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
-    """Return the block of a function that holds its only walk, or None."""
-    found = [x for x in list_blocks(func) if ops.find_walk(x.block.body) is not None]
-    return found[0] if len(found) == 1 else None
-
-
-def list_blocks(func: tirx.PrimFunc) -> list[WalkBlock]:
-    """Return the blocks of a function that store something, with the loops around each."""
-    return list(_list_blocks(func.body, ()))
-
-
-def _list_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
-    if isinstance(s, s_tir.SBlockRealize):
-        inside = list(_list_blocks(s.block.body, around))
-        yield from inside or [WalkBlock(s, around)]
-    elif isinstance(s, tirx.For):
-        yield from _list_blocks(s.body, (*around, s))
-    else:
-        for inside in getattr(s, "seq", ()):
-            yield from _list_blocks(inside, around)
 
 
 @dataclass(frozen=True)
@@ -238,7 +205,7 @@ class _Reader:
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
         unknown = next((key for key in notes if key not in KNOWN), None)
         if unknown is not None:
-            known = ", ".join(PREFIX + word for word in MARKS)
+            known = f"use one of {', '.join(PREFIX + word for word in MARKS)}"
             raise refuse_loop(name_of(loop), f"has the unknown annotation '{unknown}'", known)
         return notes
 
@@ -364,4 +331,4 @@ def _guess_kind(loop: tirx.For) -> str:
 
 def refuse_loop(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
     """Make the exception for a loop that is not of a nest."""
-    return ScheduleError(f"compile: argument 'module': loop '{name}' {what}; {advice}")
+    return ScheduleError(f"build: argument 'schedule': loop '{name}' {what}; {advice}")

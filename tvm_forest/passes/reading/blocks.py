@@ -1,0 +1,54 @@
+"""The blocks of a scheduled function.
+
+takes: a function with S-TIR blocks; gives: each, with the loops around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from ...tir_gen import ops
+
+
+@dataclass(frozen=True)
+class WalkBlock:
+    """A block, such as that with the walk.
+
+    Attributes:
+        realize: the block, with the values of its axes.
+        around: the loops around it, outermost first.
+    """
+
+    realize: Any
+    around: tuple[tirx.For, ...]
+
+    @property
+    def block(self) -> Any:
+        """What is done for each value of the axes."""
+        return self.realize.block
+
+
+def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
+    """Return the block of a function that holds its only walk, or None."""
+    found = [x for x in list_blocks(func) if ops.find_walk(x.block.body) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def list_blocks(func: tirx.PrimFunc) -> list[WalkBlock]:
+    """Return the blocks of a function that store something, with the loops around each."""
+    return list(_list_blocks(func.body, ()))
+
+
+def _list_blocks(s: Any, around: tuple[tirx.For, ...]) -> Iterator[WalkBlock]:
+    if isinstance(s, s_tir.SBlockRealize):
+        inside = list(_list_blocks(s.block.body, around))
+        yield from inside or [WalkBlock(s, around)]
+    elif isinstance(s, tirx.For):
+        yield from _list_blocks(s.body, (*around, s))
+    else:
+        for inside in getattr(s, "seq", ()):
+            yield from _list_blocks(inside, around)
