@@ -39,7 +39,7 @@ from child import Child
 from drawn_schedules import LAYOUTS, drawn_schedule
 from scheduled_models import MODELS, MOST_ROWS, Answers, answers_of, forest_named
 from tvm_forest.errors import ForestError, ScheduleError
-from tvm_forest.forest import Array
+from tvm_forest.forest import Array, Forest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
 DEVICES = ("cpu", "simt")
@@ -67,6 +67,14 @@ def drawn(device: str, seed: int) -> tuple[str, Schedule, random.Random]:
     forest = forest_named(name, rng.random() < 0.7)
     start = tvm_forest.new_schedule(forest)
     return name, drawn_schedule(rng, start, forest, gpu=device != "cpu"), rng
+
+
+def drawn_for(device: str, seed: int) -> tuple[Forest, Schedule]:
+    """Draw a model and a schedule of it."""
+    rng = random.Random(f"{device} {seed}")
+    name = rng.choice(sorted(MODELS))
+    forest = forest_named(name, rng.random() < 0.7)
+    return forest, drawn_schedule(rng, tvm_forest.new_schedule(forest), forest, gpu=device != "cpu")
 
 
 def check(device: str, seed: int) -> Found:

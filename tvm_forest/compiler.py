@@ -178,7 +178,7 @@ def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
         check_device(sch, target)
         check_additions(model.aggregate, sch, exact)
         check_walks(sch)
-        lowered |= _lower_scheduled(adopted, name, target)
+        lowered |= lower_scheduled(adopted, name, target)
     return compile_lowered(Lowered(module, tvm.IRModule(lowered)), schedules, target)
 
 
@@ -230,15 +230,20 @@ def _lower_function(
     name, output, sch = wanted
     forest, rep, _ = packed
     # 2. what is to be computed
-    steps = [step.to_dict() for step in sch.steps if step.do in OF_MODEL]
+    steps = list_model_steps(sch)
     unscheduled = canonical.emit_canonical(forest, rep, output, packed.arrays, steps)
     # 3. how it is to be computed
-    scheduled = _schedule(unscheduled, sch, output)["main"]
+    scheduled = schedule_function(unscheduled, sch, output)["main"]
     # 4. what the machine has to do
-    return unscheduled["main"], _lower_scheduled(scheduled, name, target)
+    return unscheduled["main"], lower_scheduled(scheduled, name, target)
 
 
-def _lower_scheduled(
+def list_model_steps(sch: Schedule) -> list[dict[str, Any]]:
+    """Return the steps of a trace that are about the model and not about loops."""
+    return [step.to_dict() for step in sch.steps if step.do in OF_MODEL]
+
+
+def lower_scheduled(
     scheduled: tirx.PrimFunc, name: str, target: Target
 ) -> dict[str, tirx.PrimFunc]:
     """Return what a scheduled function becomes, with its twin for threads."""
@@ -281,7 +286,7 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]
     return {"": alone, PARALLEL: func}
 
 
-def _schedule(mod: tvm.IRModule, sch: Schedule, output: Output) -> tvm.IRModule:
+def schedule_function(mod: tvm.IRModule, sch: Schedule, output: Output) -> tvm.IRModule:
     """Replay the directives on TVM's schedule of one function, or take what another one made."""
     if sch.function and output == SUMS:
         return tvm.IRModule({"main": put_into_model(sch.function, mod["main"])})

@@ -6,10 +6,12 @@ takes: the loops around a walk; gives: Problem.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
-from . import Loop, find_leaf_loops
+import numpy as np
+
+from . import Bound, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,33 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.what}; {self.advice}"
+
+
+def does_each_once(nest: Nest, rows: int = 67) -> bool:
+    """Return whether the walks of a nest do every row, class and tree, and none twice.
+
+    Args:
+        nest: any nest.
+        rows: how many rows there are.
+    """
+    rounds = -(-nest.trees // nest.round_size)
+    done = np.zeros((rows, nest.classes, rounds), np.int64)
+    guards = [replace(guard, stop=_count(guard.stop, rows)) for guard in nest.guards]
+    for path in find_paths(nest.nest):
+        loops = [replace(x, stop=_count(x.stop, rows), step=_count(x.step, rows)) for x in path[1:]]
+        kinds: tuple[Kind, ...] = ("batch", "class", "tree")
+        here = [list_values(loops, guards, kind) for kind in kinds]
+        if any(x.size and x.max() >= end for x, end in zip(here, done.shape, strict=True)):
+            return False
+        np.add.at(done, np.ix_(*here), 1)
+    return bool(np.all(done == 1))
+
+
+def _count(bound: Bound, rows: int) -> int:
+    """Return what a bound or a step is for a number of rows."""
+    if isinstance(bound, Share):
+        return -(-rows // bound.parts)
+    return rows if bound is None else int(bound)
 
 
 def list_problems(

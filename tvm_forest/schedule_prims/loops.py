@@ -265,6 +265,6 @@ def unroll(sch: Schedule, index: str) -> Schedule:
         raise Refusal("index", f"{what}; tile it and unroll the inner loop")
     if loop.count > MAX_UNROLLED:
         raise Refusal("index", f"{loop.count} iterations exceed {MAX_UNROLLED}; tile first")
-    if loop.is_assigned or loop.is_specialized:
+    if loop.is_assigned:
         raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
     return sch.with_loop(index, replace(loop, unroll=True))

@@ -23,7 +23,7 @@ from ..nest.marks import (
     write_guards,
     write_loops,
 )
-from ..nest.problems import Problem, list_problems
+from ..nest.problems import Problem, does_each_once, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, refuse
 
@@ -198,6 +198,9 @@ class Schedule(Nest):
         problem = new.problem()
         if problem is not None:
             raise refuse(new, "build", f"argument 'schedule': {problem}", problem.loop)
+        if not does_each_once(new):
+            what = "its loops leave out rows, classes or trees, or do them twice; change them by"
+            raise refuse(new, "build", f"argument 'schedule': {what} TVM's primitives only")
         marks = {here["name"]: here for here in list_told(told["loops"])}
         for word in MARKS:
             for name, said in marks.items():
