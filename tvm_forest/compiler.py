@@ -171,9 +171,12 @@ def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
         ScheduleError, BuildError, InputError: see `compile_forest`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module
+    if not isinstance(module, tvm.IRModule):
+        what = f"expected an IRModule or an s_tir.Schedule, got {type(module).__name__}"
+        raise ScheduleError(f"compile: argument 'module': {what}; see docs/directives.md")
     schedules, lowered = dict[int, Schedule](), dict[str, tirx.PrimFunc]()
     for name, func in sorted((x.name_hint, func) for x, func in module.functions.items()):
-        adopted, model = adopt_loops(func), read_model_facts(func)
+        model, adopted = read_model_facts(func), adopt_loops(func)
         sch = schedules[len(schedules)] = read_schedule(adopted)
         check_device(sch, target)
         check_additions(model.aggregate, sch, exact)

@@ -45,32 +45,36 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
             f"each of {', '.join(sorted(BLOCKS))} may occur once, and no other; leave out what "
             "makes others, such as rfactor and cache_read: see docs/directives.md for annotations"
         )
-    names, used = dict[Any, str](), Counter[str]()
+    adopted, used = dict[Any, tirx.For](), Counter[str]()
     for loop in walk.around:
         name = name_of(loop) or str(loop.loop_var.name).removesuffix("_")
         used[name] += 1
-        names[loop.loop_var] = f"{name}.{used[name]}" if used[name] > 1 else name
+        own = f"{name}.{used[name]}" if used[name] > 1 else name
+        adopted[loop.loop_var] = _adopt(loop, own)
 
-    def adopt(loop: tirx.For) -> tirx.For:
-        name = names.get(loop.loop_var)
-        if name is None:
-            return ir.change_loop(
-                loop, kind=tirx.ForKind.SERIAL, thread_binding=None, annotations={}
-            )
-        foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
-        if foreign is not None:
-            raise refuse_loop(name, f"has the annotation '{foreign}'", "leave it out")
-        notes, kind = {**loop.annotations, NAME: name}, loop.kind
-        if loop.thread_binding is not None:
-            level, _, axis = str(loop.thread_binding.thread_tag).partition(".")
-            if level not in LEVELS:
-                raise refuse_loop(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
-            notes[PREFIX + "gpu_dimension"], kind = f"{LEVELS[level]}.{axis}", tirx.ForKind.SERIAL
-        if kind == tirx.ForKind.VECTORIZED:
-            notes[PREFIX + "simdize"], kind = "gather", tirx.ForKind.SERIAL
-        return ir.change_loop(loop, kind=kind, thread_binding=None, annotations=notes)
+    def change(loop: tirx.For) -> tirx.For:
+        own = adopted.get(loop.loop_var)
+        if own is not None:
+            return ir.with_body(own, loop.body)
+        return ir.change_loop(loop, kind=tirx.ForKind.SERIAL, thread_binding=None, annotations={})
 
-    return func.with_body(ir.rewrite_loops(func.body, adopt))
+    return func.with_body(ir.rewrite_loops(func.body, change))
+
+
+def _adopt(loop: tirx.For, name: str) -> tirx.For:
+    """Return a loop around the walk with a name, and annotations for all that TVM says of it."""
+    foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
+    if foreign is not None:
+        raise refuse_loop(name, f"has the annotation '{foreign}'", "leave it out")
+    notes, kind = {**loop.annotations, NAME: name}, loop.kind
+    if loop.thread_binding is not None:
+        level, _, axis = str(loop.thread_binding.thread_tag).partition(".")
+        if level not in LEVELS:
+            raise refuse_loop(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
+        notes[PREFIX + "gpu_dimension"], kind = f"{LEVELS[level]}.{axis}", tirx.ForKind.SERIAL
+    if kind == tirx.ForKind.VECTORIZED:
+        notes[PREFIX + "simdize"], kind = "gather", tirx.ForKind.SERIAL
+    return ir.change_loop(loop, kind=kind, thread_binding=None, annotations=notes)
 
 
 def read_schedule(func: tirx.PrimFunc) -> Schedule:

@@ -1,0 +1,229 @@
+"""Functions that carry their whole schedule: from other processes, and from users of `s_tir`.
+
+`tests/scheduled_modules.py` and `tests/user_nests.py` try hundreds as programs.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import s_tir
+
+import tvm_forest
+from forests import drawn_forest
+from scheduled_modules import list_cases, list_differences, schedule_functions
+from tvm_forest import Schedule
+from tvm_forest.errors import ScheduleError
+from tvm_forest.probe_rows import hard_rows
+from user_nests import check
+
+FOREST = drawn_forest(40, 5, seed=1, base=[0.3])
+START = tvm_forest.new_schedule(FOREST).represent_as("packed")
+BLOCKS = START.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+ROWS = hard_rows(FOREST, 130)
+Step = Callable[[s_tir.Schedule], Any]
+
+
+def by_tvm(*steps: Step, start: Schedule = START, tile: int = 64) -> s_tir.Schedule:
+    """Return TVM's schedule of the sums, with blocks of rows around the trees."""
+    tir = s_tir.Schedule(tvm_forest.lower(FOREST, start).before["predict"])
+    batch, tree = tir.get_loops("walk")
+    b0, b1 = tir.split(batch, [None, tile])
+    tir.reorder(b0, tree, b1)
+    for step in steps:
+        step(tir)
+    return tir
+
+
+def mark(place: int, word: str, value: Any) -> Step:
+    """Return the step that annotates one of the loops around the walk."""
+    return lambda tir: tir.annotate(tir.get_loops("walk")[place], f"tvm_forest.{word}", value)
+
+
+def parallel(tir: s_tir.Schedule) -> None:
+    tir.parallel(tir.get_loops("walk")[0])
+
+
+def assembly(module: Any) -> str:
+    """Return the machine code of all functions, without the lines of its source."""
+    text = tvm_forest.compile(module).mod.inspect_source("asm")
+    return "\n".join(x for x in text.splitlines() if ".loc" not in x and ".file" not in x)
+
+
+# -- in another process ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "last"), [("cpu", 14), ("simt", 6)])
+def test_a_process_that_knows_no_schedule_lowers_functions_equally(device: str, last: int) -> None:
+    cases = list(list_cases(device, range(last)))
+    assert len(cases) > last
+    assert list_differences(cases) == []
+
+
+def test_a_scheduled_function_shows_its_whole_schedule() -> None:
+    sch = BLOCKS.cache("tree", "prefetch").interleave("b1", 16).parallel("b0")
+    text = schedule_functions(FOREST, sch)["predict"].script()
+    assert (
+        'in T.parallel((n + T.int64(63)) // T.int64(64), annotations={"tvm_forest.name": "b0"'
+        in text
+    )
+    assert '"tvm_forest.cache": "prefetch"' in text
+    assert '"tvm_forest.interleave": 16' in text
+
+
+def test_a_scheduled_function_shows_the_loops_that_take_the_place_of_others() -> None:
+    sch = START.split("tree", "d1", "d2", 9).unroll_walk("d1")
+    text = schedule_functions(FOREST, sch)["predict"].script()
+    assert (
+        r"{\"name\": \"d1\", \"of\": \"tree\", \"kind\": \"tree\", \"range\": [0, 9, 1], " in text
+    )
+    assert r"\"unroll_walk\": \"depth\"" in text
+
+
+def test_a_module_of_tvmscript_is_compiled_as_directives_are() -> None:
+    module = schedule_functions(FOREST, BLOCKS.interleave("b1", 8))["predict"]
+    parsed = tvm.script.from_source(module.script(show_meta=True))
+    assert assembly(parsed) == assembly(module)
+
+
+# -- by TVM alone ---------------------------------------------------------------------------------
+
+PAIRS: dict[str, tuple[tuple[Step, ...], Schedule]] = {
+    "interleaved, parallel": (
+        (parallel, mark(2, "interleave", 16)),
+        BLOCKS.interleave("b1", 16).parallel("b0"),
+    ),
+    "cached, peeled": (
+        (mark(1, "cache", "stream"), mark(2, "interleave", 8), mark(2, "peel_walk", [2, 1])),
+        BLOCKS.cache("tree", "stream").interleave("b1", 8).peel_walk("b1", 2, check=True),
+    ),
+    "straight lines": ((mark(0, "unroll_walk", "depth"),), BLOCKS.unroll_walk("b0")),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_tvms_primitives_and_annotations_give_the_machine_code_of_directives(name: str) -> None:
+    steps, sch = PAIRS[name]
+    module = tvm.IRModule({"main": schedule_functions(FOREST, sch)["predict"]["main"]})
+    assert assembly(by_tvm(*steps)) == assembly(module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "simt"])
+@pytest.mark.parametrize("first", range(0, 12, 4))
+def test_nests_by_tvm_alone_are_right_or_refused(device: str, first: int) -> None:
+    found = [check(device, seed) for seed in range(first, first + 4)]
+    assert not [why for became, why in found if became == "failed"]
+
+
+def test_a_predictor_of_a_nest_by_tvm_is_kept_like_any_other(tmp_path: Path) -> None:
+    tir = by_tvm(parallel, mark(2, "interleave", 4))
+    predictor = tvm_forest.build(FOREST, schedule={1: START, 32: tir})
+    predictor.save(tmp_path / "model.forest")
+    loaded = tvm_forest.load_predictor(tmp_path / "model.forest")
+    expected = FOREST.predict_reference(ROWS)
+    for each in (predictor, loaded, pickle.loads(pickle.dumps(predictor))):
+        assert np.array_equal(each.predict_margin(ROWS).reshape(expected.shape), expected)
+        assert np.array_equal(each.apply(ROWS), predictor.apply(ROWS))
+        assert each.schedules == predictor.schedules
+
+
+def test_a_nest_by_tvm_for_threads_of_a_gpu_is_right() -> None:
+    tir = by_tvm(tile=32)
+    b0, _, b1 = tir.get_loops("walk")
+    tir.bind(b0, "blockIdx.x")
+    tir.bind(b1, "threadIdx.x")
+    predictor = tvm_forest.build(FOREST, "simt", tir)
+    expected = FOREST.predict_reference(ROWS)
+    assert np.array_equal(predictor.predict_margin(ROWS).reshape(expected.shape), expected)
+
+
+def test_leaves_are_found_in_a_nest_that_tvm_has_made() -> None:
+    start = tvm_forest.default_schedules(FOREST)
+    sliced = next(sch for sch in start.values() if sch.representation == "bitsliced")
+    tir = by_tvm(mark(2, "simdize", "bits"), start=sliced)
+    predictor = tvm_forest.build(FOREST, schedule=tir)
+    assert np.array_equal(predictor.apply(ROWS), tvm_forest.build(FOREST).apply(ROWS))
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def fuse(tir: s_tir.Schedule) -> None:
+    tir.fuse(*tir.get_loops("walk")[:2])
+
+
+def bind(tir: s_tir.Schedule) -> None:
+    tir.bind(tir.get_loops("walk")[0], "vthread.x")
+
+
+def factor(tir: s_tir.Schedule) -> None:
+    tir.rfactor(tir.get_loops("walk")[1], 0)
+
+
+REFUSED: dict[str, tuple[Step, str]] = {
+    "no such annotation": (
+        mark(2, "interlaeve", 8),
+        "'batch_1' has the unknown annotation",
+    ),
+    "an annotation of others": (
+        lambda tir: tir.annotate(tir.get_loops("walk")[0], "pragma_unroll", 1),
+        "loop 'batch_0' has the annotation 'pragma_unroll'; leave it out",
+    ),
+    "no such value": (mark(2, "simdize", "words"), "argument 'how': 'words' is unknown"),
+    "too many values": (
+        mark(2, "interleave", [2, 3]),
+        r"'batch_1' has the annotation \[2, 3\]",
+    ),
+    "a loop that is no leaf": (mark(0, "interleave", 8), "'batch_0' is not innermost"),
+    "rows that conflict with nobody": (mark(0, "atomic_reduce", 1), "'batch_0' runs over rows"),
+    "the order of additions": (mark(1, "parallel", 1), "in another order than the model"),
+    "lanes": (lambda tir: tir.vectorize(tir.get_loops("walk")[0]), "'batch_0' is not innermost"),
+    "a CPU without blocks": (mark(0, "gpu_dimension", "grid.x"), "'batch_0' is for a GPU"),
+    "rows and trees as one": (fuse, "loop 'batch_0_tree_fused' is not a sum of loops in the index"),
+    "another thread": (bind, "loop 'batch_0' is bound to vthread.x; bind blockIdx or threadIdx"),
+    "further blocks": (factor, "the function has the blocks walk_rf, walk, finish, but each of"),
+    "loops that are no nest": (mark(0, "parts", "[]"), "annotation 'tvm_forest.parts' that is no"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_wrong_is_refused_with_the_loop(name: str) -> None:
+    step, message = REFUSED[name]
+    with pytest.raises(ScheduleError, match=message):
+        tvm_forest.build(FOREST, schedule=by_tvm(step))
+
+
+def test_a_schedule_of_another_model_is_refused() -> None:
+    other = drawn_forest(40, 5, seed=1, base=[0.3], link="sigmoid")
+    with pytest.raises(ScheduleError, match=r"the s_tir\.Schedule is of another model"):
+        tvm_forest.build(other, schedule=by_tvm())
+
+
+def test_a_function_that_leaves_out_trees_is_refused() -> None:
+    text = by_tvm().mod.script(show_meta=True)
+    fewer = text.replace("T.grid(T.int64(40), T.int64(64))", "T.grid(T.int64(39), T.int64(64))")
+    assert fewer != text
+    with pytest.raises(ScheduleError, match="leave out rows, classes or trees"):
+        tvm_forest.compile(tvm.script.from_source(fewer))
+
+
+def test_directives_do_not_change_the_loops_that_tvm_has_made() -> None:
+    predictor = tvm_forest.build(FOREST, schedule=by_tvm())
+    with pytest.raises(ScheduleError, match=r"its loops are those of an s_tir\.Schedule"):
+        predictor.schedule.parallel("tree")
+
+
+@pytest.mark.parametrize("given", [5, tvm_forest.lower(FOREST, START).after])
+def test_modules_that_say_nothing_of_a_model_are_not_compiled(given: Any) -> None:
+    with pytest.raises(
+        ScheduleError, match=r"expected an IRModule|no attribute 'tvm_forest\.forest'"
+    ):
+        tvm_forest.compile(given)
