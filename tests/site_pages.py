@@ -28,6 +28,7 @@ PAGES = (
     "start.md",
     "concepts.md",
     "schedules_by_example.md",
+    "tvm_schedules.md",
     "predicting.md",
     "equality.md",
     "measuring.md",
