@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +191,10 @@ REFUSED: dict[str, tuple[Step, str]] = {
     "rows and trees as one": (fuse, "loop 'batch_0_tree_fused' is not a sum of loops in the index"),
     "another thread": (bind, "loop 'batch_0' is bound to vthread.x; bind blockIdx or threadIdx"),
     "further blocks": (factor, "the function has the blocks walk_rf, walk, but each of"),
+    "an annotation of the block": (
+        lambda tir: tir.annotate(tir.get_sblock("walk"), "tvm_forest.interleave", 8),
+        "block 'walk' has the annotation 'tvm_forest.interleave'; annotate loops",
+    ),
     "loops that are no nest": (mark(0, "parts", "[]"), "annotation 'tvm_forest.parts' that is no"),
 }
 
@@ -213,6 +218,29 @@ def test_a_function_that_leaves_out_trees_is_refused() -> None:
     assert fewer != text
     with pytest.raises(ScheduleError, match="leave out rows, classes or trees"):
         tvm_forest.compile(tvm.script.from_source(fewer))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("function", "{}", "is of another model"),
+        ("function", 5, "no schedule"),
+        ("loops", [], "no schedule"),
+        ("guards", [[1]], "no schedule"),
+    ],
+)
+def test_a_stored_nest_that_was_changed_is_refused(field: str, value: Any, message: str) -> None:
+    stored = json.loads(tvm_forest.build(FOREST, schedule=by_tvm()).schedule.to_json())
+    stored["nest"][field] = value
+    with pytest.raises(ScheduleError, match=message):
+        tvm_forest.build(FOREST, schedule=Schedule.from_json(json.dumps(stored)))
+
+
+def test_a_stored_nest_says_the_loops_of_its_function() -> None:
+    stored = json.loads(tvm_forest.build(FOREST, schedule=by_tvm()).schedule.to_json())
+    stored["nest"]["loops"][0]["parallel"] = 1
+    with pytest.raises(ScheduleError, match="has other loops than it says"):
+        tvm_forest.build(FOREST, schedule=Schedule.from_json(json.dumps(stored)))
 
 
 def test_directives_do_not_change_the_loops_that_tvm_has_made() -> None:

@@ -292,7 +292,7 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]
 def schedule_function(mod: tvm.IRModule, sch: Schedule, output: Output) -> tvm.IRModule:
     """Replay the directives on TVM's schedule of one function, or take what another one made."""
     if sch.function and output == SUMS:
-        return tvm.IRModule({"main": put_into_model(sch.function, mod["main"])})
+        return tvm.IRModule({"main": put_into_model(sch, mod["main"])})
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
         replay(tir, sch)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ScheduleError
-from . import Bound, Guard, Loop, Share
+from . import OUTPUT_KINDS, Bound, Guard, Loop, Share
 
 Told = dict[str, Any]
 
@@ -62,6 +62,7 @@ def with_marks(loop: Loop, marks: dict[str, Any]) -> Loop:
     reduce = next((word for word in marks if word.endswith("_reduce")), None)
     how: Any = reduce and reduce.removesuffix("_reduce")
     peel = marks.get("peel_walk")
+    hops, *check = peel if isinstance(peel, list) else [peel]
     return replace(
         loop,
         parallel=bool(marks.get("parallel")),
@@ -70,7 +71,7 @@ def with_marks(loop: Loop, marks: dict[str, Any]) -> Loop:
         interleave=marks.get("interleave", 1),
         simdize=marks.get("simdize"),
         hops=marks.get("unroll_walk"),
-        peel=None if peel is None else (peel[0], bool(peel[1])),
+        peel=None if hops is None else (hops, all(check)),
         cooperate=bool(marks.get("cooperate")),
         cache=marks.get("cache"),
         reduce=(how, marks[str(reduce)]) if how == "vector" else how,
@@ -86,10 +87,14 @@ def write_bound(value: Bound) -> Any:
 
 
 def read_bound(value: Any) -> Bound:
-    """Return what `write_bound` was given."""
-    if isinstance(value, str) and value != "n":
-        return Share(int(value.removeprefix("ceil(n/").removesuffix(")")))
-    return None if value == "n" else value
+    """Return what `write_bound` was given.
+
+    Raises:
+        ValueError: it was given nothing like that.
+    """
+    if type(value) is int or value == "n":
+        return None if value == "n" else value
+    return Share(int(str(value).removeprefix("ceil(n/").removesuffix(")")))
 
 
 def write_loops(loops: tuple[Loop, ...], of: dict[str, str]) -> list[Told]:
@@ -105,13 +110,19 @@ def write_loops(loops: tuple[Loop, ...], of: dict[str, str]) -> list[Told]:
 
 
 def read_loops(told: list[Told], marked: bool = True) -> tuple[Loop, ...]:
-    """Return the loops that `write_loops` was given, with their marks or without."""
+    """Return the loops that `write_loops` was given, with their marks or without.
+
+    Raises:
+        ValueError, TypeError, LookupError: it was given nothing like that.
+    """
     loops = []
     for here in told:
-        start, stop, step = here["range"]
+        start, stop, step = map(read_bound, here["range"])
+        if here["kind"] not in (*OUTPUT_KINDS, "tree") or not isinstance(here["name"], str):
+            raise ValueError(f"no loop {here['name']!r} over {here['kind']!r}")
+        case = read_bound(here.get("case", "n"))
         inside = read_loops(here.get("loops", []), marked)
-        ends = (start, read_bound(stop), read_bound(step))
-        loop = Loop(here["name"], here["kind"], *ends, inside, here.get("case"))
+        loop = Loop(here["name"], here["kind"], start, stop, step, inside, case)
         loops.append(with_marks(loop, here) if marked else loop)
     return tuple(loops)
 

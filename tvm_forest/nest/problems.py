@@ -11,7 +11,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from . import Bound, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
+from . import OUTPUT_KINDS, Bound, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Problem:
         return f"{self.what}; {self.advice}"
 
 
+TREE: Kind = "tree"
+
+
 def does_each_once(nest: Nest, rows: int = 67) -> bool:
     """Return whether the walks of a nest do every row, class and tree, and none twice.
 
@@ -43,9 +46,12 @@ def does_each_once(nest: Nest, rows: int = 67) -> bool:
     done = np.zeros((rows, nest.classes, rounds), np.int64)
     guards = [replace(guard, stop=_count(guard.stop, rows)) for guard in nest.guards]
     for path in find_paths(nest.nest):
-        loops = [replace(x, stop=_count(x.stop, rows), step=_count(x.step, rows)) for x in path[1:]]
-        kinds: tuple[Kind, ...] = ("batch", "class", "tree")
-        here = [list_values(loops, guards, kind) for kind in kinds]
+        here = []
+        for kind, end in zip((*OUTPUT_KINDS, TREE), done.shape, strict=True):
+            sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path[1:]]
+            # of values far behind the end, as large tiles have them, the first ones are enough
+            loops = [replace(x, stop=min(stop, end + step), step=step) for x, stop, step in sizes]
+            here.append(list_values(loops, guards, kind))
         if any(x.size and x.max() >= end for x, end in zip(here, done.shape, strict=True)):
             return False
         np.add.at(done, np.ix_(*here), 1)

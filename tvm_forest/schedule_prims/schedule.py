@@ -260,7 +260,10 @@ class Schedule(Nest):
             start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
             version, nest = data["version"], data.get("nest")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            if nest is not None:
+                read_loops(nest["loops"], marked=False)[0], read_guards(nest["guards"])
+                nest["function"].encode()
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
             ) from None

@@ -15,13 +15,14 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
+from ...schedule_prims.directive import refuse
 from ...schedule_prims.replay import NAME, PREFIX
 from ...schedule_prims.schedule import JSON_VERSION, Schedule
 from ...tir_gen import ir
 from ...tir_gen.attributes import FOREST, LAYOUT, read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import read_told, refuse_loop
+from .read_nest import read_nest, read_told, refuse_loop
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -39,6 +40,10 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     walk = find_walk_block(func)
     blocks = [str(x.block.name_hint) for x in list_blocks(func)]
+    noted = next((x.block for x in list_blocks(func) if x.block.annotations), None)
+    if noted is not None:
+        what = f"block '{noted.name_hint}' has the annotation '{next(iter(noted.annotations))}'"
+        raise ScheduleError(f"build: argument 'schedule': {what}; annotate loops")
     if walk is None or not BLOCKS.issuperset(blocks) or len({*blocks}) < len(blocks):
         raise ScheduleError(
             f"build: argument 'schedule': the function has the blocks {', '.join(blocks)}, but "
@@ -96,20 +101,25 @@ def _to_text(func: tirx.PrimFunc) -> str:
     return str(tvm.ir.save_json(tvm.IRModule({"main": bare})))
 
 
-def put_into_model(function: str, canonical: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function that `read_schedule` has kept, for the model of a canonical function.
+def put_into_model(sch: Schedule, canonical: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the function that a schedule has kept, for the model of a canonical function.
 
     Raises:
         ScheduleError: it does not compute what the model does.
     """
-    func = tvm.ir.load_json(function)["main"]
-    if not _computes(func, canonical):
+    try:
+        func = tvm.ir.load_json(sch.function)["main"]
+    except Exception:  # whatever TVM says of a text that is none of its own
+        func = None
+    if func is None or not _computes(func, canonical):
         raise ScheduleError(
             "build: argument 'schedule': the s_tir.Schedule is of another model; begin with "
             "tvm_forest.lower(model, schedule).before of this one"
         )
     for name in (FOREST, LAYOUT):
         func = func.with_attr(name, canonical.attrs[name])
+    if read_nest(func).nest.nest != sch.nest:
+        raise refuse(sch, "build", "argument 'schedule': its function has other loops than it says")
     return func
 
 

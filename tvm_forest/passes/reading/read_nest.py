@@ -17,7 +17,7 @@ nobody could read is refused by the name of the loop.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ import tvm
 from tvm import sym, tirx
 
 from ...errors import ScheduleError
-from ...nest import Bound, Guard, Loop, Nest, Share, make_chain
+from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths
 from ...nest.marks import (
     MARKS,
     Told,
@@ -50,7 +50,6 @@ KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
 CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
 """Annotations of parallel loops."""
-AXES = {"r": "batch", "c": "class", "t": "tree"}
 
 
 def read_nest(func: tirx.PrimFunc) -> NestFacts:
@@ -59,23 +58,14 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
     Raises:
         ScheduleError: an annotation is unknown, or loops are not those of a nest.
     """
-    model = read_model_facts(func)
+    model, found = read_model_facts(func), _Found([], [], {})
     walk = find_walk_block(func)
-    size: Any = {"vectors": model.vectors, "representation": model.layout.name}
-    if walk is None or not any(map(name_of, walk.around)):
-        empty = Nest(model.trees, model.classes, nest=make_chain([_ROOT]), **size)
-        return NestFacts(empty, {}, {}, model)
-    found = _Reader(walk, model, func.params[0].shape[0]).read()
-    loops, guards = read_loops(found.loops), read_guards(found.guards)
-    replaced = tuple((name, found.copies_of(name)) for name in found.origins)
-    nest = Nest(
-        model.trees,
-        model.classes,
-        nest=replace(_ROOT, children=loops),
-        guards=guards,
-        replaced=replaced,
-        **size,
-    )
+    if walk is not None and any(map(name_of, walk.around)):
+        found = _Reader(walk, model, func.params[0].shape[0]).read()
+    inside, guards = read_loops(found.loops), read_guards(found.guards)
+    about: Any = {"vectors": model.vectors, "representation": model.layout.name, "guards": guards}
+    about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
+    nest = Nest(model.trees, model.classes, nest=replace(_ROOT, children=inside), **about)
     return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
 
 
@@ -163,9 +153,10 @@ class _Reader:
         """Read all loops."""
         factors, facts, origins = self._find_factors(), dict[Any, Loop](), dict[str, Loop]()
         told, parts = list[Told](), dict[str, Any]()
-        for loop in self.walk.around:
+        for place, loop in enumerate(self.walk.around):
             notes = self._read_notes(loop)
-            parts = self._read_parts(notes[PARTS]) if PARTS in notes else parts
+            if PARTS in notes:
+                parts = self._read_parts(notes[PARTS], self.walk.around[place:])
             fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
             if parts:
                 origins[fact.name] = fact
@@ -182,17 +173,20 @@ class _Reader:
         guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
         return _Found(inside, guards, origins)
 
-    def _read_parts(self, text: Any) -> dict[str, Any]:
+    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> dict[str, Any]:
         """Return the loops in the place of others, and guards."""
+        names = set(map(name_of, replaced))
         try:
             parts = json.loads(text)
-            read_loops(parts["loops"], marked=False), read_guards(parts["guards"])
-            assert all({"name", "of", "kind"} <= here.keys() for here in list_told(parts["loops"]))
-        except (ValueError, TypeError, LookupError, AttributeError, AssertionError):
-            what = f"has an annotation '{PARTS}' that is no nest"
-            raise refuse_loop(
-                name_of(self.walk.around[-1]), what, "split with directives"
-            ) from None
+            inside = replace(_ROOT, children=read_loops(parts["loops"], marked=False))
+            read_guards(parts["guards"])
+            of = {here["name"]: here["of"] for here in list_told(parts["loops"])}
+            whole = all({of[x.name] for x in path[1:]} == names for path in find_paths(inside))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            whole = False
+        if not whole:
+            what = f"has an annotation '{PARTS}' that is no nest in its place"
+            raise refuse_loop(name_of(replaced[0]), what, "split with directives")
         return parts
 
     @property
@@ -203,6 +197,10 @@ class _Reader:
         """Return the annotations of a loop that are ours."""
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
+        kind = notes.get(KIND, ["batch", 1])
+        pair = isinstance(kind, list) and len(kind) == 2 and type(kind[1]) is int
+        if not pair or kind[0] not in (*OUTPUT_KINDS, "tree"):
+            raise refuse_loop(name_of(loop), f"has {kind!r} as '{KIND}'", "leave it out")
         unknown = next((key for key in notes if key not in KNOWN), None)
         if unknown is not None:
             known = f"use one of {', '.join(PREFIX + word for word in MARKS)}"
@@ -217,7 +215,8 @@ class _Reader:
         if factor is None:
             if not self._is(loop.extent, 1):
                 raise refuse_loop(name, "counts neither rows nor classes nor trees")
-            kind, step = notes.get(KIND) or [_guess_kind(loop), 1]
+            guessed = _guess_kind(loop)
+            kind, step = notes[KIND] if KIND in notes else (guessed, 1)
             return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
         if step is None or not self._is(loop.min, 0):
@@ -323,10 +322,10 @@ class _Reader:
         return self._read_stop(limit, ratio)
 
 
-def _guess_kind(loop: tirx.For) -> str:
+def _guess_kind(loop: tirx.For) -> Kind:
     """Return what a loop of one iteration counts: TVM names it after the one that it came from."""
-    root = str(loop.loop_var.name).partition("_")[0]
-    return root if root in AXES.values() else "batch"
+    root: Any = str(loop.loop_var.name).partition("_")[0]
+    return root if root in (*OUTPUT_KINDS, "tree") else "batch"
 
 
 def refuse_loop(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
