@@ -39,12 +39,14 @@ from tvm_forest.search.measuring.child import look_at
 from tvm_forest.target import parse_target
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir
+from tvm_forest.tir_gen.attributes import read_model_facts
 from tvm_forest.tir_gen.results import SUMS
 
 LAYOUTS = ("packed", "ranked", "bitsliced")
 BLOCKS = (16, 64, 256)
 """Rows of a block, where walks go hop by hop."""
 SIZES = {*BLOCKS, *LANE_COUNTS["bits"]}
+"""Rows of a block, of any layout."""
 ANY_ROWS = 999_983
 """Stands for any number of rows in functions that MetaSchedule schedules: no other number there."""
 TOGETHER = (2, 4, 8, 16)
@@ -115,8 +117,12 @@ def free_rows(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def make_space(layout: str, rows: int) -> ms.space_generator.ScheduleFn:
-    """Return the space of a layout, for batches of so many rows: all nests, and what each leaves
-    to TVM's sampling."""
+    """Return the space of a layout: all nests, and in each the numbers that TVM draws.
+
+    Args:
+        layout: see `canonical`.
+        rows: of a batch; blocks are no larger.
+    """
     walks = SIMDIZED.get(layout)
     sizes = sorted(BLOCKS if walks is None else LANE_COUNTS[walks])
     sizes = [x for x in sizes if x <= rows] or sizes[:1]
@@ -179,15 +185,6 @@ def register() -> None:
     import tvm_forest.compiler  # noqa: F401
 
 
-def log(place: Log, seconds: float) -> None:
-    """Add a trial to the file of a search."""
-    looked = look_at(place.process)
-    cpu_seconds = looked.worked if looked else float("nan")
-    line = json.dumps([seconds, cpu_seconds - place.cpu, time.time() - place.wall])
-    with place.path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-
-
 class Log(NamedTuple):
     """Where trials are written: the file, the process that searches, and when it began."""
 
@@ -199,8 +196,24 @@ class Log(NamedTuple):
 
 def begin_log(path: Path) -> Log:
     """Begin now."""
-    looked = look_at(os.getpid())
-    return Log(path, os.getpid(), looked.worked if looked else 0.0, time.time())
+    return Log(path, os.getpid(), _count_seconds(os.getpid()), time.time())
+
+
+def note(place: Log, seconds: float) -> Trial:
+    """Return a trial that is done now."""
+    return Trial(seconds, _count_seconds(place.process) - place.cpu, time.time() - place.wall)
+
+
+def log(place: Log, seconds: float) -> None:
+    """Add a trial to the file of a search."""
+    with place.path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(note(place, seconds)) + "\n")
+
+
+def _count_seconds(process: int) -> float:
+    """Return the seconds that a process, and those that it has started, have computed."""
+    looked = look_at(process)
+    return looked.worked if looked else float("nan")
 
 
 def build(place: Log, mod: tvm.IRModule, target: Any, params: Any) -> Any:
@@ -250,8 +263,13 @@ def evaluate(place: Log, module: Any, device: Any, config: Any, given: Any) -> l
     return [seconds]
 
 
-def time_calls(calls: Sequence[Any]) -> float:
-    """Return the least seconds of a call, of rounds in which each is made as often."""
+def time_calls(calls: Sequence[Any], most: float = SECONDS) -> float:
+    """Return the least seconds of a call, of rounds in which each is made as often.
+
+    Args:
+        calls: functions without arguments.
+        most: seconds for all rounds, more or less.
+    """
     begin, best, turns = time.thread_time(), float("inf"), 1
     while True:
         before = time.thread_time()
@@ -259,22 +277,27 @@ def time_calls(calls: Sequence[Any]) -> float:
             for call in calls:
                 call()
         after = time.thread_time()
-        if after - before < SECONDS / 10:
+        if after - before < most / 10:
             turns *= 2
         else:
             best = min(best, (after - before) / turns / len(calls))
-        if after - begin > SECONDS and best < float("inf"):
+        if after - begin > most and best < float("inf"):
             return best
 
 
 # -- the search -----------------------------------------------------------------------------------
 
 
+def prepare() -> None:
+    """Read TVM's tensor intrinsics, as MetaSchedule does before its first search."""
+    import tvm.s_tir.tensor_intrin  # noqa: F401
+
+
 def search(forest: Forest, rows: Any, trials: int, layouts: Sequence[str] = LAYOUTS) -> Found:
     """Search with MetaSchedule, on one thread.
 
     Args:
-        forest: the model.
+        forest: a model of one output.
         rows: (BATCHES, N, F), batches of N rows as the model takes them.
         trials: of all layouts together.
         layouts: a task each.
@@ -319,7 +342,7 @@ def search(forest: Forest, rows: Any, trials: int, layouts: Sequence[str] = LAYO
         )
         lines = place.path.read_text(encoding="utf-8").splitlines()
         best = min(filter(_has_time, database.get_all_tuning_records()), key=_time_of)
-        return Found([Trial(*json.loads(x)) for x in lines], repeat(best, forest, functions))
+        return Found([Trial(*json.loads(x)) for x in lines], repeat(best, functions))
 
 
 def _store(folder: Path, forest: Forest, rows: Any, functions: dict[str, tirx.PrimFunc]) -> None:
@@ -346,14 +369,9 @@ def _has_time(record: Any) -> bool:
     return record.run_secs is not None and _time_of(record) < 1e9
 
 
-def repeat(record: Any, forest: Forest, functions: dict[str, tirx.PrimFunc]) -> s_tir.Schedule:
+def repeat(record: Any, functions: dict[str, tirx.PrimFunc]) -> s_tir.Schedule:
     """Return the schedule of a record, of the function for any number of rows."""
-    said = str(record.workload.mod["main"].attrs["tvm_forest.layout"]["kind"])
-    (layout,) = (
-        x
-        for x, func in functions.items()
-        if str(func.attrs["tvm_forest.layout"]["kind"]) == said
-    )
+    layout = read_model_facts(record.workload.mod["main"]).layout.name
     sch = s_tir.Schedule(functions[layout])
     record.trace.apply_to_schedule(sch, remove_postproc=True)
     return sch

@@ -16,7 +16,8 @@ from typing import Any
 
 NAMES = (
     *("shapes", "speedups", "surfaces", "choices", "utility"),
-    *("transfer", "search_quality", "tree_parallel", "crossover", "leaf_coverage", "hummingbird"),
+    *("transfer", "search_quality", "metaschedule", "tree_parallel", "crossover"),
+    *("leaf_coverage", "hummingbird"),
 )
 
 ROOT = Path(__file__).resolve().parents[2]
