@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .search import records as kept_records
     from .search.measuring import Tuned, gpu
     from .search.measuring import remote as remote_machines
-    from .targets import Library
     from .verification import Report
 else:
     building = import_late("tvm_forest.predictor.building")
@@ -76,11 +75,7 @@ def load(model: Any) -> Forest:
 
 
 def new_schedule(model: Any) -> Schedule:
-    """Return the schedule to begin with: one row at a time, tree by tree.
-
-    Args:
-        model: see `load`.
-    """
+    """Return the schedule of a model, see `load`, to begin with: row by row, tree by tree."""
     return heuristic.new_schedule(load(model))
 
 
@@ -186,8 +181,7 @@ def lower(
     forest, machine = _load_with_hits(model, profile), parse_target(target)
     if schedule is None:
         schedule = default_schedules(forest, machine)
-    given = edit_schedule(schedule, forest)
-    return compiler.lower(forest, given, machine)
+    return compiler.lower(forest, edit_schedule(schedule, forest), machine)
 
 
 def build(
@@ -212,9 +206,9 @@ def build(
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
             for text, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
         schedule: how to evaluate the model: a Schedule, a function that is given
-            `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule` of
-            `lower(model, ...).before["predict"]` (docs/directives.md), or several of these by the
-            smallest batch that each serves, such as {1: a, 8: b}; `default_schedules` if None.
+            `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
+            (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
+            such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
             one already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
@@ -246,39 +240,6 @@ def build(
     predictor = building.build(forest, given, machine, exact)
     predictor.n_jobs = n_jobs
     return predictor
-
-
-def compile(module: Any, target: TargetLike = "llvm", *, exact: bool = True) -> Library:
-    """Compile scheduled functions, by what they say themselves.
-
-    The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and our
-    annotations. They may come from TVMScript or from JSON, in a process that knows neither the
-    model nor a Schedule:
-
-        start = tvm_forest.new_schedule(model).represent_as("packed")
-        sch = s_tir.Schedule(tvm_forest.lower(model, start).before["predict"])
-        rows, trees = sch.get_loops("walk")
-        blocks, rows = sch.split(rows, [None, 64])
-        sch.reorder(blocks, trees, rows)
-        sch.annotate(rows, "tvm_forest.interleave", 16)
-        text = tvm.ir.save_json(sch.mod)
-        library = tvm_forest.compile(tvm.ir.load_json(text))
-
-    Args:
-        module: an IRModule, all functions of which are scheduled so; or an `s_tir.Schedule`.
-        target: see `build`.
-        exact: see `build`.
-
-    Returns:
-        the functions by name, and those that use threads as "<name>_parallel". Each takes the rows,
-        the addresses of the arrays of the model in an array of uint64, and arrays for results.
-
-    Raises:
-        ScheduleError: a function has no attributes of a model, a loop or an annotation cannot be
-            read, or is refused as the directive of that name would be.
-        InputError, BuildError: see `build`.
-    """
-    return compiler.compile_scheduled(module, parse_target(target), exact)
 
 
 def tune(

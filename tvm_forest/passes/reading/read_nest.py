@@ -234,9 +234,10 @@ class _Reader:
             both = next((var for var in here if var in found), None)
             if (here and not len(factors)) or both is not None:
                 named = {loop.loop_var: name_of(loop) for loop in self.walk.around}
-                what = f"is not a sum of loops in the index of its {kinds[axis.var]}"
-                advice = "fuse loops that are neighbours of one tile only, and split again"
-                raise refuse_loop(named[both if both is not None else here[0]], what, advice)
+                uneven = (x for x in here if not len(sym.detect_linear_equation(value, [x])))
+                wrong = both if both is not None else next(uneven, here[-1])
+                what = f"counts its {kinds[axis.var]} in no even steps, or more than that"
+                raise refuse_loop(named[wrong], what, "fuse no rows, classes or trees with others")
             if here and not self._is(factors[-1], 0):
                 what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
                 raise refuse_loop(name_of(self.walk.around[0]), what)
