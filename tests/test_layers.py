@@ -1,7 +1,8 @@
 """Imports go down only, and few rooms may say tvm.
 
 A room is a file or folder directly under ``tvm_forest/``, or a folder inside that has a level.
-Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones.
+Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones. Files
+that import each other in a circle lie in one room, and there all imports count.
 """
 
 import ast
@@ -138,12 +139,52 @@ def faults(path: str, source: str) -> list[str]:
     return [f"{path}:{i.line}: {text}" for i in found if (text := fault(room, i))]
 
 
+def name_module(path: str) -> str:
+    """Name the module of a file of the package."""
+    return ".".join(("tvm_forest", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def all_imports() -> dict[str, set[str]]:
+    """Return which modules of the package each of them imports, late or for its types or not."""
+    modules = {name_module(path): path for path in FILES}
+    links: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        links[module] = found = set()
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                inside = {f"{base}.{alias.name}" for alias in node.names}
+                found |= (inside & set(modules)) or {base}
+            elif isinstance(node, ast.Call):
+                found |= {each.module for each in imports(node, package)}
+        found &= set(modules)
+    return links
+
+
+def reachable(module: str, links: dict[str, set[str]]) -> set[str]:
+    """Return the modules to which imports lead from one."""
+    seen, waiting = set[str](), [module]
+    while waiting:
+        new = links[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES)
 def test_imports_go_down_only(path: str) -> None:
     assert faults(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_files_that_import_each_other_lie_in_one_room() -> None:
+    links = all_imports()
+    reached = {module: reachable(module, links) for module in links}
+    circles = [(a, b) for a in links for b in links[a] if a in reached[b]]
+    assert [(a, b) for a, b in circles if room_of(a) != room_of(b)] == []
 
 
 def test_the_package_was_found() -> None:

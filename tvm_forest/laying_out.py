@@ -19,7 +19,7 @@ from .layouts import representation
 from .schedule import Schedule
 from .schedule_prims import rewrite
 from .schedule_prims.batches import name_functions, select_hop_schedule
-from .schedule_prims.fitting import check_order
+from .schedule_prims.fitting import check_order, check_tiles
 from .tir_gen.leaves import leaf_arrays, with_leaf_numbers
 from .tir_gen.results import (
     OF_LEAVES,
@@ -154,7 +154,7 @@ def pack(forest: Forest, sch: Schedule, exact: bool = False, tree: int | None = 
     if tree is not None:
         forest = take_trees(forest, np.array([tree]))
     layout = representation.find(sch.representation)
-    representation.check_tiles(layout, forest, sch)
+    check_tiles(layout, forest, sch)
     forest_of_numbers, types = with_leaf_numbers(forest), dict(sch.types)
     rep, arrays = representation.pack_with_types(layout, forest_of_numbers, types)
     return Packed(forest, rep, arrays | leaf_arrays(forest))

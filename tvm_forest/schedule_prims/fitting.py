@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
+from ..layouts.representation import Representation
 from ..nest import OUTPUT_KINDS
 from ..target import Target
 from .directive import DIRECTIVES
@@ -116,6 +117,21 @@ def check_gaps(sch: Schedule) -> None:
                 f"order loops over {values} as they were tiled, by sizes that divide each other"
             )
             raise _refuse(sch, f"{what}{advice}")
+
+
+def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> None:
+    """Refuse tiles of a size that a layout cannot hold.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if forest.tile_size not in layout.tile_sizes:
+        sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
+        tiles = f"tiles of {forest.tile_size} nodes" if forest.tile_size > 1 else "no tiles"
+        raise ScheduleError(
+            f"represent_as: argument 'name': {layout.name!r} cannot hold {tiles} (tiles it "
+            f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
+        )
 
 
 def _refuse(sch: Schedule, what: str, where: str = "build") -> ScheduleError:
