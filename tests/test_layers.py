@@ -32,6 +32,7 @@ LEVELS = {
     "probe_rows": 3,
     "threads": 3,
     "pruning": 4,
+    "runtime": 4,
     "schedule_prims": 4,
     "schedule": 5,
     "tir_gen": 6,
@@ -61,6 +62,7 @@ LEVELS = {
 TVM_ROOMS = {"tir_gen", "passes", "threads", "targets", "compiler", "predictor", "relax"}
 TVM_ROOMS |= {"search.measuring"}
 TVM = {"tvm", "tvm_ffi"}
+FFI = {"runtime"}  # what runs without tvm, and needs tvm_ffi to call functions
 LATE_TVM = {"layouts"}  # what packs without tvm, and imports it inside functions to read
 TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime", "torch"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
@@ -119,7 +121,8 @@ def fault(room: str, found: Import) -> str | None:
         if other != room and LEVELS[other] >= LEVELS[room]:
             return f"imports '{other}' of level {LEVELS[other]} from level {LEVELS[room]}"
     is_late = room in LATE_TVM and found.in_function
-    if top in TVM and room not in TVM_ROOMS and not is_late:
+    is_ffi = room in FFI and top == "tvm_ffi"
+    if top in TVM and room not in TVM_ROOMS and not (is_late or is_ffi):
         return f"may not import {top}"
     in_demo = room == "cli" and found.in_function and top in DEMO
     is_base = room == "estimators" and top in BASES
@@ -221,6 +224,7 @@ def test_the_package_was_found() -> None:
         ("probe_rows.py", "import numpy as np, tvm", "may not import tvm"),
         ("search/cost.py", "def f():\n    from tvm import ir", "may not import tvm"),
         ("api.py", "import tvm_ffi", "may not import tvm_ffi"),
+        ("runtime/loading.py", "def f():\n    import tvm", "may not import tvm"),
         ("layouts/array.py", "from tvm import tirx", "may not import tvm"),
         ("viz.py", "if TYPE_CHECKING:\n    pass\nelse:\n    import tvm", "may not import tvm"),
         ("viz.py", "if not TYPE_CHECKING:\n    import tvm", "may not import tvm"),
@@ -259,6 +263,7 @@ def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> No
         ("predictor/predictor.py", "def f():\n    from .saving import save"),
         ("search/measuring/__init__.py", "from ...predictor.building import build"),
         ("relax/torch.py", "import torch"),
+        ("runtime/loading.py", "import tvm_ffi"),
         ("__init__.py", "def __getattr__(name):\n    from . import api"),
         ("layouts/tir.py", "def __getattr__(name):\n    from tvm import tirx"),
     ],

@@ -27,16 +27,17 @@ from .passes.cpu.share_blocks import TWIN, make_twin
 from .passes.gpu import SPILLED, make_kernels
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
+from .runtime import Library
+from .runtime.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.fitting import check_device, check_order
 from .schedule_prims.walks import WalkForm, find_walk_forms
 from .target import Target
-from .targets import Library, cpu
+from .targets import cpu
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
-from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .tir_gen.walks import check_walks
 
 GLOBAL_SYMBOL = "global_symbol"

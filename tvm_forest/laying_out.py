@@ -16,12 +16,8 @@ from .forest import Array, Forest
 from .forest.rewrites.canonical_form import canonicalize
 from .forest.rewrites.ordering import take_trees
 from .layouts import representation
-from .schedule import Schedule
-from .schedule_prims import rewrite
-from .schedule_prims.batches import name_functions, select_hop_schedule
-from .schedule_prims.fitting import check_order, check_tiles
-from .tir_gen.leaves import leaf_arrays, with_leaf_numbers
-from .tir_gen.results import (
+from .runtime.leaves import leaf_arrays, with_leaf_numbers
+from .runtime.results import (
     OF_LEAVES,
     SUMS,
     Output,
@@ -30,9 +26,13 @@ from .tir_gen.results import (
     link_arrays,
     model_buffers,
 )
+from .schedule import Schedule
+from .schedule_prims import rewrite
+from .schedule_prims.batches import name_functions, select_hop_schedule
+from .schedule_prims.fitting import check_order, check_tiles
 
 if TYPE_CHECKING:
-    from .targets import Library
+    from .runtime import Library
 
 
 class Compiled(NamedTuple):

@@ -11,9 +11,9 @@ from ..forest import Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
+from ..runtime import Library
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
-from ..targets import Library
 from .compiling import compile_or_load
 from .predictor import Predictor
 

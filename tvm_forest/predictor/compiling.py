@@ -28,20 +28,19 @@ from ..laying_out import Compiled, LaidOut, lay_out
 from ..layouts.representation import find
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
+from ..runtime import Library
+from ..runtime.loading import LINKED, MachineCode
+from ..runtime.results import SUMS, Output
 from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_device
 from ..search.machines import own_file
 from ..target import Target
-from ..targets import Library
-from ..targets.loading import (
-    LINKED,
-    MachineCode,
+from ..targets.stored_code import (
     describe_machine,
     find_obstacle,
     load_library,
     to_machine_code,
 )
-from ..tir_gen.results import SUMS, Output
 from . import argument_parts
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from ..gpu_runtime.library import KernelLibrary, ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..process.locks import cached_property
-from ..targets import Library
+from ..runtime import Library
+from ..runtime.results import Output
 from ..threads import check_n_jobs
-from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import DeviceError
 from ..forest import Array
+from ..runtime import Library
+from ..runtime.results import Output
 from ..schedule import Schedule
-from ..targets import Library
-from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor
 

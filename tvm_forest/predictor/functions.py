@@ -24,14 +24,14 @@ from ..laying_out import Compiled
 from ..layouts.representation import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
+from ..runtime import Library
+from ..runtime.loading import LinkedLibrary
+from ..runtime.results import Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims import batches
 from ..target import Target
-from ..targets import Library
-from ..targets.loading import LinkedLibrary
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
-from ..tir_gen.results import Output, result_dtype, result_names
 from .compiling import compile_or_load
 
 MAX_ROWS_WITH_MEMBERSHIPS = 512

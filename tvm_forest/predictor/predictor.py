@@ -19,11 +19,11 @@ from ..forest import Array, Forest, choose_labels
 from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
+from ..runtime import Library
+from ..runtime.results import Output
 from ..schedule import Schedule
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..target import Target
-from ..targets import Library
-from ..tir_gen.results import Output
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions

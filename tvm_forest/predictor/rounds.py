@@ -19,7 +19,7 @@ from ..forest.rewrites.ordering import (
 )
 from ..laying_out import Compiled, LaidOut, lay_out
 from ..process.locks import make_lock
-from ..tir_gen.results import SUMS
+from ..runtime.results import SUMS
 from .building import build
 from .predictor import Predictor
 

@@ -28,13 +28,13 @@ from ..layouts.representation import takes_memberships
 from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
+from ..runtime.results import SUMS, Output
 from ..schedule import Schedule
 from ..schedule_prims.batches import PARALLEL, name_functions
 from ..schedule_prims.fitting import check_device
 from ..target import Target
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from ..tir_gen.ops import find_calls
-from ..tir_gen.results import SUMS, Output
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 from .model import refuse_encoder

@@ -15,11 +15,11 @@ from tvm import relax, te, tirx
 
 from ..forest import Forest
 from ..forest.rules import ZERO
+from ..runtime.results import SUMS, Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedule, default_schedules
 from ..target import STATIC_SHARED_BYTES, Target
-from ..tir_gen.results import SUMS, Output, result_dtype, result_names
 from .comparison import order_of, order_of_number
 from .functions import BatchFunction, lower_for_batches
 from .model import from_constant, to_tensor_constant

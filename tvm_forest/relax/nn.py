@@ -33,9 +33,9 @@ from tvm.relax.frontend import nn
 from .. import frontends
 from ..errors import InputError, UnsupportedModel
 from ..passes.model_table import MODEL
+from ..runtime.results import SUMS
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
-from ..tir_gen.results import SUMS
 from .check_target import check_target, name_target
 from .functions import BatchFunction
 from .lowering import compute_outputs, lower_outputs
