@@ -31,6 +31,7 @@ from forests import drawn_forest
 from tvm_forest.code_cache import VARIABLE
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL
+from tvm_forest.threads.pool_code import compile_pool
 
 FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
 START = tvm_forest.new_schedule(FOREST)
@@ -143,7 +144,7 @@ def has_helper() -> bool:
     """Return whether a call gets a helper that works: each of two tasks waits for the other."""
     task_type = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
     launch_type = ctypes.CFUNCTYPE(ctypes.c_int32, task_type, ctypes.c_void_p, ctypes.c_int32)
-    meeting, launch = threading.Barrier(2, timeout=DEADLINE), launch_type(POOL.launcher)
+    meeting, launch = threading.Barrier(2, timeout=DEADLINE), launch_type(POOL.load(compile_pool))
     task = task_type(lambda number, group, data: 0 if number > 1 else meeting.wait() * 0)
     called = tvm_ffi.convert(lambda: launch(task, None, 0))
     return POOL.run(called, (), helpers=1, waits=False) and not meeting.broken

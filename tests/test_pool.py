@@ -25,6 +25,7 @@ from forests import drawn_forest
 from hardship import ends_well
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL, Pool
+from tvm_forest.threads.pool_code import compile_pool
 
 FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
 START = tvm_forest.new_schedule(FOREST)
@@ -53,7 +54,7 @@ def by_trees() -> tvm_forest.Predictor:
 
 def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
     """Run tasks as compiled code does it."""
-    launch, results = Launch(pool.launcher), list[int]()
+    launch, results = Launch(pool.load(compile_pool)), list[int]()
     tasks = Task(lambda number, group, data: task(number))
     assert with_helpers(pool, lambda: results.append(launch(tasks, None, 0)), helpers)
     return results[0]
@@ -115,7 +116,7 @@ def test_a_task_that_fails_fails_the_loop() -> None:
 
 
 def test_a_loop_inside_a_loop_runs_on_its_thread() -> None:
-    launch, outer = Launch(POOL.launcher), list[set[str]]()
+    launch, outer = Launch(POOL.load(compile_pool)), list[set[str]]()
 
     def nested(number: int) -> int:
         names = set[str]()
