@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
 from ..gpu_runtime.arrays import DeviceArray
-from ..gpu_runtime.library import KernelLibrary, ModelArray
+from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..process.locks import cached_property
@@ -240,10 +240,6 @@ class DevicePredictor(Predictor):
         copy = DeviceArray(driver, ready.shape, ready.dtype, stream)
         driver.upload(copy.pointer, ready, stream)
         return copy
-
-    def _share_library(self) -> KernelLibrary:
-        library: KernelLibrary = self.library
-        return library.share()
 
     def _for_rows(self, rows: Any) -> DevicePredictor:
         """This one, which refuses rows that an estimator of XGBoost copies."""
