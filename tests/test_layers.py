@@ -1,4 +1,4 @@
-"""Imports go down only, and few rooms may say tvm.
+"""Imports go down only, few rooms may say tvm, and no two classes have one name.
 
 A room is a file or folder directly under ``tvm_forest/``, or a folder inside that has a level.
 Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones. Files
@@ -270,3 +270,12 @@ def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> No
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
     assert faults(path, source) == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -72,7 +72,7 @@ def accelerate(
             f"accelerate: argument 'estimator': {kind} is no fitted estimator of scikit-learn; for "
             "other models use tvm_forest.build, or ForestClassifier(model)"
         )
-    walk = _Walk(lambda model: _compile_estimator(model, target, schedule, n_jobs), strict)
+    walk = _Traversal(lambda model: _compile_estimator(model, target, schedule, n_jobs), strict)
     found = walk.visit(estimator, "")
     if not walk.compiled:
         met = ", ".join(walk.met) or "none"
@@ -95,7 +95,7 @@ def _separate(found: Any, compiled: list[Any]) -> Any:
         ) from None
 
 
-class _Walk:
+class _Traversal:
     """The way through an estimator.
 
     Attributes:
