@@ -287,7 +287,7 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
         schedules = heuristic.default_schedules(forest, CPU)
         assert arrange_by_batch(schedules)[1].keeps_order
         assert all(sch.keeps_order for sch in schedules.values())
-        start = heuristic.default_schedule(forest, CPU)
+        start = heuristic.hop_schedule(forest, CPU)
         assert start.keeps_order and not start.sliced
         assert all(loop.simdize is None for loop in start.leaves())
 

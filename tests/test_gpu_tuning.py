@@ -440,7 +440,7 @@ def test_short_calls_of_a_gpu_are_not_timed_by_the_host(seconds: float, count: i
 # -- records of several GPUs ----------------------------------------------------------------------
 
 CUDA = parse_target("cuda")
-FAST = tvm_forest.default_schedule(TINY, "cuda").represent_as("sparse")
+FAST = tvm_forest.hop_schedule(TINY, "cuda").represent_as("sparse")
 
 
 @pytest.fixture

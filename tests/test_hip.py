@@ -33,7 +33,7 @@ TARGET = {"kind": "rocm", "mcpu": "gfx942"}
 def library(tmp_path_factory: Any) -> tuple[str, Any, bytes]:
     """Path of the runtime, the runtime, and the code object that it knows."""
     folder = tmp_path_factory.mktemp("hip")
-    compiled, _ = made(forest(), tvm_forest.default_schedule(forest(), TARGET), "gfx942")
+    compiled, _ = made(forest(), tvm_forest.hop_schedule(forest(), TARGET), "gfx942")
     runtime = hip_twin.mock_runtime(compiled, folder)
     return str(folder / "libamdhip64.so"), runtime, compiled.image
 
@@ -54,7 +54,7 @@ def calls(runtime: Any) -> list[str]:
 
 
 def predictor_on(path: str) -> tvm_forest.Predictor:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     predictor = tvm_forest.build(forest(), TARGET, schedule)
     predictor.library.backend = Backend(lambda: HipDriver(library=path), lambda *_: b"")
     return predictor
@@ -124,7 +124,7 @@ def test_a_process_that_is_forked_is_told_that_the_gpu_stays_behind(library: Any
 
 
 def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     tvm_forest.build(forest(), TARGET, schedule).save(tmp_path / "model.tvmf")
     loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")
     assert loaded.library.images == {"gfx942": loaded.library.image("gfx942")}
@@ -217,7 +217,7 @@ def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: 
 
 
 def test_the_gpu_at_hand_chooses_among_code_for_several(library: Any, hip: Any) -> None:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     predictor = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "any"}, schedule)
     loaded = pickle.loads(pickle.dumps(predictor))
     refuse = loaded.library.backend.translate

@@ -428,7 +428,7 @@ SCHEDULES = {
     "new": Schedule(11),
     "tiles": Schedule(11).tile("batch", "b0", "b1", 16).tile("tree", "t0", "t1", 4),
     "interleave": Schedule(11).reorder("tree", "batch").interleave("batch", 4),
-    "default": tvm_forest.default_schedule(FOREST),
+    "default": tvm_forest.hop_schedule(FOREST),
     "copies": Schedule(11).tile("batch", "b0", "b1", 16).split("tree", "x", "y", 4),
     "special": Schedule(11).tile("tree", "t0", "t1", 4).specialize("t0").unroll("t1@t0=1"),
     "private sums": (
@@ -525,7 +525,7 @@ def test_a_walk_compares_as_the_model_does(comparison: str, kind: type) -> None:
 def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
     right = forest_of([Split(0, 0.5, 1.0, 2.0)])
     left = forest_of([Split(0, 0.5, 1.0, 2.0, True)])
-    sch = tvm_forest.default_schedule(right).represent_as("array")
+    sch = tvm_forest.hop_schedule(right).represent_as("array")
     assert "isnan" not in tvm_forest.lower(right, sch).after.script()
     assert "isnan" in tvm_forest.lower(left, sch).after.script()
 

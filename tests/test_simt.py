@@ -127,7 +127,7 @@ def test_real_models_are_exact_by_default_at_every_size_of_batch(name: str) -> N
 @pytest.mark.parametrize("name", ["airline", "year"])
 def test_real_models_are_exact_with_a_thread_for_each_row(name: str) -> None:
     model = tvm_forest.load(shared_model(f"{name}.json"))
-    predictor = tvm_forest.build(model, "simt", tvm_forest.default_schedule(model, "simt"))
+    predictor = tvm_forest.build(model, "simt", tvm_forest.hop_schedule(model, "simt"))
     rows = hard_rows(model, 100, seed=1)
     expected = model.predict_reference(rows)[:, 0]
     assert predictor.schedule.keeps_order

@@ -18,7 +18,7 @@ from ..forest.rules import ZERO
 from ..runtime.results import SUMS, Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
-from ..search.heuristic import default_schedule, default_schedules
+from ..search.heuristic import default_schedules, hop_schedule
 from ..target import STATIC_SHARED_BYTES, Target
 from .comparison import order_of, order_of_number
 from .functions import BatchFunction, lower_for_batches
@@ -86,7 +86,7 @@ def compute_outputs(
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
-        return {1: default_schedule(forest, target).without("cache")}
+        return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
     return arrange_by_batch(default_schedules(forest, here))
 
