@@ -254,7 +254,8 @@ def test_kernels_hold_nothing_of_what_keeps_llvm_from_fusing(name: str) -> None:
     made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 33)
     with np.errstate(all="ignore"):
         expected = model.predict_reference(rows, "value")
-    assert np.array_equal(made._sums(rows)[1], expected, equal_nan=True)
+    found = made.predict_value(rows).reshape(expected.shape)
+    assert np.array_equal(found, expected, equal_nan=True)
 
 
 def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
@@ -325,6 +326,9 @@ def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
     assert np.array_equal(made.predict_proba(there), made.predict_proba(rows))
     assert np.array_equal(made.apply(there), made.apply(rows))
     assert np.array_equal(made.predict_per_tree(there), made.predict_per_tree(rows))
+    values = made.predict_value(there)
+    assert isinstance(values, DeviceArray)
+    assert np.array_equal(values.numpy(), made.predict_value(rows))
 
 
 @pytest.mark.parametrize(

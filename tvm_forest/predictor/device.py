@@ -110,9 +110,17 @@ class DevicePredictor(Predictor):
         **as_source: Any,
     ) -> Any:
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
-        place = dlpack.device_of(rows)
-        if place[0] not in GPUS or self._gives_labels or as_source:
+        if self._gives_labels or as_source:
             return super().predict(rows, n_jobs, iteration_range, **as_source)
+        return self.predict_value(rows, n_jobs, iteration_range)
+
+    def predict_value(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Any:
+        """See `Predictor.predict_value`; a DeviceArray for rows on the GPU."""
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
+            return super().predict_value(rows, n_jobs, iteration_range)
         return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(

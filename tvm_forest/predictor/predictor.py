@@ -228,6 +228,21 @@ class Predictor(ContributionMethods, ClassMethods):
         margin, value = self._sums(rows, n_jobs, iteration_range)
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
+    def predict_value(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Array:
+        """Predict values: what the link of the model makes of margins.
+
+        `predict` gives them as well, unless it gives the labels that are chosen by them.
+
+        Returns:
+            (R,) or (R, C).
+
+        Raises:
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
+        """
+        return squeeze(self._sums(rows, n_jobs, iteration_range)[1])
+
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array | list[Array]:

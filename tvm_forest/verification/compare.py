@@ -75,7 +75,8 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     for word in UNWANTED.keys() & set(forest.refuses):
         accepted &= ~UNWANTED[word](every).any(axis=1)
     chosen = every[accepted]
-    margin, value = predictor._sums(chosen, None)  # labels hide the values of public methods
+    sums = predictor.predict_margin(chosen), predictor.predict_value(chosen)
+    margin, value = (array.reshape(-1, forest.n_outputs) for array in sums)
     labels = predictor.predict(chosen) if forest.gives_labels else None
     number = np.flatnonzero(accepted)
     compiled = _Compiled(forest, predictor, chosen, number, margin, value, labels)
