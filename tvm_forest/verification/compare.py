@@ -15,7 +15,7 @@ import numpy as np
 from ..forest import Array, Forest, choose_labels
 from ..forest.coarse_powers import COARSE_LINKS, ULPS_ELSEWHERE
 from ..forest.rules import LINK_ULPS
-from ..frontends.oracle import LibraryPredictions, predict_by_library
+from ..frontends.library_predictions import LibraryPredictions, predict_by_library
 from ..inputs import to_rows
 from ..inputs.encoding import to_objects
 from ..inputs.values import UNWANTED
