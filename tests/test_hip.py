@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hip_twin
+import hip_on_host
 import tvm_forest
 from test_rocm import forest, made, needs_linker
 from tvm_forest.errors import DeviceError
@@ -34,7 +34,7 @@ def library(tmp_path_factory: Any) -> tuple[str, Any, bytes]:
     """Path of the runtime, the runtime, and the code object that it knows."""
     folder = tmp_path_factory.mktemp("hip")
     compiled, _ = made(forest(), tvm_forest.hop_schedule(forest(), TARGET), "gfx942")
-    runtime = hip_twin.mock_runtime(compiled, folder)
+    runtime = hip_on_host.mock_runtime(compiled, folder)
     return str(folder / "libamdhip64.so"), runtime, compiled.image
 
 
@@ -77,7 +77,7 @@ def test_a_call_is_uploads_a_launch_and_a_download(library: Any, hip: Any) -> No
         x.rpartition(" stream ") for x in calls(hip) if "Malloc" not in x and "Free" not in x
     )
     assert copy[0] == f"hipMemcpyHtoDAsync {300 * 4 * 4}"
-    called = "hipModuleLaunchKernel predict_kernel_twin grid 3 1 1 block 128 1 1 shared 0"
+    called = "hipModuleLaunchKernel predict_kernel_on_host grid 3 1 1 block 128 1 1 shared 0"
     assert (launch[0], back[0], wait[0]) == (
         called,
         f"hipMemcpyDtoHAsync {-(-300 * 4 // 256) * 256}",

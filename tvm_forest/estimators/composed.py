@@ -191,12 +191,12 @@ class _Traversal:
                 changed[name] = found
         if not changed:
             return part
-        twin = copy.copy(part)
-        twin.__dict__.update(changed)
+        copied = copy.copy(part)
+        copied.__dict__.update(changed)
         for name in _TRAINING:
             if hasattr(part, name):
-                twin.__dict__[name] = Untrainable(name, type(part).__name__)
-        return twin
+                copied.__dict__[name] = Untrainable(name, type(part).__name__)
+        return copied
 
 
 def _list_items(items: Any) -> tuple[Iterable[Any], list[Any]]:
