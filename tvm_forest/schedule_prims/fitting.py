@@ -60,9 +60,6 @@ def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
         ScheduleError: as said.
     """
     check_fit("build", forest, sch)
-    if sch.batch is not None:
-        what = f"made for batches of {sch.batch} rows, but code is made for any number"
-        raise _refuse(sch, f"{what}; leave 'batch' out")
     if forest.aggregate in ("min", "max") and not sch.keeps_order:
         what = f"it adds up parts of the forest, but the model takes the {forest.aggregate} of its"
         raise _refuse(sch, f"{what} leaves; run rows in parallel, not trees")
