@@ -302,8 +302,8 @@ def test_threads_are_for_the_largest_batches_only() -> None:
 def test_what_bits_do_not_hold_is_walked() -> None:
     many, few = (workload.Workload.of(FOREST, CPU) for _ in range(2))
     vars(many)["tests"] = 100_000
-    assert layout_fit.refuse_planes(many) == "100000 distinct tests, 60000 fit"
-    assert layout_fit.refuse_planes(few) is None
+    assert layout_fit.find_obstacle_to_planes(many) == "100000 distinct tests, 60000 fit"
+    assert layout_fit.find_obstacle_to_planes(few) is None
 
 
 IN_PLANES = BLOCKS_OF_64.represent_as(BIT_PLANES).simdize("b1", "bits")

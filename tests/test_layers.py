@@ -1,4 +1,4 @@
-"""Imports go down only, few rooms may say tvm, and no two classes have one name.
+"""Imports go down only, few rooms may say tvm, and names keep what they promise.
 
 A room is a file or folder directly under ``tvm_forest/``, or a folder inside that has a level.
 Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones. Files
@@ -6,6 +6,7 @@ that import each other in a circle lie in one room, and there all imports count.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib.util import resolve_name
 from pathlib import Path
@@ -272,10 +273,33 @@ def test_an_allowed_import_passes(path: str, source: str) -> None:
     assert faults(path, source) == []
 
 
-def test_no_two_classes_have_one_name() -> None:
-    places: dict[str, list[str]] = {}
+def nodes_of_package() -> Iterator[tuple[str, ast.AST]]:
+    """Yield each node of the code, and where it is."""
     for path in FILES:
         for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+            yield f"{path}:{getattr(node, 'lineno', 0)}", node
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for place, node in nodes_of_package():
+        if isinstance(node, ast.ClassDef):
+            places.setdefault(node.name, []).append(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+REFUSES = re.compile("_?refuse(_|$)")
+RAISES = {"None", "NoReturn", "Iterator[None]"}
+"""What functions return that raise, or turn other errors into ours."""
+
+
+def test_what_refuses_raises() -> None:
+    others = [
+        f"{place} {node.name}"
+        for place, node in nodes_of_package()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and REFUSES.match(node.name)
+        and ast.unparse(node.returns or node) not in RAISES
+        and node.name != "refuse_unseen"  # asks a forest to refuse rows
+    ]
+    assert others == []
