@@ -5,7 +5,8 @@ library of the model.
 
 XGBoost and LightGBM make numpy arrays of lists, and then float32 of objects, but estimators of
 LightGBM float64 of arrays of them. scikit-learn makes the dtype of its rows of the values in both,
-and of texts. CatBoost takes each value for a double. None is missing to all. Other libraries take no objects.
+and of texts. CatBoost takes each value for a double. None is missing to all. Other libraries take
+no objects.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -
                     frame = frame.astype(dtype)
                 return np.asarray(frame, dtype)
             if library in ("xgboost", "lightgbm") and type(frame).__name__ == "RecordBatch":
-                return np.asarray(frame)
+                array = np.asarray(frame)
+                return array.astype(np.float32) if array.dtype.kind == "O" else array
     except (TypeError, ValueError, OverflowError):  # columns are refused by name, or read
         pass
     return None
