@@ -39,7 +39,7 @@ def pass_array(array: Array, forest: Forest) -> Array:
 
 
 def pass_numbers(array: Array, forest: Forest) -> Array:
-    """Do the same for an array or a column, whose dtype tells no other than its own from float32.
+    """Do the same for numbers that do not become `Forest.other_dtype`, such as those of frames.
 
     CatBoost takes each long double, and each number whose bytes are not in the order of the
     machine, for a float of Python.
