@@ -309,6 +309,7 @@ def test_work_is_done_on_the_stream_that_was_given() -> None:
     there = Elsewhere(made, rows)
     result = made.predict(there)
     assert (there.streams, result.stream) == ([42], 42)
+    assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
 
 
 def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
