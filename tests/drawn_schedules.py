@@ -52,12 +52,12 @@ SHAPING = ("tile", "tile", "reorder", "parallel", "split", "interleave", "gpu_di
 SIZES = (1, 2, 3, 4, 5, 7, 8, 10, 16, 24, 32, 64, 96, 128, 192, 256, 512, 1000)
 MULTIPLES = (1, 1, 1, 2, 3, 5, 8, 12)
 """Blocks of lanes in a larger block of rows."""
-SHARES = {"array": 1, "packed": 3, "sparse_peeled": 3}
-"""Of layouts on a GPU, where others have 2. Few models fit packed nodes or peeled trees, and what a
-layout refuses is left to the first one."""
+SHARES = {"array": 1, "packed": 4, "ranked": 3, "sparse_peeled": 3}
+"""Of layouts on a GPU, where others have 2. Some fit few models, and what they refuse is left to
+the first one."""
 FOCUS_SHARES = {
-    **{"simdize": 14, "vector_reduce": 14, "cooperate": 14},
-    **{"atomic_reduce": 8, "shared_reduce": 6},
+    **{"simdize": 20, "vector_reduce": 18, "cooperate": 18},
+    **{"atomic_reduce": 6, "shared_reduce": 4, "interleave": 4},
 }
 """Of directives to be the focus on a GPU, where others have 2. These need much to be there."""
 GATES = (None, None, (0.05, 0.9), (1.0, 0.0), (0.3, 0.5))
