@@ -52,8 +52,8 @@ SHAPING = ("tile", "tile", "reorder", "parallel", "split", "interleave", "gpu_di
 SIZES = (1, 2, 3, 4, 5, 7, 8, 10, 16, 24, 32, 64, 96, 128, 192, 256, 512, 1000)
 MULTIPLES = (1, 1, 1, 2, 3, 5, 8, 12)
 """Blocks of lanes in a larger block of rows."""
-SHARES = {"array": 1, "packed": 4, "ranked": 3, "sparse_peeled": 3}
-"""Of layouts on a GPU, where others have 2. Some fit few models, and what they refuse is left to
+SHARES = {"array": 1, "sparse": 2, "reorg": 4, "packed": 4, "sparse_peeled": 4}
+"""Of layouts on a GPU, where others have 3. Some fit few models, and what they refuse is left to
 the first one."""
 FOCUS_SHARES = {
     **{"simdize": 20, "vector_reduce": 18, "cooperate": 18},
@@ -93,10 +93,10 @@ def drawn_schedule(
         most: steps beside those of the first and the last part.
     """
     words = words_of(gpu)
-    focus = rng.choice([*_in_shares(words, FOCUS_SHARES)] if gpu else words)
+    focus = rng.choice([*_in_shares(words, FOCUS_SHARES, 2)] if gpu else words)
     draw = Draw(rng, start, forest, gpu, focus)
     fit = [x for x in layouts if not draw.avoids(x)] or layouts
-    layout = rng.choice([*_in_shares(fit, SHARES)] if gpu else fit)
+    layout = rng.choice([*_in_shares(fit, SHARES, 3)] if gpu else fit)
     _begin(draw, layout)
     likely = [*words, *(word for word in SHAPING if word in words)]
     steps = [rng.choice(likely) for _ in range(rng.randint(0, most))]
@@ -110,9 +110,9 @@ def drawn_schedule(
     return draw.sch
 
 
-def _in_shares(names: Iterable[str], shares: Mapping[str, int]) -> Iterator[str]:
+def _in_shares(names: Iterable[str], shares: Mapping[str, int], usual: int) -> Iterator[str]:
     for name in names:
-        yield from [name] * shares.get(name, 2)
+        yield from [name] * shares.get(name, usual)
 
 
 def layouts_of(gpu: bool) -> list[str]:
