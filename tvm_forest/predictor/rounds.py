@@ -20,8 +20,8 @@ from ..forest.rewrites.ordering import (
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out.request import BuildRequest
 from ..process.locks import make_lock
-from ..runtime.results import SUMS
 
 if TYPE_CHECKING:
     from . import building
@@ -131,13 +131,14 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     if whole.forest.aggregate == "average":
         return None
     forest = silence_rounds(whole.forest, *span)
-    known, laid_out = (lay_out(x, whole.schedules, (SUMS,)) for x in (whole.forest, forest))
+    request = BuildRequest.of(forest, whole.schedules, whole.target, exact=False).settled()
+    known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
     columns = columns_of_rounds(whole, *span)
     library = whole.library.share() if isinstance(whole.library, KernelLibrary) else whole.library
     compiled = Compiled(library, laid_out.arguments, columns)
-    part = type(whole)(compiled, forest, whole.schedules, whole.target, forest.signature)
+    part = type(whole)(request, compiled)
     part.n_jobs = whole.n_jobs
     return part
 
@@ -145,12 +146,12 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
 def _list_layouts(laid_out: LaidOut) -> list[Any]:
     """Return all that code knows of the arrays that it reads: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
-    return [sizes, [packed.layout for packed in laid_out.packed.values()]]
+    return [sizes, laid_out.layouts]
 
 
 def _build(whole: Predictor, forest: Forest) -> Predictor:
     """Compile another model for the machine of a predictor, with as many threads."""
-    built = building.build(forest, None, whole.target)
+    built = building.build(BuildRequest.of(forest, None, whole.target))
     built.n_jobs = whole.n_jobs
     return built
 
