@@ -321,6 +321,8 @@ def test_a_schedule_that_no_gpu_could_run_is_refused(name: str) -> None:
     make, message = REFUSALS[name]
     with pytest.raises(ScheduleError, match=message):
         tvm_forest.build(forest(1), "simt", make())
+    with pytest.raises(ScheduleError, match=message):
+        tvm_forest.lower(forest(1), make(), "simt")
 
 
 def test_what_leaves_need_of_shared_memory_is_refused_by_build() -> None:

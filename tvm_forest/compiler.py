@@ -123,6 +123,8 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     """
     schedules = arrange_by_batch(schedule, "lower")
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
+    if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
+        request.check_machine()
     return lower_request(request, lay_out(request))
 
 
