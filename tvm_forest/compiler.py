@@ -24,7 +24,8 @@ from .forest.rewrites.canonical_form import canonicalize
 from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
 from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, make_twin
-from .passes.gpu import SPILLED, make_kernels
+from .passes.gpu.array_facts import with_array_facts
+from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .schedule import Schedule
@@ -192,18 +193,19 @@ def _lower_function(
     forms = find_walk_forms(sch, forest)
     # 2. what is to be computed
     unscheduled = canonical.emit_canonical(forest, rep, output)
+    shared_bytes = target.shared_bytes if target.on_gpu else None
     functions = {}
     for suffix, variant in _variants(sch).items():
         # 3. how it is to be computed
         scheduled, facts = _schedule(unscheduled, variant, forms)
         # 4. what the machine has to do
-        mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
-        function = mod["main"]
+        own = name + suffix
+        function = scheduled["main"].with_attr(GLOBAL_SYMBOL, own)
         if target.on_gpu:
-            function = make_kernels(function, facts, packed.arrays, target.shared_bytes)
-        function = function.with_attr("global_symbol", name + suffix)
-        functions[name + suffix] = function.with_attr(MODEL, n_arguments)
+            function = with_array_facts(function, rep, packed.arrays)
+        mod = tirx.transform.BindTarget(machine)(tvm.IRModule({own: function}))
+        mod = pipeline(rep, forest.comparison, facts, abilities, shared_bytes)(mod)
+        functions[own] = mod[own].with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:
         parallel = functions[name + PARALLEL]
         twin = parallel.with_attr(TWIN, name)
