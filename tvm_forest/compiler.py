@@ -12,7 +12,7 @@ IRModules that they are made of (`lower`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import tvm
 from tvm import s_tir, tirx
@@ -23,11 +23,12 @@ from .forest import Forest
 from .forest.rewrites.canonical_form import canonicalize
 from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
 from .passes import pipeline
-from .passes.cpu.share_blocks import TWIN, make_twin
+from .passes.cpu.share_blocks import TWIN, AddTwins, make_twin
 from .passes.gpu.array_facts import with_array_facts
 from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
+from .passes.stages import keep_stage, keep_stages, run_passes
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
@@ -43,16 +44,20 @@ from .tir_gen.walks import check_walks
 GLOBAL_SYMBOL = "global_symbol"
 
 
-class Lowered(NamedTuple):
+@dataclass(frozen=True)
+class Lowered:
     """The functions of a model before and after lowering.
 
     Attributes:
         before: canonical functions, one walk operator each.
         after: what is given to TVM's code generator.
+        stages: what is in between, in order: the functions as scheduled, "schedule", and then as
+            each pass left them, by its name, such as "tvm_forest.LowerWalks"; kept by `lower` only.
     """
 
     before: tvm.IRModule
     after: tvm.IRModule
+    stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
 
 
 def compile_forest(
@@ -115,7 +120,10 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    return lower_each(check_and_lay_out(forest, schedules, OUTPUTS), target)
+    with keep_stages() as stages:
+        lowered = lower_each(check_and_lay_out(forest, schedules, OUTPUTS), target)
+    modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
+    return Lowered(lowered.before, lowered.after, modules)
 
 
 def check_and_lay_out(
@@ -203,15 +211,15 @@ def _lower_function(
         function = scheduled["main"].with_attr(GLOBAL_SYMBOL, own)
         if target.on_gpu:
             function = with_array_facts(function, rep, packed.arrays)
-        mod = tirx.transform.BindTarget(machine)(tvm.IRModule({own: function}))
-        mod = pipeline(rep, forest.comparison, facts, abilities, shared_bytes)(mod)
+        mod = tvm.IRModule({own: function})
+        keep_stage("schedule", mod)
+        steps = pipeline(rep, forest.comparison, facts, abilities, shared_bytes).passes
+        mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
         functions[own] = mod[own].with_attr(MODEL, n_arguments)
     if list(functions) == [name + PARALLEL]:
-        parallel = functions[name + PARALLEL]
-        twin = parallel.with_attr(TWIN, name)
-        if not any(loop.kind == "tree" for loop in sch.loops() if loop.parallel):
-            parallel = twin  # nothing beside the blocks touches what they do, so they are shared
-        functions = {name: make_twin(twin), name + PARALLEL: parallel}
+        alone = functions[name + PARALLEL].with_attr(TWIN, name)
+        mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))
+        functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return unscheduled["main"], functions
 
 

@@ -32,7 +32,6 @@ from .kernel_code import Place, buffers_of, move_buffers, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
-
 SPILLED = "tvm_forest.spilled"
 """Attribute of a function with buffers that lie in the memory of the device, for kernels share them
 that cannot be one, though another function of the schedule has them in shared memory."""

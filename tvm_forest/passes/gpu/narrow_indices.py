@@ -1,6 +1,6 @@
 """Count in 32 bits what cannot be more, in the kernels of a GPU.
 
-takes: a function with kernels, which knows the ranges of its arrays; gives: the same with smaller integers.
+takes: a function with kernels and the ranges of its arrays; gives: the same with smaller integers.
 
     for tx in thread_binding(int64(64)):            for tx in thread_binding(int32(64)):
         node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1
