@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from forests import Split, forest_of
+from tvm_forest.errors import ScheduleError
+from tvm_forest.forest import Forest
 from tvm_forest.layouts import representation
 from tvm_forest.passes.cache_near import CacheNear
 from tvm_forest.passes.code_rows import CodeRows
 from tvm_forest.passes.cpu.keep_sums import KeepSums
+from tvm_forest.passes.cpu.share_blocks import TWIN, AddTwins
 from tvm_forest.passes.gpu.array_facts import RANGES, STARTS
 from tvm_forest.passes.gpu.cache_trees import CacheTrees
 from tvm_forest.passes.gpu.kernel_code import axis_tag, thread_axis
@@ -26,8 +30,11 @@ from tvm_forest.passes.gpu.map_threads import MapThreads
 from tvm_forest.passes.gpu.narrow_indices import NarrowIndices
 from tvm_forest.passes.gpu.thread_sums import ThreadSums
 from tvm_forest.passes.lower_linear import LowerLinear
+from tvm_forest.passes.lower_reductions import LowerReductions
+from tvm_forest.passes.lower_walks import LowerWalks
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.walks import find_walk_forms
 from tvm_forest.tir_gen.ir import change_loop, i64, rewrite_loops
 
 SUMS = 'rows: T.Buffer((16, 3), "float32"), margin: T.Buffer((16, 1), "float32")'
@@ -89,9 +96,16 @@ def _with_long_constants(body: tirx.Stmt) -> tirx.Stmt:
     return tvm_ffi.structural_map(body, kinds)
 
 
-def layout_named(name: str) -> Any:
-    """Return a layout of one tree with one test."""
-    return representation.find(name).pack(forest_of([Split(0, 0.5, 1.0, 2.0)]))[0]
+def layout_of(forest: Forest, name: str = "array") -> Any:
+    """Return the layout of a model."""
+    return representation.find(name).pack(forest)[0]
+
+
+STUMP = forest_of([Split(0, 0.5, 1.0, 2.0)])
+NODES = (
+    'offset: T.Buffer((1,), "int64"), depth: T.Buffer((1,), "int32"), '
+    'nodes: T.Buffer((7, 2), "int32")'
+)
 
 
 def test_rows_are_copied_near_the_walks_that_read_them() -> None:
@@ -110,7 +124,7 @@ for b0 in range(2L):  # @b0
         for tree in range(5L):  # @tree
             margin[b0 * 8L + b1, 0] = WALK(tree, near[b1, 0L])
 """
-    step = CacheNear(layout_named("array"), NestFacts(ROWS_IN_BLOCKS.cache("b0", "pack")))
+    step = CacheNear(layout_of(STUMP), NestFacts(ROWS_IN_BLOCKS.cache("b0", "pack")))
     assert_becomes(step, function(before), function(expected))
 
 
@@ -157,7 +171,7 @@ for b0 in range(2L):  # @b0
         for tree in range(5L):  # @tree
             margin[b0 * 8L + b1, 0] = {RANKED.format("codes[b1, 0L]")}
 """
-    step = CodeRows(layout_named("ranked"), "<", None, NestFacts(ROWS_IN_BLOCKS))
+    step = CodeRows(layout_of(STUMP, "ranked"), "<", None, NestFacts(ROWS_IN_BLOCKS))
     parameters = f"{SUMS}, {RANKED_PARAMETERS}"
     assert_becomes(step, function(before, parameters), function(expected, parameters))
 
@@ -351,3 +365,67 @@ for tx in T.thread_binding(31L, thread="threadIdx.x"):
     expected = before.replace("31L", "31")
     functions = function(before, parameters, **large), function(expected, parameters)
     assert_becomes(NarrowIndices(), *functions)
+
+
+def test_a_walk_becomes_loads_comparisons_and_steps() -> None:
+    tree = forest_of([Split(0, 0.5, 1.0, Split(1, 0.25, 2.0, 3.0))])
+    sch = Schedule(1, batch=16)
+    step = LowerWalks(layout_of(tree), "<", None, NestFacts(sch, find_walk_forms(sch, tree)))
+    before = """
+for r in range(16L):  # @batch
+    for t in range(1L):  # @tree
+        margin[r, 0] = T.tvm_forest_walk("float32", rows[r, 0], t, offset[0], depth[0], nodes[0, 0])
+"""
+    expected = """
+for r in range(16L):  # @batch
+    for t in range(1L):  # @tree
+        first: T.int64 = offset[t] - 1L
+        node: T.int64 = 1L
+        for hop in range(2):
+            record = T.alloc_buffer((2,), "int32")
+            record[0L:2L] = nodes[first + node, T.Ramp(0L, 1L, 2)]
+            feature: T.int64 = T.Cast("int64", record[1])
+            x: T.float32 = rows[r, feature]
+            goes_left: T.bool = x < T.reinterpret("float32", record[0])
+            node = node * 2L + T.Cast("int64", not goes_left)
+        margin[r, 0] = T.reinterpret("float32", nodes[first + node, 0])
+"""
+    parameters = f"{SUMS}, {NODES}"
+    assert_becomes(step, function(before, parameters), function(expected, parameters))
+
+
+def test_reductions_become_additions_and_maxima() -> None:
+    before = """
+for r in range(16L):
+    margin[r, 0] = T.tvm_forest_reduce(margin[r, 0], rows[r, 0], T.float32(0), "add")
+    margin[r, 0] = T.tvm_forest_reduce(margin[r, 0], rows[r, 1], T.float32("-inf"), "max")
+"""
+    expected = """
+for r in range(16L):
+    margin[r, 0] = margin[r, 0] + rows[r, 0]
+    margin[r, 0] = T.max(margin[r, 0], rows[r, 1])
+"""
+    assert_becomes(LowerReductions(), function(before), function(expected))
+
+
+@pytest.mark.parametrize(("loop", "is_shared"), [("b0", True), ("tree", False)])
+def test_a_function_with_threads_gets_a_twin_without(loop: str, is_shared: bool) -> None:
+    text = "for r in T.parallel(16L):\n    margin[r, 0] = rows[r, 0]"
+    step = AddTwins(NestFacts(ROWS_IN_BLOCKS.parallel(loop)))
+    both = step(function(text, **{TWIN: "alone"}))
+    alone = function(text.replace("T.parallel", "range"))["main"]
+    tvm.ir.assert_structural_equal(both["alone"], alone.with_attr("global_symbol", "alone"))
+    notes = {TWIN: "alone"} if is_shared else {}  # it has the code of the blocks for both
+    tvm.ir.assert_structural_equal(both["main"], function(text, **notes)["main"])
+
+
+def test_what_a_pass_refuses_keeps_its_class_on_the_way_through_tvm() -> None:
+    text = """
+for b0 in range(2L):  # @b0
+    near = T.alloc_buffer((8L, 3L), "float32", scope="shared")
+    for b1 in range(8L):  # @b1
+        margin[b0 * 8L + b1, 0] = near[b1, 2]
+"""
+    step = tvm.transform.Sequential([MapThreads(NestFacts(ON_GPU), shared_bytes=95)])
+    with pytest.raises(ScheduleError, match=r"96 \(near 8 x 3\) bytes of shared memory"):
+        step(function(text))
