@@ -56,7 +56,7 @@ sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on i
 	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
 
 schedules: $(INSTALLED)  ## 2,000 random schedules for CPUs and 500 for GPUs; goes on in build/random_schedules.json
-	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --json build/random_schedules.json
+	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/random_schedules.json
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
 	$(BIN)/python tests/catboost_configurations.py

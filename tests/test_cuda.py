@@ -110,6 +110,13 @@ def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) ->
 
 
 @pytest.mark.slow
+def test_a_thread_walks_four_rows_at_once() -> None:
+    rows = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", 4)
+    sch = rows.reorder("b0", "tree", "b1").gpu_dimension("b0", "grid.x").simdize("b1", "gather")
+    check(forest(), sch)
+
+
+@pytest.mark.slow
 def test_tiles_of_nodes_and_float64_are_walked_by_threads() -> None:
     model = drawn_forest(9, 4, seed=5, base=(0.1,), dtype="float64")
     start = tvm_forest.new_schedule(model).tile_nodes(4).represent_as("sparse")
@@ -309,6 +316,7 @@ def test_work_is_done_on_the_stream_that_was_given() -> None:
     there = Elsewhere(made, rows)
     result = made.predict(there)
     assert (there.streams, result.stream) == ([42], 42)
+    assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
 
 
 def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:

@@ -17,8 +17,10 @@ import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, LAYOUTS, drawn_schedule
 from test_passes import FOREST, SCHEDULES, module, names, walks
 from test_script import FORESTS
-from tvm_forest.compiler import Lowered, check_and_lay_out, lower_each
+from tvm_forest.compiler import Lowered, lower_request
 from tvm_forest.errors import ForestError
+from tvm_forest.laying_out import lay_out
+from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.target import parse_target
 from tvm_forest.tir_gen import ir, ops
 from tvm_forest.tir_gen.results import OUTPUTS
@@ -164,10 +166,9 @@ def test_the_last_stage_of_a_function_is_what_is_compiled() -> None:
 
 
 def test_a_build_keeps_no_stages() -> None:
-    forest = tvm_forest.load(FOREST)
-    tvm_forest.lower(forest, SCHEDULES["new"])
-    laid_out = check_and_lay_out(forest, {1: SCHEDULES["new"]}, OUTPUTS)
-    assert lower_each(laid_out, parse_target("llvm")).stages == {}
+    tvm_forest.lower(FOREST, SCHEDULES["new"])
+    request = BuildRequest.of(FOREST, {1: SCHEDULES["new"]}, parse_target("llvm"))
+    assert lower_request(request, lay_out(request)).stages == {}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from .forest.hits import find_peel_depths
 from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
+from .laying_out.request import BuildRequest
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Edited, edit
@@ -236,7 +237,7 @@ def build(
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
     given = None if schedule is None else edit(schedule, lambda: new_schedule(forest))
     forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
-    predictor = building.build(forest, given, machine, exact)
+    predictor = building.build(BuildRequest.of(forest, given, machine, exact=exact))
     predictor.n_jobs = n_jobs
     return predictor
 

@@ -1,27 +1,28 @@
 """The compiler, from top to bottom: read this file first.
 
-takes: Forest, Schedule, Target; gives: functions that can be called (`compile_forest`), or the
-IRModules that they are made of (`lower`).
+takes: BuildRequest; gives: functions that can be called (`compile_forest`), or the IRModules that
+they are made of (`lower`).
 
-    Forest --lay_out--> Representation + arrays          see `laying_out`
+    BuildRequest --lay_out--> Representation + arrays    see `laying_out`
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
-    plain TIR + Target --compile--> machine code
+    plain TIR + Target --compile--> machine code         unless the cache has it, see `CodeKeeper`
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+import time
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import s_tir, tirx
 
-from .contributions import ContributionTables, contribution_arrays
 from .errors import BuildError, ForestError
 from .forest import Forest
-from .forest.rewrites.canonical_form import canonicalize
-from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
+from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
+from .laying_out.request import BuildRequest
 from .passes import pipeline
 from .passes.cpu.share_blocks import TWIN, AddTwins, make_twin
 from .passes.gpu.array_facts import with_array_facts
@@ -32,14 +33,16 @@ from .passes.stages import keep_stage, keep_stages, run_passes
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
-from .schedule_prims.fitting import check_device, check_order
 from .schedule_prims.walks import WalkForm, find_walk_forms
 from .target import Target
 from .targets import Library, cpu
+from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
-from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS, Output
+from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS
 from .tir_gen.walks import check_walks
+
+LOG = logging.getLogger(__name__)
 
 GLOBAL_SYMBOL = "global_symbol"
 
@@ -51,61 +54,65 @@ class Lowered:
     Attributes:
         before: canonical functions, one walk operator each.
         after: what is given to TVM's code generator.
+        block_rows: for functions without a schedule, how many rows each takes together.
         stages: what is in between, in order: the functions as scheduled, "schedule", and then as
             each pass left them, by its name, such as "tvm_forest.LowerWalks"; kept by `lower` only.
     """
 
     before: tvm.IRModule
     after: tvm.IRModule
+    block_rows: dict[str, int]
     stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
 
 
-def compile_forest(
-    forest: Forest,
-    schedules: dict[int, Schedule],
-    target: Target,
-    outputs: tuple[Output, ...] = (SUMS,),
-    exact: bool = False,
-) -> Compiled:
-    """Compile the functions of a forest for some outputs.
+def compile_forest(request: BuildRequest, anew: bool = False) -> Compiled:
+    """Compile the functions of a request.
 
     Args:
-        forest: the model.
-        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; made
-            for `canonicalize(forest)`.
-        target: the machine.
-        outputs: what the functions give.
-        exact: refuse a schedule that adds leaves in another order than the model.
+        request: what is to be compiled.
+        anew: make the library here, of which texts can be seen, though the cache may have its
+            machine code.
 
     Raises:
-        ScheduleError: a schedule does not fit the model or the limits of a GPU, or is not exact.
+        ScheduleError: a schedule does not walk as its layout must, or is beyond the limits of a
+            GPU.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    for sch in schedules.values():
-        check_device(sch, target)
-    laid_out = check_and_lay_out(forest, schedules, outputs, exact)
-    lowered = lower_each(laid_out, target)
-    if outputs == (SUMS,) and any(SPILLED in x.attrs for x in lowered.after.functions.values()):
-        # what leaves say is compiled when it is asked for, and its limits are looked at now
-        lower_each(check_and_lay_out(forest, schedules, OF_LEAVES, exact), target)
-    library = compile_lowered(lowered, schedules, target)
-    return Compiled(library, laid_out.arguments, laid_out.columns)
+    target = request.target
+    keeper = None if anew else CodeKeeper.of(target)  # refuses targets before there is much to do
+    laid_out = lay_out(request)
+    lowered = lower_request(request, laid_out)
+    text = to_text(lowered.after) if keeper else ""
+    key, library = keeper.find(text) if keeper else ("", None)
+    if library is None:
+        begin = time.perf_counter()
+        library = _compile_lowered(lowered, request)
+        library = keeper.keep(key, library) if keeper else library
+        _say_compiled(request, begin)
+    return Compiled(library, laid_out.arguments, laid_out.columns, lowered.block_rows, key)
 
 
-def compile_lowered(lowered: Lowered, schedules: dict[int, Schedule], target: Target) -> Library:
-    """Compile functions that are lowered by some schedules.
+def _compile_lowered(lowered: Lowered, request: BuildRequest) -> Library:
+    """Compile functions that are lowered.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
     """
     try:
-        return compile_module(lowered.after, target)
+        return compile_module(lowered.after, request.target)
     except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
-        shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
+        shown = "\n".join(map(str, dict.fromkeys(request.schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
+
+
+def _say_compiled(request: BuildRequest, begin: float) -> None:
+    """Log what was compiled since a time of the clock."""
+    seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
+    about = "%s: compiled for %s in %.2f s, for batches from %s rows on"
+    LOG.info(about, ", ".join(request.outputs), request.target.to_dict(), seconds, batches)
 
 
 def to_text(mod: tvm.IRModule) -> str:
@@ -120,87 +127,82 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
+    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
     with keep_stages() as stages:
-        lowered = lower_each(check_and_lay_out(forest, schedules, OUTPUTS), target)
+        lowered = lower_request(request, lay_out(request))
     modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
-    return Lowered(lowered.before, lowered.after, modules)
+    return replace(lowered, stages=modules)
 
 
-def check_and_lay_out(
-    forest: Forest,
-    schedules: dict[int, Schedule],
-    outputs: tuple[Output, ...],
-    exact: bool = False,
-) -> LaidOut:
-    """Lay the model out for functions that nobody has compiled yet.
-
-    Args:
-        forest, schedules, outputs, exact: see `compile_forest`.
+def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
+    """Lower the functions of a request whose model is laid out.
 
     Raises:
-        ScheduleError: a schedule is not exact, or does not walk as its layout must be walked.
-        BuildError: a layout cannot hold the model.
+        ScheduleError: see `compile_forest`.
     """
-    canonical_form = canonicalize(forest)
-    for sch in schedules.values():
-        check_order(canonical_form, sch, exact)
+    for sch in dict.fromkeys(request.schedules.values()):
         check_walks(sch)
-    return lay_out(forest, schedules, outputs, exact)
+    lowered = _lower_each(laid_out, request.target)
+    spills = any(SPILLED in x.attrs for x in lowered.after.functions.values())
+    if spills and request.outputs == (SUMS,):
+        # what leaves say is compiled when it is asked for, and its limits are looked at now
+        _lower_each(lay_out(request.with_outputs(*OF_LEAVES)), request.target)
+    return lowered
 
 
-def lower_contributions(
-    tables: ContributionTables, name: str, target: Target
-) -> tuple[tvm.IRModule, dict[str, int]]:
+def _lower_each(laid_out: LaidOut, target: Target) -> Lowered:
+    """Lower functions one by one."""
+    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
+    block_rows = dict[str, int]()
+    for laid in laid_out.functions:
+        if isinstance(laid, LaidTables):
+            variants, rows = _lower_contributions(laid, target)
+            before, block_rows = before | variants, block_rows | rows
+        else:
+            before[laid.name], variants = _lower_function(laid, target)
+        after |= variants
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after), block_rows)
+
+
+def _lower_contributions(
+    laid: LaidTables, target: Target
+) -> tuple[dict[str, tirx.PrimFunc], dict[str, int]]:
     """Lower the functions of contributions or interactions.
 
     Returns:
         The functions, and their names with the number of rows that each takes together: first that
         of single rows, then that of blocks if there is one.
     """
-    machine = cpu.tvm_target(target)
+    machine, name = cpu.tvm_target(target), laid.name
     abilities = cpu.abilities(machine)
     fused = not target.on_gpu and bool({"fma", "neon"} & abilities)
-    widths = {name: 1}
+    widths: dict[str, int] = {name: 1}
     if not target.on_gpu:
         widths = {name + contributions.SINGLE: 1, name: contributions.choose_width(abilities)}
     functions = {}
     for own, width in widths.items():
-        emitted = contributions.emit_contributions(tables, name, width, fused, target.on_gpu)
-        arrays = len(contribution_arrays(tables, name))
-        emitted = emitted.with_attr(MODEL, arrays).with_attr(GLOBAL_SYMBOL, own)
+        emitted = contributions.emit_contributions(laid.tables, name, width, fused, target.on_gpu)
+        emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(GLOBAL_SYMBOL, own)
         function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
-        if width == 1:
-            functions[own] = make_twin(function.with_attr(TWIN, own))
-        else:
-            function = function.with_attr(TWIN, own)
-            functions[own] = make_twin(function)
+        function = function.with_attr(TWIN, own)
+        functions[own] = make_twin(function)
+        if width > 1:
             functions[own + PARALLEL] = function.with_attr(GLOBAL_SYMBOL, own + PARALLEL)
-    sizes = {own: contributions.count_block_rows(width) for own, width in widths.items()}
-    return tvm.IRModule(functions), sizes
-
-
-def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
-    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
-    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
-    for wanted, packed in laid_out.packed.items():
-        arguments = laid_out.arguments[wanted.name]
-        before[wanted.name], variants = _lower_function(wanted, packed, len(arguments), target)
-        after |= variants
-    return Lowered(tvm.IRModule(before), tvm.IRModule(after))
+    return functions, {own: contributions.count_block_rows(width) for own, width in widths.items()}
 
 
 def _lower_function(
-    wanted: Wanted, packed: Packed, n_arguments: int, target: Target
+    laid: LaidFunction, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
     """Return a function before and after lowering, with its twin for threads."""
     # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
-    name, output, sch = wanted
-    forest, rep, _ = packed
+    name, sch = laid.name, laid.schedule
+    forest, rep, arrays = laid.packed
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     forms = find_walk_forms(sch, forest)
     # 2. what is to be computed
-    unscheduled = canonical.emit_canonical(forest, rep, output)
+    unscheduled = canonical.emit_canonical(forest, rep, laid.output)
     shared_bytes = target.shared_bytes if target.on_gpu else None
     functions = {}
     for suffix, variant in _variants(sch).items():
@@ -210,12 +212,12 @@ def _lower_function(
         own = name + suffix
         function = scheduled["main"].with_attr(GLOBAL_SYMBOL, own)
         if target.on_gpu:
-            function = with_array_facts(function, rep, packed.arrays)
+            function = with_array_facts(function, rep, arrays)
         mod = tvm.IRModule({own: function})
         keep_stage("schedule", mod)
         steps = pipeline(rep, forest.comparison, facts, abilities, shared_bytes).passes
         mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
-        functions[own] = mod[own].with_attr(MODEL, n_arguments)
+        functions[own] = mod[own].with_attr(MODEL, len(laid.arguments))
     if list(functions) == [name + PARALLEL]:
         alone = functions[name + PARALLEL].with_attr(TWIN, name)
         mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))

@@ -169,7 +169,7 @@ class DevicePredictor(Predictor):
         bound = function.serial.bind(function.model, stream)
         return bound.start(tensor.pointer, shape[0], [result], stream, tensor)[0].numpy()
 
-    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:
             return super()._compute_contributions(name, rows, n_jobs)

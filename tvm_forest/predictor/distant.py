@@ -40,7 +40,7 @@ class DistantPredictor(Predictor):
     def _describe_target(self) -> str:
         return str(dict(self.target.options)["mtriple"])
 
-    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Refuse."""
         raise _refuse(self.target.to_dict())
 

@@ -1,6 +1,6 @@
 """The compiled functions of a predictor, bound to the arrays of its model, and calls of them.
 
-takes: Compiled, Forest, schedules, Target, rows of the host; gives: margins, values and what
+takes: BuildRequest, Compiled, rows of the host; gives: margins, values and what
 leaves say, as arrays.
 
     700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cores import available_cores
-from ..forest import Array, Forest
+from ..forest import Array
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
 from ..laying_out import Compiled
+from ..laying_out.request import BuildRequest
 from ..layouts.representation import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
 from ..schedule import Schedule
 from ..schedule_prims import batches
-from ..target import Target
 from ..targets import Library
 from ..targets.loading import LinkedLibrary
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
@@ -92,7 +92,8 @@ class Functions:
     all cores, or the number of threads.
 
     Attributes:
-        forest: the model.
+        request: what was compiled.
+        forest: the model in canonical form.
         target: what it is compiled for.
         arguments: for each function by name, the arrays of the model that it reads.
         libraries: what was compiled, in order, each with the names of its functions.
@@ -102,10 +103,9 @@ class Functions:
         n_places: number of places `round * C + class` that leaves can say something for.
     """
 
-    def __init__(
-        self, compiled: Compiled, forest: Forest, schedules: dict[int, Schedule], target: Target
-    ) -> None:
-        self.forest, self._schedules, self.target = forest, schedules, target
+    def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
+        forest, schedules = request.forest, request.schedules
+        self.request, self.forest, self.target = request, forest, request.target
         self._by_name: dict[str, BoundFunction] = {}
         self.arguments: dict[str, list[ModelArray]] = {}
         self.libraries: list[tuple[Library, list[str]]] = []
@@ -127,10 +127,10 @@ class Functions:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
-        names = batches.name_functions(self._schedules)
-        schedules = {name: self._schedules[smallest] for smallest, name in names.items()}
+        chosen = self.request.schedules
+        schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
         for name, read in arrays.items():
-            sch = schedules.get(name) or batches.select_hop_schedule(self._schedules)
+            sch = schedules.get(name) or batches.select_hop_schedule(chosen)
             self.arguments[name] = [tensors[id(array)] for array in read]
             self._by_name[name] = self._bind_function(library, name, sch)
         self.libraries.append((library, list(arrays)))
@@ -143,7 +143,7 @@ class Functions:
             library[name + batches.PARALLEL] if parallel else None,
             self.to_arguments(self.arguments[name]),
             count_rows_of_a_thread(parallel),
-            rows_per_block(sch, self._schedules),
+            rows_per_block(sch, self.request.schedules),
             takes_memberships(sch.representation, self.forest),
             sch.keeps_order,
         )
@@ -172,8 +172,7 @@ class Functions:
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
-                    model = (self.forest, self._schedules, self.target)
-                    compiled = compile_or_load(*model, outputs=(name,)).compiled
+                    _, compiled = compile_or_load(self.request.with_outputs(name))
                     self.bind(compiled.library, compiled.arguments)
         return self._by_name[name]
 

@@ -1,6 +1,6 @@
 """The compiled model.
 
-takes: Compiled, Forest, schedules, Target; gives: Predictor.
+takes: BuildRequest, Compiled; gives: Predictor.
 
     Predictor --few rows---> SmallBatches --> Functions: compiled code, bound to the model
               --other rows----------------->
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
-from ..forest import Array, Forest, choose_labels
+from ..forest import Array, choose_labels
 from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
-from ..schedule import Schedule
+from ..laying_out.request import BuildRequest
 from ..schedule_prims.batches import name_functions, select_schedule
-from ..target import Target
 from ..targets import Library
 from ..tir_gen.results import Output
 from .class_numbers import ClassMethods, to_probabilities
@@ -76,18 +75,17 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def __init__(
         self,
+        request: BuildRequest,
         compiled: Compiled,
-        forest: Forest,
-        schedules: dict[int, Schedule],
-        target: Target,
-        signature: str,
     ) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
-        self.forest, self.schedules, self.target = forest, schedules, target
-        self.schedule = schedules[max(schedules)]
-        self.signature, self.library, self.columns = signature, compiled.library, compiled.columns
+        forest, schedules = request.forest, request.schedules
+        self.request, self.forest, self.schedules = request, forest, schedules
+        self.target, self.schedule = request.target, schedules[max(schedules)]
+        self.signature, self.library = request.signature, compiled.library
+        self.columns = compiled.columns
         self.n_jobs: int | None = None
-        self._functions = self._functions_class(compiled, forest, schedules, target)
+        self._functions = self._functions_class(request, compiled)
         self.arguments, self.libraries = self._functions.arguments, self._functions.libraries
         sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
@@ -142,8 +140,7 @@ class Predictor(ContributionMethods, ClassMethods):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
         library = self.library
         if library.mod.kind != "llvm":  # what is loaded is machine code alone
-            compiled = compiler.compile_forest(self.forest, self.schedules, self.target)
-            library = compiled.library
+            library = compiler.compile_forest(self.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:

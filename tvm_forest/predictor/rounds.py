@@ -18,8 +18,8 @@ from ..forest.rewrites.ordering import (
     take_rounds,
 )
 from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out.request import BuildRequest
 from ..process.locks import make_lock
-from ..tir_gen.results import SUMS
 from .building import build
 from .predictor import Predictor
 
@@ -61,7 +61,8 @@ def reach(best: Predictor, end: Any) -> Predictor:
         return best
     with _lock:
         if best._with_all_rounds is None:
-            best._with_all_rounds = build(forest.with_all_rounds, None, best.target)
+            request = BuildRequest.of(forest.with_all_rounds, None, best.target)
+            best._with_all_rounds = build(request)
             best._with_all_rounds.n_jobs = best.n_jobs
     return best._with_all_rounds
 
@@ -71,7 +72,7 @@ def for_copied_rows(whole: Predictor) -> Predictor:
     with _lock:
         if whole._for_copied_rows is None:
             forest = whole.forest.for_copied_rows
-            whole._for_copied_rows = build(forest, None, whole.target)
+            whole._for_copied_rows = build(BuildRequest.of(forest, None, whole.target))
             whole._for_copied_rows.n_jobs = whole.n_jobs
     return whole._for_copied_rows
 
@@ -141,23 +142,24 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     if whole.forest.aggregate == "average":
         return None
     forest = silence_rounds(whole.forest, *span)
-    known, laid_out = (lay_out(x, whole.schedules, (SUMS,)) for x in (whole.forest, forest))
+    request = BuildRequest.of(forest, whole.schedules, whole.target, exact=False).settled()
+    known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
     columns = _columns_of_rounds(whole, *span)
     compiled = Compiled(whole._share_library(), laid_out.arguments, columns)
-    return type(whole)(compiled, forest, whole.schedules, whole.target, forest.signature)
+    return type(whole)(request, compiled)
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:
     """Return all that code knows of the arrays that it reads: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
-    return [sizes, [packed.layout for packed in laid_out.packed.values()]]
+    return [sizes, laid_out.layouts]
 
 
 def _compile(whole: Predictor, span: tuple[int, int]) -> Predictor:
     forest = take_rounds(whole.forest, *span)
-    return build(forest, None, whole.target)
+    return build(BuildRequest.of(forest, None, whole.target))
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:

@@ -36,6 +36,7 @@ from .. import frontends
 from ..errors import InputError, ModelFormatError
 from ..forest import Array, Forest
 from ..forest.reference import choose_labels
+from ..laying_out.request import BuildRequest
 from ..predictor.building import build
 from ..predictor.predictor import Predictor
 from ..search.heuristic import default_schedules
@@ -140,7 +141,7 @@ def _slot_of(address: int, size: int) -> list[tuple[Array, tuple[Forest, Predict
 @functools.lru_cache(maxsize=16)
 def _compile(data: bytes) -> tuple[Forest, Predictor]:
     forest, machine = from_bytes(data), Target()
-    return forest, build(forest, default_schedules(forest, machine), machine)
+    return forest, build(BuildRequest.of(forest, default_schedules(forest, machine), machine))
 
 
 def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> Array:

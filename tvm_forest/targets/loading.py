@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm_ffi
 
+from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
@@ -125,6 +126,21 @@ def load_library(code: MachineCode, target: Target) -> Library | None:
     except (BuildError, OSError, RuntimeError, ValueError) as error:
         LOG.warning("compiled code cannot be loaded: %s", error)
         return None
+
+
+def find_code_cache(target: Target) -> CodeCache | None:
+    """Return the cache if it is on and keeps code for a target."""
+    return find_cache() if target.kind == "llvm" and not target.is_elsewhere else None
+
+
+def load_kept(cache: CodeCache, key: str, target: Target) -> Library | None:
+    """Load a library of the cache; None if it is not there, or cannot run."""
+    found = cache.read(key)
+    if found is None or find_obstacle(found.manifest["made_for"]) is not None:
+        return None
+    form = found.manifest["form"]
+    code = MachineCode(form, found.parts[f"code.{form}"], found.manifest["made_for"])
+    return load_library(code, target)
 
 
 def find_obstacle(made_for: dict[str, Any]) -> str | None:
