@@ -235,9 +235,11 @@ for r in range(16L):
     assert_becomes(LowerLinear(), function(before, LINEAR), function(expected, LINEAR))
 
 
+PAIRS_OF_ROWS = ROWS_IN_BLOCKS.tile("b1", "b2", "b3", 2).reorder("b0", "b2", "tree", "b3")
+PAIRS_OF_ROWS = PAIRS_OF_ROWS.gpu_dimension("b0", "grid.x").gpu_dimension("b2", "block.x")
+
+
 def test_a_thread_keeps_its_sums_in_registers() -> None:
-    sch = ROWS_IN_BLOCKS.tile("b1", "b2", "b3", 2).reorder("b0", "b2", "tree", "b3")
-    step = ThreadSums(NestFacts(sch.gpu_dimension("b0", "grid.x").gpu_dimension("b2", "block.x")))
     before = """
 for b0 in range(2L):  # @b0
     for b2 in range(4L):  # @b2
@@ -260,7 +262,7 @@ for b0 in range(2L):  # @b0
         for b3 in T.unroll(2L):
             margin[b0 * 8L + b2 * 2L + b3, 0] = sums[b3]
 """
-    assert_becomes(step, function(before), function(expected))
+    assert_becomes(ThreadSums(NestFacts(PAIRS_OF_ROWS)), function(before), function(expected))
 
 
 def test_trees_are_copied_into_shared_memory() -> None:

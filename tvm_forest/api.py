@@ -173,7 +173,8 @@ def lower(
         model, schedule, target, profile: see `build`.
 
     Returns:
-        Lowered: `.before` and `.after`, an IRModule each.
+        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, an IRModule for each pass
+            in between, by its name.
 
     Raises:
         ScheduleError, InputError: see `build`.

@@ -31,5 +31,5 @@ def with_array_facts(
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
         for name, array in integers.items()
     }
-    starts = {name: arrays[name].tolist() for name in rep.copied.values()}
+    starts = {name: arrays[name].tolist() for name in rep.copied.values() if name in arrays}
     return func.with_attr(RANGES, ranges).with_attr(STARTS, starts)
