@@ -19,7 +19,6 @@ from ..schedule import Schedule
 from ..schedule_prims.batches import PARALLEL
 from ..search import heuristic
 from ..target import Target, parse_target
-from ..tir_gen.results import SUMS
 
 if TYPE_CHECKING:
     from ..compiler import Lowered
@@ -55,21 +54,26 @@ def _print_saved(path: str) -> tuple[Forest, dict[int, Schedule], Target]:
     return saved.forest, saved.schedules, saved.target
 
 
-def _print_stages(lowered: Lowered, name: str | None) -> None:
-    """Print a function after every pass that changes it, and name the others."""
+def _print_stages(lowered: Lowered, name: str) -> None:
+    """Print a function after every pass that changes it, and name the others.
+
+    A twin without threads is made of the function with threads, which is shown up to there.
+    """
     functions = {var.name_hint for var in lowered.after.get_global_vars()}
-    name = name or (SUMS + PARALLEL if SUMS + PARALLEL in functions else SUMS)
     if name not in functions:
         what = f"there is none {name!r} (have: {', '.join(sorted(functions))})"
         raise InputError(f"info: argument '--function': {what}")
     before = ""
     for stage, module in lowered.stages.items():
-        for text in (_script(x) for var, x in module.functions.items() if var.name_hint == name):
-            if text == before:
-                print(f"{stage}: no change")
-            else:
-                print(f"\n{stage}\n{'-' * len(stage)}\n{text}\n")
-            before = text
+        here = {var.name_hint: func for var, func in module.functions.items()}
+        if name not in here and name + PARALLEL not in here:
+            continue
+        text = _script(here[name] if name in here else here[name + PARALLEL])
+        if text == before:
+            print(f"{stage}: no change")
+        else:
+            print(f"\n{stage}\n{'-' * len(stage)}\n{text}\n")
+        before = text
 
 
 def _script(func: Any) -> str:
