@@ -623,8 +623,9 @@ def test_a_schedule_in_another_order_can_be_looked_at() -> None:
 
 def test_both_modules_can_be_shown() -> None:
     lowered = tvm_forest.lower(FOREST, SCHEDULES["interleave"])
-    before, after = (mod.script() for mod in lowered)
-    for mod in lowered:
+    modules = (lowered.before, lowered.after)
+    before, after = (mod.script() for mod in modules)
+    for mod in modules:
         mod.show(black_format=False)  # its colours depend on where it is called
     heads = [re.compile(rf"def {name}\W") for name in FUNCTIONS]  # Python 3.12 has `def f[n](`
     assert all(head.search(text) for head in heads for text in (before, after))

@@ -175,7 +175,7 @@ def lower(
         model, schedule, target, profile: see `build`.
 
     Returns:
-        Lowered: `.before` and `.after`, an IRModule each.
+        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, one for each pass.
 
     Raises:
         ScheduleError, InputError: see `build`.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import s_tir, tirx
@@ -24,10 +24,12 @@ from .forest import Forest
 from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
 from .laying_out.request import BuildRequest
 from .passes import pipeline
-from .passes.cpu.share_blocks import TWIN, make_twin
-from .passes.gpu import SPILLED, make_kernels
+from .passes.cpu.share_blocks import TWIN, AddTwins, make_twin
+from .passes.gpu.array_facts import with_array_facts
+from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
+from .passes.stages import keep_stage, keep_stages, run_passes
 from .runtime import Library
 from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
@@ -46,18 +48,22 @@ LOG = logging.getLogger(__name__)
 GLOBAL_SYMBOL = "global_symbol"
 
 
-class Lowered(NamedTuple):
+@dataclass(frozen=True)
+class Lowered:
     """The functions of a model before and after lowering.
 
     Attributes:
         before: canonical functions, one walk operator each.
         after: what is given to TVM's code generator.
         block_rows: for functions without a schedule, how many rows each takes together.
+        stages: what is in between, in order: the functions as scheduled, "schedule", and then as
+            each pass left them, by its name, such as "tvm_forest.LowerWalks"; kept by `lower` only.
     """
 
     before: tvm.IRModule
     after: tvm.IRModule
     block_rows: dict[str, int]
+    stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
 
 
 def compile_forest(request: BuildRequest, anew: bool = False) -> Compiled:
@@ -125,7 +131,10 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
     if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
         request.check_machine()
-    return lower_request(request, lay_out(request))
+    with keep_stages() as stages:
+        lowered = lower_request(request, lay_out(request))
+    modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
+    return replace(lowered, stages=modules)
 
 
 def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
@@ -197,24 +206,25 @@ def _lower_function(
     forms = find_walk_forms(sch, forest)
     # 2. what is to be computed
     unscheduled = canonical.emit_canonical(forest, rep, laid.output)
+    shared_bytes = target.shared_bytes if target.on_gpu else None
     functions = {}
     for suffix, variant in _variants(sch).items():
         # 3. how it is to be computed
         scheduled, facts = _schedule(unscheduled, variant, forms)
         # 4. what the machine has to do
-        mod = tirx.transform.BindTarget(machine)(scheduled)
-        mod = pipeline(rep, forest.comparison, facts, abilities)(mod)
-        function = mod["main"]
+        own = name + suffix
+        function = scheduled["main"].with_attr(GLOBAL_SYMBOL, own)
         if target.on_gpu:
-            function = make_kernels(function, facts, arrays, target.shared_bytes)
-        function = function.with_attr("global_symbol", name + suffix)
-        functions[name + suffix] = function.with_attr(MODEL, len(laid.arguments))
+            function = with_array_facts(function, rep, arrays)
+        mod = tvm.IRModule({own: function})
+        keep_stage("schedule", mod)
+        steps = pipeline(rep, forest.comparison, facts, abilities, shared_bytes).passes
+        mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
+        functions[own] = mod[own].with_attr(MODEL, len(laid.arguments))
     if list(functions) == [name + PARALLEL]:
-        parallel = functions[name + PARALLEL]
-        twin = parallel.with_attr(TWIN, name)
-        if not any(loop.kind == "tree" for loop in sch.loops() if loop.parallel):
-            parallel = twin  # nothing beside the blocks touches what they do, so they are shared
-        functions = {name: make_twin(twin), name + PARALLEL: parallel}
+        alone = functions[name + PARALLEL].with_attr(TWIN, name)
+        mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))
+        functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return unscheduled["main"], functions
 
 

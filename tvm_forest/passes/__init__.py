@@ -6,13 +6,17 @@ takes: a scheduled module with walk operators; gives: plain TIR that TVM's own p
 from __future__ import annotations
 
 import tvm
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from ..layouts.representation import Representation
 from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
 from .cpu.keep_sums import KeepSums
+from .gpu.cache_trees import CacheTrees
+from .gpu.link_in_blocks import LinkInBlocks
+from .gpu.map_threads import MapThreads
+from .gpu.narrow_indices import NarrowIndices
 from .gpu.thread_sums import ThreadSums
 from .lower_linear import LowerLinear
 from .lower_reductions import LowerReductions
@@ -29,6 +33,7 @@ def pipeline(
     comparison: str,
     facts: NestFacts,
     abilities: frozenset[str] | None,
+    shared_bytes: int | None = None,
 ) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
@@ -37,6 +42,7 @@ def pipeline(
         comparison: "<" or "<=", what sends a value to the left.
         facts: what the schedule that was replayed says of its loops.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
+        shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
     """
     block = s_tir.transform
     return tvm.transform.Sequential(
@@ -68,6 +74,19 @@ def pipeline(
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
             LowerReductions(),
+            # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
+            *([] if shared_bytes is None else _make_kernels(facts, shared_bytes)),
         ],
         name="tvm_forest.pipeline",
     )
+
+
+def _make_kernels(facts: NestFacts, shared_bytes: int) -> list[tvm.transform.Pass]:
+    """Return the passes from plain loops to the kernels of a GPU."""
+    return [
+        CacheTrees(facts),
+        LinkInBlocks(facts),
+        MapThreads(facts, shared_bytes),
+        tirx.transform.StmtSimplify(),
+        NarrowIndices(),
+    ]

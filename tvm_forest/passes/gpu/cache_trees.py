@@ -26,13 +26,15 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...forest import Array
 from ...layouts import COPIED
 from ...layouts.representation import find
+from ...schedule import Schedule
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
+from .array_facts import STARTS
 from .kernel_code import TensorLoad, loads_of
 
 COPYING = ("auto", "shared")
@@ -42,38 +44,49 @@ COPY_BYTES = 16
 """What a thread loads and stores in one instruction."""
 
 
-def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
-    """Return a function that copies trees where loops ask for it.
+@function_pass
+@dataclass(frozen=True)
+class CacheTrees:
+    """Copy trees where loops ask for it.
 
-    Args:
-        func: walks are loads already.
+    Attributes:
         facts: of the loops, asked for the trees that they can reach.
-        arrays: the model, asked how many nodes these have at most.
-
-    Raises:
-        ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
     """
-    sch, buffers = facts.sch, {str(buffer.name): buffer for buffer in func.params}
-    asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
-    if not asking:
-        return func
-    copied = find(sch.representation).copied
-    here = [name for name in copied if name in buffers and copied[name] in buffers]
-    if not here:
-        name, layout = asking[0].name, repr(sch.representation)
-        tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
-        raise ScheduleError(
-            f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
-            f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
-            f"or leave this cache out\n{sch.render(name)}"
-        )
-    n, body = func.params[0].shape[0], func.body
-    for name in here:
-        offset = copied[name]
-        ends = [*arrays[offset].tolist(), len(arrays[name])]
-        copier = _TreeCopier(facts, n, buffers[offset], buffers[name], ends)
-        body = rewrite_nest(body, copier.copy, inside_first=True)
-    return func.with_body(body)
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Visit all loops; walks are loads already.
+
+        Raises:
+            ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
+        """
+        sch, buffers = self.facts.sch, {str(buffer.name): buffer for buffer in func.params}
+        asking = [loop for loop in sch.loops() if loop.kind == "tree" and loop.cache in COPYING]
+        if not asking:
+            return func
+        copied = find(sch.representation).copied
+        here = [name for name in copied if name in buffers and copied[name] in buffers]
+        if not here:
+            raise _refuse(sch, asking[0].name)
+        n, body = func.params[0].shape[0], func.body
+        for name in here:
+            starts, elements = copied[name], buffers[name]
+            ends = [*map(int, func.attrs[STARTS][starts]), int(elements.shape[0])]
+            copier = _TreeCopier(self.facts, n, buffers[starts], elements, ends)
+            body = rewrite_nest(body, copier.copy, inside_first=True)
+        return func.with_body(body)
+
+
+def _refuse(sch: Schedule, name: str) -> ScheduleError:
+    """Return the refusal of a loop that asks for copies in a layout that has none."""
+    layout = repr(sch.representation)
+    tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
+    return ScheduleError(
+        f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
+        f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
+        f"or leave this cache out\n{sch.render(name)}"
+    )
 
 
 @dataclass(frozen=True)

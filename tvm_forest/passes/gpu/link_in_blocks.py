@@ -13,6 +13,7 @@ Only where a block adds up whole rows: no trees and no classes are on other bloc
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -20,20 +21,32 @@ from tvm import tirx
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
 
 
-def link_in_blocks(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
-    """Return a function that does the epilogue of a block's rows in that block, where it can."""
-    parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
-    if len(parts) < 2:
-        return func
-    *before, nest, epilogue = parts
-    is_epilogue = isinstance(epilogue, tirx.For) and EPILOGUE in epilogue.annotations
-    if not is_epilogue or any(map(facts.has_level, before)):
-        return func
-    fused = _with_epilogue(nest, epilogue, facts, func.params[0], ())
-    return func if fused is None else func.with_body(join_statements([*before, fused]))
+@function_pass
+@dataclass(frozen=True)
+class LinkInBlocks:
+    """Let a block do the epilogue of its rows, where it can.
+
+    Attributes:
+        facts: of the loops.
+    """
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Look at the last two statements."""
+        parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
+        if len(parts) < 2:
+            return func
+        *before, nest, epilogue = parts
+        is_epilogue = isinstance(epilogue, tirx.For) and EPILOGUE in epilogue.annotations
+        if not is_epilogue or any(map(self.facts.has_level, before)):
+            return func
+        fused = _with_epilogue(nest, epilogue, self.facts, func.params[0], ())
+        return func if fused is None else func.with_body(join_statements([*before, fused]))
 
 
 def _with_epilogue(
