@@ -4,7 +4,7 @@ takes: forests, outputs, schedules and rows (`Work`); gives: what the compiled m
 
 TVM's memory of the GPU is memory of the host, and its host code calls kernels of ours: for "cuda"
 the text in the module, compiled by g++ (see `emulated_cuda.py`), for "rocm" the LLVM IR in it (see
-`hip_twin.py`). As a program, runs a pickled list of `Work` and writes the results beside it.
+`hip_on_host.py`). As a program, runs a pickled list of `Work` and writes the results beside it.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ def driver_of(kind: str, device: Any, images: list[bytes], folder: Path) -> tupl
         text = device.inspect_source().replace("#include <cuda.h>", "#include <math_constants.h>")
         driver: Any = CudaDriver(library=libcuda())
         return driver, driver.load(translate(text, "sm_90"))
-    import hip_twin
+    import hip_on_host
 
     ir, asm = device.inspect_source("llvm"), device.inspect_source("asm")
-    hip_twin.mock_runtime(rocm.CompiledKernels(images[-1], ir, asm), folder)
+    hip_on_host.mock_runtime(rocm.CompiledKernels(images[-1], ir, asm), folder)
     driver = HipDriver(library=str(folder / "libamdhip64.so"))
     return driver, driver.load(images[-1])
 

@@ -29,6 +29,7 @@ import tvm_forest
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
 from tvm_forest.code_cache import VARIABLE
 from tvm_forest.threads.pool import POOL
+from tvm_forest.threads.pool_code import compile_pool
 
 DEADLINE = 120.0
 """Seconds after which what hangs has failed."""
@@ -133,7 +134,7 @@ def interrupt_often(count: int, seed: int = 1) -> int:
 
 def has_helper() -> bool:
     """Return whether a call gets a helper that works: each of two tasks waits for the other."""
-    meeting, launch = threading.Barrier(2, timeout=DEADLINE), Launch(POOL.launcher)
+    meeting, launch = threading.Barrier(2, timeout=DEADLINE), Launch(POOL.load(compile_pool))
     task = Task(lambda number, group, data: 0 if number > 1 else meeting.wait() * 0)
     called = tvm_ffi.convert(lambda: launch(task, None, 0))
     return POOL.run(called, (), helpers=1, waits=False) and not meeting.broken

@@ -37,7 +37,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.gpu_runtime import cuda_compiler, dlpack
 from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver, KernelNeeds
+from tvm_forest.gpu_runtime.cuda import CudaDriver, CudaKernelNeeds
 from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
@@ -261,7 +261,8 @@ def test_kernels_hold_nothing_of_what_keeps_llvm_from_fusing(name: str) -> None:
     made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 33)
     with np.errstate(all="ignore"):
         expected = model.predict_reference(rows, "value")
-    assert np.array_equal(made._sums(rows)[1], expected, equal_nan=True)
+    found = made.predict_value(rows).reshape(expected.shape)
+    assert np.array_equal(found, expected, equal_nan=True)
 
 
 def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
@@ -333,6 +334,9 @@ def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
     assert np.array_equal(made.predict_proba(there), made.predict_proba(rows))
     assert np.array_equal(made.apply(there), made.apply(rows))
     assert np.array_equal(made.predict_per_tree(there), made.predict_per_tree(rows))
+    values = made.predict_value(there)
+    assert isinstance(values, DeviceArray)
+    assert np.array_equal(values.numpy(), made.predict_value(rows))
 
 
 @pytest.mark.parametrize(
@@ -617,7 +621,7 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
         DeviceError,
         match=r"300000 bytes of shared memory per block, 232448 are allowed on emulated",
     ):
-        kernel = LoadedKernel(None, "wide", KernelNeeds(1024, 1000))
+        kernel = LoadedKernel(None, "wide", CudaKernelNeeds(1024, 1000))
         driver.launch(kernel, (1, 1, 1), (1, 1, 1), 299000, Arguments([]), 0)
 
 

@@ -243,7 +243,7 @@ def test_the_context_is_pushed_once_a_call_and_not_where_it_is_current() -> None
 
 def asking_for(size: int) -> Any:
     """A predictor whose blocks have so many bytes of shared memory, with those of the kernel."""
-    schedule = tvm_forest.default_schedule(FOREST, "cuda")
+    schedule = tvm_forest.hop_schedule(FOREST, "cuda")
     predictor = emulated(tvm_forest.build(FOREST, "cuda", schedule))
     library = predictor.library
     (launch,) = library.plans["predict"].steps

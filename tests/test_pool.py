@@ -23,6 +23,7 @@ import tvm_forest
 from hardship import Late, ends_well, raise_late
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
 from tvm_forest.threads.pool import POOL, Pool
+from tvm_forest.threads.pool_code import compile_pool
 
 TASKS = Path("/proc/self/task")
 
@@ -48,7 +49,7 @@ def predictor(request: pytest.FixtureRequest) -> Any:
 
 def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
     """Run tasks as compiled code does it."""
-    launch, results = Launch(pool.launcher), list[int]()
+    launch, results = Launch(pool.load(compile_pool)), list[int]()
     tasks = Task(lambda number, group, data: task(number))
     assert with_helpers(pool, lambda: results.append(launch(tasks, None, 0)), helpers)
     return results[0]
@@ -110,7 +111,7 @@ def test_a_task_that_fails_fails_the_loop() -> None:
 
 
 def test_a_loop_inside_a_loop_runs_on_its_thread() -> None:
-    launch, outer = Launch(POOL.launcher), list[set[str]]()
+    launch, outer = Launch(POOL.load(compile_pool)), list[set[str]]()
 
     def nested(number: int) -> int:
         names = set[str]()

@@ -40,7 +40,7 @@ from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.tir_gen.results import OUTPUTS
+from tvm_forest.runtime.results import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))

@@ -21,9 +21,9 @@ from tvm_forest.compiler import Lowered, lower_request
 from tvm_forest.errors import ForestError
 from tvm_forest.laying_out import lay_out
 from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.target import parse_target
 from tvm_forest.tir_gen import ir, ops
-from tvm_forest.tir_gen.results import OUTPUTS
 
 UNKNOWN = 2**31 - 1
 """From here on the bounds of an expression say nothing but its type."""

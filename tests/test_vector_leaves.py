@@ -16,16 +16,16 @@ from forests import drawn_forest, forest_of
 from schedules import check_results, with_vectors
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest import leaf_table as vectors
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.forest.structure import leaf_table as vectors
 from tvm_forest.laying_out import pack
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.passes.nest_facts import name_of
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime import leaves
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target
-from tvm_forest.tir_gen import leaves
 from tvm_forest.tir_gen.ir import find_all
 
 ORDERS = list(permutations(("batch", "tree", "class")))

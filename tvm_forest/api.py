@@ -84,14 +84,16 @@ def new_schedule(model: Any) -> Schedule:
     return heuristic.new_schedule(load(model))
 
 
-def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the default schedule of the largest batches that is walked hop by hop, to change it.
+def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
+    """Return the best schedule for large batches that walks hop by hop, to write others from.
+
+    It need not be one of `default_schedules`, which may walk in other ways.
 
     Args:
         model: see `load`.
         target: see `build`.
     """
-    return heuristic.default_schedule(load(model), parse_target(target))
+    return heuristic.hop_schedule(load(model), parse_target(target))
 
 
 def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Schedule]:
@@ -173,8 +175,7 @@ def lower(
         model, schedule, target, profile: see `build`.
 
     Returns:
-        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, an IRModule for each pass
-            in between, by its name.
+        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, one for each pass.
 
     Raises:
         ScheduleError, InputError: see `build`.

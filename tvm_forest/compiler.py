@@ -30,16 +30,17 @@ from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .passes.stages import keep_stage, keep_stages, run_passes
+from .runtime import Library
+from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.walks import WalkForm, find_walk_forms
 from .target import Target
-from .targets import Library, cpu
+from .targets import cpu
 from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
-from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS
 from .tir_gen.walks import check_walks
 
 LOG = logging.getLogger(__name__)
@@ -128,6 +129,8 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     """
     schedules = arrange_by_batch(schedule, "lower")
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
+    if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
+        request.check_machine()
     with keep_stages() as stages:
         lowered = lower_request(request, lay_out(request))
     modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}

@@ -29,7 +29,7 @@ import numpy as np
 
 from .errors import UnsupportedModel
 from .forest import Array, Forest
-from .forest.edges import find_children, find_parents, list_levels
+from .forest.structure.edges import find_children, find_parents, list_levels
 from .process.locks import cached_property
 
 CONTRIBUTIONS: Literal["contributions"] = "contributions"
@@ -206,7 +206,7 @@ class _Paths:
     """What the way from its root says of each node, arrays (N,).
 
     Attributes:
-        left, right, parent: see `forest.edges`.
+        left, right, parent: see `forest.structure.edges`.
         is_right: whether a node is a right child.
         feature: the column of rows that a node's test is made of.
         share: of the rows of its parent, those that come to a node; 1 at roots.

@@ -18,11 +18,8 @@ from ..forest import Array, Forest
 from ..forest.rewrites.ordering import take_trees
 from ..layouts import representation
 from ..process.locks import cached_property
-from ..schedule import Schedule
-from ..schedule_prims import rewrite
-from ..schedule_prims.batches import name_functions, select_hop_schedule
-from ..tir_gen.leaves import leaf_arrays, with_leaf_numbers
-from ..tir_gen.results import (
+from ..runtime.leaves import leaf_arrays, with_leaf_numbers
+from ..runtime.results import (
     OF_LEAVES,
     OF_TABLES,
     SUMS,
@@ -31,10 +28,14 @@ from ..tir_gen.results import (
     link_arrays,
     model_buffers,
 )
+from ..schedule import Schedule
+from ..schedule_prims import rewrite
+from ..schedule_prims.batches import name_functions, select_hop_schedule
+from ..schedule_prims.fitting import check_tiles
 from .request import BuildRequest
 
 if TYPE_CHECKING:
-    from ..targets import Library
+    from ..runtime import Library
 
 
 class Compiled(NamedTuple):
@@ -194,7 +195,7 @@ def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
     if tree is not None:
         forest = take_trees(forest, np.array([tree]))
     layout = representation.find(sch.representation)
-    representation.check_tiles(layout, forest, sch)
+    check_tiles(layout, forest, sch)
     forest_of_numbers, types = with_leaf_numbers(forest), dict(sch.types)
     rep, arrays = representation.pack_with_types(layout, forest_of_numbers, types)
     return Packed(forest, rep, arrays | leaf_arrays(forest))

@@ -12,11 +12,11 @@ from ..contributions import ContributionTables
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..process.locks import cached_property
+from ..runtime.results import SUMS, Output, check_forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..schedule_prims.fitting import check_device, check_order
 from ..target import Target
-from ..tir_gen.results import SUMS, Output, check_forest
 
 
 @dataclass(frozen=True, eq=False)

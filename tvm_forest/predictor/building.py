@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..laying_out.request import BuildRequest
+from ..runtime import Library
 from ..target import Target
-from ..targets import Library
 from .compiling import compile_or_load
 from .predictor import Predictor
 

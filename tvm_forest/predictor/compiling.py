@@ -27,7 +27,7 @@ from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
-from ..targets.loading import describe_machine, find_code_cache, load_kept
+from ..targets.stored_code import describe_machine, find_code_cache, load_kept
 from . import argument_parts
 
 if TYPE_CHECKING:

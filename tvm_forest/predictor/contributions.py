@@ -15,9 +15,9 @@ from ..contributions import CONTRIBUTIONS, INTERACTIONS
 from ..forest import Array, Forest
 from ..inputs import to_rows
 from ..process.locks import cached_property, make_lock
+from ..runtime.results import OF_TABLES, Output
 from ..schedule_prims.batches import PARALLEL
 from ..threads import check_n_jobs
-from ..tir_gen.results import OF_TABLES, Output
 from .compiling import compile_or_load
 from .functions import BoundFunction, Functions
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,19 +20,25 @@ from ..cores import available_cores
 from ..forest import Array
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
+from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
 from ..layouts.representation import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
+from ..runtime import Library
+from ..runtime.loading import LinkedLibrary
+from ..runtime.results import Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims import batches
-from ..targets import Library
-from ..targets.loading import LinkedLibrary
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
-from ..tir_gen.results import Output, result_dtype, result_names
 from .compiling import compile_or_load
+
+if TYPE_CHECKING:
+    from ..threads import pool_code
+else:
+    pool_code = import_late("tvm_forest.threads.pool_code")
 
 MAX_ROWS_WITH_MEMBERSHIPS = 512
 """Rows that get their membership columns together: for thousands of rows the memory of these
@@ -151,7 +157,8 @@ class Functions:
     def adopt(self, library: Library, has_threads: bool) -> None:
         """Let a library use what the others of this predictor do."""
         if has_threads:
-            POOL.serve(library, holds_pool=isinstance(library, LinkedLibrary))
+            holds_pool = isinstance(library, LinkedLibrary)
+            POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array of the model as functions of this target read it, a copy."""

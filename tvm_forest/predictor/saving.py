@@ -24,10 +24,11 @@ from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
+from ..runtime.loading import MachineCode
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..target import Target, parse_target
-from ..targets.loading import MachineCode, find_obstacle, load_library, to_machine_code
+from ..targets.stored_code import find_obstacle, load_library, to_machine_code
 from ..threads import check_n_jobs
 from . import argument_parts
 from .building import build, class_for

@@ -59,7 +59,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             raise InputError(
                 f"{NAME}: the forest was exported for {made_for}, and the module is compiled for "
                 f"{str(name)!r}, which lacks {', '.join(missing[:6])}; give "
-                "tvm_forest.relax.nn.Forest the target that tvm.compile gets, or use ConstantForest"
+                "tvm_forest.relax.nn.ParameterForest the target that tvm.compile gets, or use "
+                "ConstantForest"
             )
     return call.args[0]
 

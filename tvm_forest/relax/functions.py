@@ -30,10 +30,10 @@ from ..layouts.representation import takes_memberships
 from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
+from ..runtime.results import SUMS
 from ..schedule_prims.batches import PARALLEL, name_functions
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from ..tir_gen.ops import find_calls
-from ..tir_gen.results import SUMS
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 

@@ -16,11 +16,11 @@ from tvm import relax, te, tirx
 from ..forest import Forest
 from ..forest.rules import ZERO
 from ..laying_out.request import BuildRequest
+from ..runtime.results import SUMS, Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
-from ..search.heuristic import default_schedule, default_schedules
+from ..search.heuristic import default_schedules, hop_schedule
 from ..target import STATIC_SHARED_BYTES, Target
-from ..tir_gen.results import SUMS, Output, result_dtype, result_names
 from .comparison import order_of, order_of_number
 from .functions import BatchFunction, leave_out_memberships, lower_for_batches
 from .model import from_constant, refuse_encoder, to_tensor_constant
@@ -91,7 +91,7 @@ def compute_outputs(
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
-        return {1: default_schedule(forest, target).without("cache")}
+        return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
     return arrange_by_batch(default_schedules(forest, here))
 

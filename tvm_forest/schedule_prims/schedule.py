@@ -40,7 +40,6 @@ class Schedule:
         trees: number of trees, all classes together.
         vectors: whether leaves hold a value for each class, so that a tree is of all classes.
         classes: number of outputs; with more than one, there is a loop over them.
-        batch: number of rows if it is fixed, None for any.
         representation: name of the layout of the model.
         types: what its fields are to be stored as, by name; those left out are for it to choose.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
@@ -56,7 +55,6 @@ class Schedule:
 
     trees: int
     classes: int = 1
-    batch: int | None = None
     target: str | None = None
     depths: tuple[int, ...] | None = None
     vectors: bool = False
@@ -100,9 +98,9 @@ class Schedule:
     # -- making -----------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
-        for name, least in (("trees", 0), ("classes", 1), ("batch", 0)):
+        for name, least in (("trees", 0), ("classes", 1)):
             value = getattr(self, name)
-            if not is_whole(value, least) and (name, value) != ("batch", None):
+            if not is_whole(value, least):
                 raise ScheduleError(
                     f"schedule: argument '{name}': {value!r} is no count; "
                     f"give an integer >= {least}"
@@ -113,7 +111,7 @@ class Schedule:
             object.__setattr__(self, "nest", self._make_nest())
 
     def _make_nest(self) -> Loop:
-        batch = Loop("batch", "batch", 0, self.batch, 1)
+        batch = Loop("batch", "batch", 0, None, 1)
         outputs = [Loop("class", "class", 0, self.classes, 1)] if self.classes > 1 else []
         rounds = [Loop("tree", "tree", 0, self.rounds, 1)]
         inner = [*rounds, *outputs] if self.vectors else [*outputs, *rounds]
@@ -184,7 +182,7 @@ class Schedule:
 
     def fresh(self) -> Schedule:
         """Return the schedule of the same problem without directives."""
-        size = (self.trees, self.classes, self.batch, self.target, self.depths)
+        size = (self.trees, self.classes, self.target, self.depths)
         return Schedule(*size, vectors=self.vectors)
 
     def copy(self) -> Schedule:
@@ -311,7 +309,7 @@ class Schedule:
 
     def to_json(self) -> str:
         """Return the problem and the trace as JSON text."""
-        head = {"version": JSON_VERSION, "batch": self.batch, "trees": self.trees}
+        head = {"version": JSON_VERSION, "batch": None, "trees": self.trees}  # any number of rows
         known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
@@ -327,10 +325,10 @@ class Schedule:
         try:
             data = json.loads(text)
             depths = None if data.get("depths") is None else tuple(data["depths"])
-            size = (data["trees"], data["classes"], data["batch"], data.get("target"), depths)
+            size = (data["trees"], data["classes"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
-            version = data["version"]
+            version, batch = data["version"], data["batch"]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
@@ -339,6 +337,11 @@ class Schedule:
             raise ScheduleError(
                 f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
                 "write the schedule again with this version of tvm_forest"
+            )
+        if batch is not None:
+            raise ScheduleError(
+                f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
+                "number of rows, so write null"
             )
         return _replay(start, steps)
 
@@ -349,7 +352,7 @@ class Schedule:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        size = (self.trees, self.classes, self.vectors, self.batch, self.target)
+        size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
         return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
 

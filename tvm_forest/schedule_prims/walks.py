@@ -24,8 +24,8 @@ from .directive import (
     find_loop,
     find_unassigned_leaf,
     is_whole,
+    make_error,
     offer_loops,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ def _find_form(sch: Schedule, leaf: Loop, forest: Forest) -> WalkForm:
             f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
             "unchecked hops are wrong; use check=True"
         )
-        raise refuse(sch, "peel_walk", what, loop.name)
+        raise make_error(sch, "peel_walk", what, loop.name)
     return WalkForm("peel", hops, check, even)
 
 
@@ -312,12 +312,12 @@ def _count_straight_hops(sch: Schedule, loop: Loop, depths: Array, trees: Array)
     limit = f"a straight line takes at most {MAX_HOPS} hops; walk these trees in a loop"
     too_few = _say_too_few(hops, deepest, worst, loop)
     what = too_few if hops < deepest else f"{worst} is {hops} deep, {limit}"
-    raise refuse(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
+    raise make_error(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
 
 
 def _count_likely_hops(sch: Schedule, loop: Loop, forest: Forest, trees: Array) -> int:
     """Return the hops to the leaves that nine rows of ten reach, in the worst of some trees."""
     if forest.hits is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
-        raise refuse(sch, "peel_walk", what, loop.name)
+        raise make_error(sch, "peel_walk", what, loop.name)
     return min(MAX_HOPS, int(find_peel_depths(forest)[trees].max(initial=0)))

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from ..archive import Archive
 from ..code_cache import CodeCache, digest, digest_sources
 from ..errors import BuildError
+from ..runtime import Library
+from ..runtime.loading import LINKED
 from ..target import Target
-from . import Library, machine_code
-from .loading import LINKED, find_code_cache, load_kept, load_library, to_machine_code
+from . import machine_code
+from .stored_code import find_code_cache, load_kept, load_library, to_machine_code
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ The text and the plans say all that a host program needs. Nothing here runs them
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import NoReturn
 
 import tvm
 from tvm import tirx
@@ -71,7 +71,7 @@ def backend(target: Target) -> Backend:
     return Backend(_refuse, lambda source, *_: source.encode())
 
 
-def _refuse() -> Any:
+def _refuse() -> NoReturn:
     raise DeviceError(
         "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
         "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import tvm
 import tvm_ffi
@@ -118,7 +118,7 @@ _driver = functools.cache(HipDriver)
 """All predictors share the driver of a GPU."""
 
 
-def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> bytes:
+def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> NoReturn:
     raise DeviceError(
         f"rocm: the GPU is a {architecture}, and code was made for the default list "
         f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"

@@ -29,11 +29,8 @@ from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
 from ..layouts.representation import Expr, Representation
-from . import ops
-from .ir import i64, name_of_var
-from .leaves import leaf_buffers, walk_dtype
-from .links import emit_epilogue
-from .results import (
+from ..runtime.leaves import leaf_buffers, walk_dtype
+from ..runtime.results import (
     OF_LEAVES,
     Output,
     link_arrays,
@@ -41,6 +38,9 @@ from .results import (
     result_dtype,
     result_names,
 )
+from . import ops
+from .ir import i64, name_of_var
+from .links import emit_epilogue
 
 
 def emit_canonical(forest: Forest, rep: Representation, output: Output) -> tvm.IRModule:

@@ -23,9 +23,9 @@ from ..forest.reference import cast_rows, goes_left, walk_trees
 from ..forest.rewrites.canonical_form import canonicalize
 from ..forest.rewrites.ordering import take_trees
 from ..laying_out import Packed, pack
+from ..runtime.results import check_forest
 from ..schedule import Schedule
 from ..schedule_prims.fitting import check_order
-from ..tir_gen.results import check_forest
 from .nests import nest
 from .orders import order
 from .picture import LETTER, LINE, SIZE, Picture, draw_squares

@@ -106,7 +106,7 @@ class Node:
         given = [x if isinstance(x, relax.Expr) else to_tensor_constant(x) for x in arguments]
         return self.emit(self.bb.call_te(function, *given, primfunc_attrs={"op_pattern": OPAQUE}))
 
-    def refuse(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
+    def emit_check(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
         """Return a result, whose computation fails where some number of `bad` is not zero."""
         message = f"onnx {self.name}: {what}"
         var = self.bb.add_func(_guard(message), "guard")

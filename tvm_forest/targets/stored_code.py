@@ -1,9 +1,9 @@
-"""Stored machine code becomes a library again, without the compiler.
+"""Libraries become MachineCode that can be stored, and libraries again.
 
-takes: MachineCode; gives: a library, or why it cannot run here; MachineCode again; what names the
-machine at hand.
+takes: a library; gives: MachineCode. takes: MachineCode; gives: a library, or why it cannot run
+here; what names the machine at hand.
 
-A shared library needs apache-tvm-ffi and nothing of TVM: the code of the pool is linked into it.
+What `runtime.loading` answers is not asked of the compiler, which is imported for the rest alone.
 LLVM bitcode is for the TVM that wrote it, which translates it anew in about half a second.
 """
 
@@ -12,11 +12,10 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
-import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 
@@ -27,8 +26,17 @@ from ..late import import_late
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..process.scratch import make_folder
-from ..target import Target, cpu_abilities, describe_cpu
-from . import Library
+from ..runtime import Library
+from ..runtime.loading import (
+    KERNELS,
+    LINKED,
+    LinkedLibrary,
+    MachineCode,
+    describe_system,
+    known_instructions,
+    load_linked,
+)
+from ..target import Target, describe_cpu
 
 if TYPE_CHECKING:
     from . import cpu, machine_code
@@ -37,59 +45,6 @@ else:
     machine_code = import_late("tvm_forest.targets.machine_code")
 
 LOG = logging.getLogger(__name__)
-
-INTERFACE = 4
-"""Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
-"""
-
-LINKED = "so"
-"""The form of code that is a shared library."""
-
-KERNELS = "kernels"
-"""The form of code that is a KernelLibrary."""
-
-LLVM_NAMES = {
-    "3dnowprefetch": "prfchw",
-    "abm": "lzcnt",
-    "bmi1": "bmi",
-    "fpu": "x87",
-    "lahf_lm": "sahf",
-    "lm": "64bit 64bit-mode",
-    "pni": "sse3",
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-}
-"""How LLVM calls what Linux calls otherwise; other names differ by underscores alone."""
-
-
-class MachineCode(NamedTuple):
-    """Code that can be stored.
-
-    Attributes:
-        form: LINKED, a shared library, "ll", LLVM bitcode, or KERNELS.
-        data: the code.
-        made_for: the system, interfaces and instructions that it needs.
-    """
-
-    form: str
-    data: bytes
-    made_for: dict[str, Any]
-
-
-class LinkedLibrary:
-    """The functions of a shared library.
-
-    Attributes:
-        mod: the module of tvm_ffi that holds them.
-        code: what was loaded.
-    """
-
-    def __init__(self, mod: Any, code: MachineCode) -> None:
-        self.mod, self.code = mod, code
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a function."""
-        return self.mod.get_function(name)
 
 
 @is_waited_for
@@ -119,10 +74,8 @@ def load_library(code: MachineCode, target: Target) -> Library | None:
         with make_folder("load_library") as folder:
             file = folder / f"code.{code.form}"
             file.write_bytes(code.data)
-            if code.form != LINKED:
-                return machine_code.load_bitcode(file, code)
-            # It is unmapped when nothing holds it or a function of it any more.
-            return LinkedLibrary(tvm_ffi.load_module(str(file), keep_module_alive=False), code)
+            load = load_linked if code.form == LINKED else machine_code.load_bitcode
+            return load(code, file)
     except (BuildError, OSError, RuntimeError, ValueError) as error:
         LOG.warning("compiled code cannot be loaded: %s", error)
         return None
@@ -167,22 +120,8 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
 
     What Linux tells is believed; LLVM is asked only where that does not answer.
     """
-    missing = set(instructions) - _known_instructions()
+    missing = set(instructions) - known_instructions()
     return missing and missing - cpu.instructions_here()
-
-
-@functools.cache
-def _known_instructions() -> frozenset[str]:
-    """Return what Linux tells of the CPU at hand, in LLVM's words."""
-    names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
-    return frozenset(name for text in names for name in text.split())
-
-
-def describe_system() -> dict[str, Any]:
-    """Return what all code depends on that runs without TVM."""
-    ffi = ".".join(tvm_ffi.__version__.split(".")[:2])  # the versions of its binary interface
-    machine = {"system": sys.platform, "machine": platform.machine()}
-    return {"interface": INTERFACE, **machine, "ffi": ffi}
 
 
 @functools.cache
