@@ -49,7 +49,7 @@ SHORT = {
 }
 """What stands for longer texts, and these."""
 
-ROWS_IN_BLOCKS = Schedule(5, batch=16).tile("batch", "b0", "b1", 8)
+ROWS_IN_BLOCKS = Schedule(5).tile("batch", "b0", "b1", 8)
 ON_GPU = ROWS_IN_BLOCKS.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
 
 
@@ -177,7 +177,7 @@ for b0 in range(2L):  # @b0
 
 
 def test_sums_of_a_block_of_rows_lie_beside_each_other() -> None:
-    in_planes = Schedule(5, batch=100).represent_as("bitsliced").tile("batch", "b0", "b1", 64)
+    in_planes = Schedule(5).represent_as("bitsliced").tile("batch", "b0", "b1", 64)
     sch = in_planes.reorder("b0", "tree", "b1").simdize("b1", "bits")
     before = """
 for b0 in range(2L):  # @b0
@@ -267,12 +267,13 @@ for b0 in range(2L):  # @b0
 
 def test_trees_are_copied_into_shared_memory() -> None:
     parameters = f'{SUMS}, offset: T.Buffer((6,), "int64"), nodes: T.Buffer((20,), "float32")'
-    sch = Schedule(6, batch=16).represent_as("array").tile("tree", "t0", "t1", 2)
-    sch = sch.reorder("t0", "batch", "t1").gpu_dimension("batch", "block.x").cache("t0")
+    sch = Schedule(6).represent_as("array").tile("tree", "t0", "t1", 2)
+    sch = sch.tile("batch", "b0", "b1", 16).reorder("b0", "t0", "b1", "t1")
+    sch = sch.gpu_dimension("b1", "block.x").cache("t0")
     starts = {STARTS: {"offset": [0, 3, 6, 13, 14, 17]}}  # those of two trees are at most 10 apart
     before = """
 for t0 in range(3L):  # @t0
-    for b in range(16L):  # @batch
+    for b in range(16L):  # @b1
         for t1 in range(2L):  # @t1
             margin[b, 0] = nodes[offset[t0 * 2L + t1] + 1L]
 """
@@ -281,7 +282,7 @@ for t0 in range(3L):  # @t0
     near = T.alloc_buffer((10L,), "float32", scope="shared")
     for i in range(T.if_then_else(t0 < 2L, offset[t0 * 2L + 2L], 20L) - offset[t0 * 2L]):  # spread
         near[i] = nodes[offset[t0 * 2L] + i]
-    for b in range(16L):  # @batch
+    for b in range(16L):  # @b1
         for t1 in range(2L):  # @t1
             margin[b, 0] = near[offset[t0 * 2L + t1] + 1L - offset[t0 * 2L]]
 """
@@ -371,7 +372,7 @@ for tx in T.thread_binding(31L, thread="threadIdx.x"):
 
 def test_a_walk_becomes_loads_comparisons_and_steps() -> None:
     tree = forest_of([Split(0, 0.5, 1.0, Split(1, 0.25, 2.0, 3.0))])
-    sch = Schedule(1, batch=16)
+    sch = Schedule(1)
     step = LowerWalks(layout_of(tree), "<", None, NestFacts(sch, find_walk_forms(sch, tree)))
     before = """
 for r in range(16L):  # @batch

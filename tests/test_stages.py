@@ -22,6 +22,7 @@ from tvm_forest.compiler import Lowered, lower_request
 from tvm_forest.errors import ForestError
 from tvm_forest.laying_out import lay_out
 from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.target import parse_target
 from tvm_forest.tir_gen import ir, ops
 

@@ -19,7 +19,7 @@ Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 import tvm_ffi
@@ -68,7 +68,7 @@ class CacheTrees:
         copied = find(sch.representation).copied
         here = [name for name in copied if name in buffers and copied[name] in buffers]
         if not here:
-            raise _refuse(sch, asking[0].name)
+            _refuse(sch, asking[0].name)
         n, body = func.params[0].shape[0], func.body
         for name in here:
             starts, elements = copied[name], buffers[name]
@@ -78,11 +78,11 @@ class CacheTrees:
         return func.with_body(body)
 
 
-def _refuse(sch: Schedule, name: str) -> ScheduleError:
-    """Return the refusal of a loop that asks for copies in a layout that has none."""
+def _refuse(sch: Schedule, name: str) -> NoReturn:
+    """Refuse a loop that asks for copies in a layout that has none."""
     layout = repr(sch.representation)
     tiled = any(step.arguments.get("size", 1) > 1 for step in sch.rewrites)
-    return ScheduleError(
+    raise ScheduleError(
         f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
         f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
         f"or leave this cache out\n{sch.render(name)}"
