@@ -310,6 +310,41 @@ for b0 in range(2L):  # @b0
     assert_becomes(LinkInBlocks(NestFacts(ON_GPU)), *functions)
 
 
+def test_a_block_does_the_epilogue_of_no_more_rows_than_a_guard_leaves_it() -> None:
+    sch = Schedule(5).tile("batch", "b0", "b1", 8).tile("b1", "b2", "b3", 3)
+    before = """
+for b0 in range(2L):  # @b0
+    for b2 in range(3L):  # @b2
+        for b3 in range(T.min(3L, 8L - b2 * 3L)):  # @b3
+            margin[b0 * 8L + b2 * 3L + b3, 0] = WALK(b3, rows[b0 * 8L + b2 * 3L + b3, 0])
+for r in range(16L):  # finish
+    value[r, 0] = T.sigmoid(margin[r, 0])
+"""
+    nest, _ = before.split("for r in")
+    expected = f"""{nest.rstrip()}
+    for r in range(8L):  # spread
+        value[b0 * 8L + r, 0] = T.sigmoid(margin[b0 * 8L + r, 0])
+"""
+    parameters = f'{SUMS}, value: T.Buffer((16, 1), "float32")'
+    functions = (function(text, parameters) for text in (before, expected))
+    assert_becomes(LinkInBlocks(NestFacts(sch.gpu_dimension("b0", "grid.x"))), *functions)
+
+
+def test_a_block_whose_rows_lie_between_those_of_others_leaves_the_epilogue_alone() -> None:
+    sch = Schedule(5).tile("batch", "b0", "b1", 8).tile("b1", "b2", "b3", 2)
+    sch = sch.reorder("b3", "b2").gpu_dimension("b0", "grid.x").gpu_dimension("b3", "grid.y")
+    text = """
+for b0 in range(2L):  # @b0
+    for b3 in range(2L):  # @b3
+        for b2 in range(4L):  # @b2
+            margin[b0 * 8L + b2 * 2L + b3, 0] = WALK(b3, rows[b0 * 8L + b2 * 2L + b3, 0])
+for r in range(16L):  # finish
+    value[r, 0] = T.sigmoid(margin[r, 0])
+"""
+    mod = function(text, f'{SUMS}, value: T.Buffer((16, 1), "float32")')
+    assert_becomes(LinkInBlocks(NestFacts(sch)), mod, mod)
+
+
 def test_loops_become_blocks_and_threads_that_wait_for_copies() -> None:
     before = """
 for b0 in range(2L):  # @b0

@@ -12,7 +12,6 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import s_tir, sym, tirx
-from tvm_forest.runtime.results import OUTPUTS
 
 import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, LAYOUTS, drawn_schedule

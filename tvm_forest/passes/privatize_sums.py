@@ -65,11 +65,12 @@ class PrivatizeSums:
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
+            limits = facts.limits(around, n)  # beyond these, rows are those of others
             if any(facts.reduction(x)[0] == "ordered" for x in trees):
-                return OrderedRegion(facts, s, margin, n, around).rewrite()
+                return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
             region = _Region(facts, s, tuple(trees), margin, n, around)
-            return _with_own_variables(region.rewrite())
+            return ir.guard(_with_own_variables(region.rewrite()), limits)
 
         return func.with_body(ir.rewrite_nest(func.body, privatize))
 

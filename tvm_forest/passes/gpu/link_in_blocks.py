@@ -8,7 +8,8 @@ takes: a lowered function for a GPU; gives: the same with one loop over rows les
         value[r] = link(margin[r])                    if b0 * 64 + r < n:
                                                           value[b0 * 64 + r] = link(...)
 
-Only where a block adds up whole rows: no trees and no classes are on other blocks.
+Only where a block adds up whole rows, which follow each other: no trees and no classes are on other
+blocks, and no rows of others lie between.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
+from ...schedule_prims.regions import is_cut, list_values_inside
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
 from ..function_pass import function_pass
-from ..nest_facts import NestFacts
+from ..nest_facts import NestFacts, name_of
 
 
 @function_pass
@@ -59,13 +62,28 @@ def _with_epilogue(
     if facts.has_level(nest.body, "grid"):
         inside = _with_epilogue(nest.body, epilogue, facts, rows, around)
         return None if inside is None else with_body(nest, inside)
-    first, _, most = facts.rows(around, rows.shape[0])
+    most = _count_own_rows(facts, around)
     if most is None:
         return None
+    first, _ = facts.reach("batch", around, [], rows.shape[0])
     code = Builder()
     code.add(nest.body)
     with code.nest("row", [i64(most)], spread=True) as (place,):
         row = first + place
         done = replace_vars(epilogue.body, {epilogue.loop_var: row})
-        code.add(guard(done, [row < rows.shape[0]]))
+        limits = facts.limits(around, rows.shape[0])
+        code.add(guard(done, [row < rows.shape[0], *limits]))
     return with_body(nest, code.finish())
+
+
+def _count_own_rows(facts: NestFacts, around: tuple[tirx.For, ...]) -> int | None:
+    """Return how many rows a block has; None if they depend on the block, or others lie between."""
+    fact, guards = facts.sch[name_of(around[-1])], facts.sch.guards
+    if not fact.children:
+        return 1
+    values = [list_values_inside(child, guards, "batch") for child in fact.children]
+    if any(own is None for own in values):
+        return None
+    cut = any(is_cut(child, guards, "batch") for child in fact.children)
+    rows = np.unique(np.concatenate([own for own in values if own is not None]))
+    return None if cut or not np.array_equal(rows, np.arange(len(rows))) else len(rows)
