@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import Op
 
 from ..errors import InputError
+from ..internals.names import LEGALIZE
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
 from .operator import register_operator
@@ -81,5 +82,5 @@ def register() -> None:
         "The CPU that functions were made for.",
         {"rows": "what is given back"},
         lambda call, bb: call.args[0].ty,
-        FLegalize=_legalize,
+        **{LEGALIZE: _legalize},
     )

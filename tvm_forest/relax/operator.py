@@ -26,6 +26,7 @@ from tvm.ir import Op, register_op_attr
 from .. import frontends
 from ..errors import ForestError, InputError
 from ..forest import Forest
+from ..internals import names
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..search.records import load_schedules
@@ -182,12 +183,12 @@ def register_operator(
     name = f"relax.tvm_forest.{function.__name__}"
     if name in Op.list_op_names():
         return
-    tvm_ffi.get_global_func("ir.RegisterOp")(name, description)
+    tvm.get_global_func(names.REGISTER_OP)(name, description)
     op = Op.get(name)
     op.set_num_inputs(len(arguments))
     for argument, text in arguments.items():
         op.add_argument(argument, "Expr", text)
-    attributes |= {"FInferType": infer_type, "FPurity": True}
+    attributes |= {names.INFER_TYPE: infer_type, names.PURITY: True}
     for key, value in attributes.items():
         register_op_attr(name, key, value)
     from tvm.relax.script import parser
