@@ -33,6 +33,12 @@ HOST_FEATURES = function(
     "tvm.codegen.llvm.GetHostCPUFeatures",
     "a virtual machine may hide instructions that its processor has by name",
 )
+RECURSIVE_HASH = function(
+    "ffi.RecursiveHash", "takes the place of hashes that apache-tvm-ffi 0.1.15 misunderstands"
+)
+RECURSIVE_EQUAL = function(
+    "ffi.RecursiveEq", "takes the place of comparisons that apache-tvm-ffi 0.1.15 misunderstands"
+)
 
 # -- operators ------------------------------------------------------------------------------------
 

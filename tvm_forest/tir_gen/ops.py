@@ -31,6 +31,7 @@ from tvm.tirx import script
 
 from ..internals import names
 from ..internals.replacing import put_word
+from ..internals.value_hooks import repair_hooks
 from .ir import find_all
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def _parse_reduction(element: Any, value: Any, initial: Any, how: str) -> Any:
     return tirx.call_intrin(element.ty, REDUCE, element, value, initial, tvm.ir.StringImm(how))
 
 
+repair_hooks()
 if REDUCE not in tvm.ir.Op.list_op_names():  # a second import finds them
     for _name in (WALK, WALK_ID, LINEAR):
         _register(_name, _parse_walk(_name), prints_dtype=True)
