@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,11 @@ from tvm import s_tir
 from tvm.script import tirx as T
 
 import tvm_forest.tir_gen.ops  # noqa: F401 (it repairs the hooks)
+from internals_page import PACKAGE, PAGE, find_users, list_names, page_text, sources
 from tvm_forest.internals import names
+from tvm_forest.internals.table import KINDS, TABLE, Internal
 from tvm_forest.internals.value_hooks import FIRST
+from tvm_internals import CHECKS, find_fault
 from upstream import any_hash
 
 REPORT = Path(any_hash.__file__)
@@ -98,3 +104,65 @@ def test_the_report_for_the_authors_of_tvm_shows_what_it_says() -> None:
     is_wrong = tuple(map(int, tvm_ffi.__version__.split(".")[:3])) >= FIRST
     assert ("2**71: taken for equal" in done.stdout) == is_wrong
     assert ("equal" in done.stdout.splitlines()[-1]) and (done.returncode != 0) == is_wrong
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+NAMES = [row for row in TABLE if row.kind in CHECKS]
+INTERNAL = re.compile(r"(tirx|prim|ir|s_tir|target|tvm|ffi)\.(?!Var$)[A-Za-z]\w*(\.\w+)*")
+"""What looks like the name of an operator or a function of TVM."""
+
+PRIVATE = re.compile(r"tvm(_ffi)?(\.\w+)*\._[a-z]\w*(\.\w+)*")
+TEXTS = [row for row in TABLE if row.kind not in CHECKS]
+
+
+def id_of(row: Internal) -> str:
+    return f"{row.kind}: {row.name}"
+
+
+@pytest.mark.parametrize("row", NAMES, ids=id_of)
+def test_tvm_has_what_we_need(row: Internal) -> None:
+    assert find_fault(row) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", TEXTS, ids=id_of)
+def test_tvm_writes_what_we_look_for(row: Internal) -> None:
+    assert find_fault(row) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_missing_is_named_with_what_needs_it(kind: str) -> None:
+    fault = find_fault(Internal(kind, "tvm.tirx.nowhere", "a wish of ours", ("targets/cpu.py",)))
+    assert "lacks 'tvm.tirx.nowhere'" in fault
+    assert fault.endswith("for: a wish of ours; targets/cpu.py")
+
+
+def test_all_that_is_in_the_table_is_needed() -> None:
+    assert [row.name for row in TABLE if not find_users(row)] == []
+    assert [x for row in TABLE for x in row.files if not (PACKAGE / x).is_file()] == []
+
+
+def test_private_names_of_tvm_are_in_the_table() -> None:
+    files = [file for file in sources() if file.endswith(".py")]
+    private = {x for file in files for x in list_names(file) if PRIVATE.fullmatch(x)}
+    assert private <= {row.name for row in TABLE}
+
+
+def test_no_name_is_written_out_elsewhere() -> None:
+    known = {row.name for row in TABLE if row.kind in CHECKS}
+    assert [x for x in list_literals() if x[1] in known or INTERNAL.fullmatch(x[1])] == []
+
+
+def list_literals() -> Iterator[tuple[str, str]]:
+    for file, text in sources().items():
+        is_ours = file.endswith(".py") and not file.startswith("internals/")
+        for node in ast.walk(ast.parse(text)) if is_ours else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield file, node.value
+
+
+def test_the_page_shows_the_table() -> None:
+    """If it does not, `make golden` writes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page_text()

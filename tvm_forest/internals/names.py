@@ -7,8 +7,6 @@ What is not a constant, such as a module of TVM's, has a row all the same.
 
 from __future__ import annotations
 
-import re
-
 from .table import cuda, function, llvm, message, opencl, operator, python, rocm, windows, word
 
 # -- global functions -----------------------------------------------------------------------------
@@ -59,10 +57,10 @@ POW = operator("tirx.pow", "powers of two, which become `exp2`")
 
 # -- Python names ---------------------------------------------------------------------------------
 
-python("tvm.tirx.script", "words of TVMScript, `T.tvm_forest_reduce` among them, are put there")
-python("tvm.tirx.script.parser", "and there")
-python("tvm.relax.script", "`R.tvm_forest` is put there")
-python("tvm.relax.script.parser", "and there")
+for _module in ("tvm.tirx.script", "tvm.tirx.script.parser"):
+    python(_module, "`T.tvm_forest_reduce` and others are put there, so that TVMScript knows them")
+for _module in ("tvm.relax.script", "tvm.relax.script.parser"):
+    python(_module, "`R.tvm_forest` is put there, so that TVMScript knows it")
 python("tvm.tirx.register_tir_pipeline", "TVM's passes in an order of our own, for plain loops")
 python("tvm.tirx.compilation_pipeline.finalize_host_passes", "the last passes ahead of LLVM")
 python("tvm.tirx.compilation_pipeline.finalize_device_passes", "the last passes ahead of texts")
@@ -83,6 +81,8 @@ python("tvm.relax.frontend.nn.Tensor._expr", "the expression of a tensor of `nn`
 _ONNX = "tvm.relax.frontend.onnx.onnx_frontend."
 python(f"{_ONNX}_get_convert_map", "which nodes TVM converts")
 python(f"{_ONNX}get_constant", "inputs of nodes that are constants")
+python(f"{_ONNX}ONNXGraphImporter._nodes", "the expressions of values, by name")
+python(f"{_ONNX}ONNXGraphImporter._params", "the parameters among them")
 python(f"{_ONNX}ONNXGraphImporter._check_for_unsupported_ops", "overridden: nodes of `ai.onnx.ml`")
 python(f"{_ONNX}ONNXGraphImporter._parse_graph_initializers", "overridden: constants of texts")
 python(f"{_ONNX}ONNXGraphImporter._parse_graph_input", "overridden: inputs of texts")
@@ -105,6 +105,7 @@ DYNAMIC_SHARED = word(
 )
 OP_PATTERN = word("op_pattern", "Relax fuses no forest with what surrounds it")
 IS_SCHEDULED = word("tirx.is_scheduled", "TVM's schedules leave our functions as they are")
+DICT_ATTRS = word("ir.DictAttrs", "attributes of calls of our operators of Relax")
 EXTERNAL_MODS = word("external_mods", "machine code that TVM links to a Relax module")
 EFFECT_KIND = word("TCallEffectKind", "walks read memory, and are not written twice")
 PRINTER_NAME = word("TScriptPrinterName", "our operators in TVMScript")
@@ -113,7 +114,7 @@ INFER_TYPE = word("FInferType", "the types of our operators of Relax")
 PURITY = word("FPurity", "our operators of Relax have no effect")
 LEGALIZE = word("FLegalize", "what becomes of our operators of Relax")
 FORCE_FALLBACK = word("TVM_COMPILE_FORCE_FALLBACK", "TVM does not compile CUDA text by itself")
-NUMBERS = {
+CUDA_NUMBERS = {
     word("CUDART_INF_F", "infinity, without CUDA's header"): "__int_as_float(0x7f800000)",
     word("CUDART_NAN_F", "no number, without CUDA's header"): "__int_as_float(0x7fffffff)",
     word(
@@ -129,8 +130,16 @@ CL_OPT = word("cl-opt", "LLVM's vectorisers and unrolling are switched off")
 PARALLEL_LAUNCH = word(
     "__TVMBackendParallelLaunch", "the variable through which parallel loops reach our threads"
 )
-word("__TVMBackendAllocWorkspace", "the variable through which code asks for memory, in `pool.ll`")
-word("__TVMBackendFreeWorkspace", "the variable through which it gives memory back, in `pool.ll`")
+word(
+    "__TVMBackendAllocWorkspace",
+    "the variable through which code asks for memory",
+    "threads/pool.ll",
+)
+word(
+    "__TVMBackendFreeWorkspace",
+    "the variable through which code gives memory back",
+    "threads/pool.ll",
+)
 
 NO_ROCM = message("Unable to detect ROCm version", "a warning that is left out")
 NO_AMD_GPU = message("Cannot get maximum number of threads for AMD", "a warning that is left out")
@@ -144,7 +153,8 @@ BACKEND_VARIABLE = llvm(
     r"^(@__TVMBackend\w+) = .*global ptr null.*$", "variables that C code defines in their place"
 )
 RAISE = llvm(
-    r"^declare (void @TVMFFIErrorSetRaisedFromCStrParts)", "errors, which C code takes over"
+    r"^declare (void @TVMFFIErrorSetRaisedFromCStrParts)(?=\(ptr, ptr, i32\))",
+    "errors, which C code takes over",
 )
 HALF_FLOATS = llvm(
     r"^define weak (dso_local )?(\w+ @__(?:trunc|extend)\w+f2\()",
@@ -154,6 +164,29 @@ CALLABLE_NAME = llvm(r"@__tvm_ffi_(\w+)", "names of functions, which get the cal
 BACKEND_NAME = llvm(r"@__TVMBackend(\w+)", "names of variables, which get the caller's prefix")
 RAISE_NAME = llvm(
     r"@TVMFFIErrorSetRaisedFromCStrParts\b", "the name of that, which gets the caller's prefix"
+)
+llvm(
+    r"^define .*i32 @__tvm_ffi_predict\(ptr [^,]*, ptr [^,]*, i32 [^,]*, ptr ",
+    "how functions are called, and those of `pool.ll` are",
+    "predictor/exporting/c/cpu.c",
+    "threads/pool.ll",
+)
+llvm(
+    r"call i32 %\w+\(ptr nonnull @__tvm_parallel_lambda, ptr nonnull %\w+, i32 0\)",
+    "how a parallel loop is run, through `__TVMBackendParallelLaunch`",
+    "threads/pool.ll",
+)
+llvm(
+    r"call ptr %\w+\(i32 1, i32 \S+, i64 \d+, i32 \d+, i32 \d+\)",
+    "how memory is asked for, through `__TVMBackendAllocWorkspace`",
+    "predictor/exporting/c/cpu.c",
+    "threads/pool.ll",
+)
+llvm(
+    r"call i32 %\w+\(i32 1, i32 \S+, ptr nonnull %\w+\)",
+    "how memory is given back, through `__TVMBackendFreeWorkspace`",
+    "predictor/exporting/c/cpu.c",
+    "threads/pool.ll",
 )
 TARGET_LINE = llvm("^target ", "`pool.ll` is compiled for the same machine")
 COMDAT = windows(
@@ -171,7 +204,7 @@ KERNEL_HEAD = cuda(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(',
     "kernels that become functions of kernels of TVM's",
 )
-LAUNCH_BOUNDS = cuda(re.escape("__launch_bounds__"), "the name of a kernel stands behind it")
+LAUNCH_BOUNDS = cuda("__launch_bounds__", "the name of a kernel stands behind it")
 SHARED = cuda(
     r"__shared__ alignas\((\d+)\) ((?:signed )?\w+) (\w+)\[(\d+)\];",
     "shared memory that only a launch can give, beyond 48 KB",

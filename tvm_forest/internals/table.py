@@ -8,7 +8,6 @@ each in the TVM that is installed, and `docs/upgrading_tvm.md` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -19,12 +18,14 @@ class Internal(NamedTuple):
     Attributes:
         kind: where it is looked for: a key of `KINDS`.
         name: what TVM calls it; of a text, a pattern that must be found in it.
-        why: what we need it for, as the end of a sentence.
+        why: what we need it for.
+        files: of this package that need it, where they have it from no constant.
     """
 
     kind: str
     name: str
     why: str
+    files: tuple[str, ...]
 
 
 KINDS = {
@@ -44,19 +45,11 @@ KINDS = {
 TABLE: list[Internal] = []
 
 
-def _add(kind: str, name: str, why: str) -> str:
-    TABLE.append(Internal(kind, name, why))
+def _add(kind: str, name: str, why: str, *files: str) -> str:
+    TABLE.append(Internal(kind, name, why, files))
     return name
 
 
-Add = Callable[[str, str], str]
-function: Add = partial(_add, "function")
-operator: Add = partial(_add, "operator")
-python: Add = partial(_add, "python")
-word: Add = partial(_add, "word")
-message: Add = partial(_add, "message")
-llvm: Add = partial(_add, "llvm")
-windows: Add = partial(_add, "windows")
-rocm: Add = partial(_add, "rocm")
-cuda: Add = partial(_add, "cuda")
-opencl: Add = partial(_add, "opencl")
+function, operator, python, word, message, llvm, windows, rocm, cuda, opencl = (
+    partial(_add, kind) for kind in KINDS
+)

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.ir import Op
 
 from ..errors import InputError
-from ..internals.names import LEGALIZE
+from ..internals.names import DICT_ATTRS, LEGALIZE
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
 from .operator import register_operator
@@ -34,7 +34,7 @@ def check_target(rows: relax.Expr, target: str) -> relax.Call:
         rows: any tensor that the functions take.
         target: what the functions were made for, see `name_target`.
     """
-    attrs = tvm.ir.make_node("ir.DictAttrs", target=str(target))
+    attrs = tvm.ir.make_node(DICT_ATTRS, target=str(target))
     return relax.Call(Op.get(NAME), [rows], attrs)
 
 

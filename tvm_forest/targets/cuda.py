@@ -50,7 +50,7 @@ typedef unsigned long long uint64_t;
 #define uint unsigned int
 #define uchar unsigned char
 #define ushort unsigned short
-""".format(numbers="\n".join(f"#define {name} {x}" for name, x in names.NUMBERS.items()))
+""".format(numbers="\n".join(f"#define {name} {x}" for name, x in names.CUDA_NUMBERS.items()))
 """What TVM's text needs, without headers that come with a toolkit only."""
 
 ATOMIC_ADD = """\

@@ -120,7 +120,7 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
     kinds += [(tirx.Cast, _convert), (tvm.ir.Call, _call)]
     kernel = kernel.with_body(tvm_ffi.structural_map(kernel.body, kinds))
     text = cuda.kernel_text(tvm.IRModule({"kernel": kernel}), target)
-    for word, value in names.NUMBERS.items():
+    for word, value in names.CUDA_NUMBERS.items():
         text = re.sub(rf"\b{word}\b", value, text)
     name = f"tvmf_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)
