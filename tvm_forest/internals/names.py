@@ -31,6 +31,14 @@ HOST_FEATURES = function(
     "tvm.codegen.llvm.GetHostCPUFeatures",
     "a virtual machine may hide instructions that its processor has by name",
 )
+function(
+    "ffi.Module.load_from_file.ll",
+    "LLVM's text becomes machine code: the pool, renamed functions, stored bitcode",
+    "targets/loading.py",
+    "targets/machine_code.py",
+    "targets/objects.py",
+    "threads/pool_code.py",
+)
 RECURSIVE_HASH = function(
     "ffi.RecursiveHash", "takes the place of hashes that apache-tvm-ffi 0.1.15 misunderstands"
 )
@@ -61,6 +69,11 @@ for _module in ("tvm.tirx.script", "tvm.tirx.script.parser"):
     python(_module, "`T.tvm_forest_reduce` and others are put there, so that TVMScript knows them")
 for _module in ("tvm.relax.script", "tvm.relax.script.parser"):
     python(_module, "`R.tvm_forest` is put there, so that TVMScript knows it")
+python(
+    "tvm._version.version",
+    "the file of it tells TVM's version, in keys of the cache, without an import",
+    "targets/loading.py",
+)
 python("tvm.tirx.register_tir_pipeline", "TVM's passes in an order of our own, for plain loops")
 python("tvm.tirx.compilation_pipeline.finalize_host_passes", "the last passes ahead of LLVM")
 python("tvm.tirx.compilation_pipeline.finalize_device_passes", "the last passes ahead of texts")
