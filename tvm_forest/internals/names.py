@@ -139,7 +139,9 @@ CUDA_NUMBERS = {
 }
 """What stands for words of a header that comes with a toolkit only."""
 
-CL_OPT = word("cl-opt", "LLVM's vectorisers and unrolling are switched off")
+CL_OPT = word("cl-opt", "options of LLVM")
+for _option in ("vectorize-slp", "vectorize-loops", "unroll-runtime", "disable-lsr"):
+    word(_option, "an option of LLVM that is set, with the reason beside it", "targets/cpu.py")
 PARALLEL_LAUNCH = word(
     "__TVMBackendParallelLaunch", "the variable through which parallel loops reach our threads"
 )
