@@ -27,15 +27,15 @@ def list_compiled() -> list[mmap.mmap]:
     return [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for file in files]
 
 
-def has_word(word: str, end: bytes = b"\0") -> bool:
+def has_word(word: str) -> bool:
     """Return whether a library of TVM holds a text that ends with a word."""
-    return any(library.find(word.encode() + end) >= 0 for library in list_compiled())
+    return any(library.find(word.encode() + b"\0") >= 0 for library in list_compiled())
 
 
 def has_message(part: str) -> bool:
     """Return whether TVM says something."""
-    files = (FOLDER / "support").glob("*.py")
-    return has_word(part, b"") or any(part in file.read_text("utf-8") for file in files)
+    in_python = any(part in x.read_text("utf-8") for x in (FOLDER / "support").glob("*.py"))
+    return in_python or any(library.find(part.encode()) >= 0 for library in list_compiled())
 
 
 def has_name(dotted: str) -> bool:
@@ -49,7 +49,7 @@ def has_name(dotted: str) -> bool:
 
 
 def _find(path: list[str]) -> Iterator[Any]:
-    """Yield what a path leads to: by modules as far as there are some, then by attributes."""
+    """Yield what a path leads to, by modules as far as there are some, then by attributes."""
     for count in range(len(path), 0, -1):
         try:
             found: Any = import_module(".".join(path[:count]))
@@ -69,7 +69,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "function": lambda name: tvm.get_global_func(name, allow_missing=True) is not None,
     "operator": lambda name: name in tvm.ir.Op.list_op_names(),
     "python": has_name,
-    "word": lambda word: has_word(word) or has_word(word, b""),
+    "word": has_word,
     "message": has_message,
 }
 
