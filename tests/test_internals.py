@@ -30,13 +30,15 @@ def id_of(row: Internal) -> str:
 
 @pytest.mark.parametrize("row", NAMES, ids=id_of)
 def test_tvm_has_what_we_need(row: Internal) -> None:
-    assert find_fault(row) == ""
+    fault = find_fault(row)
+    assert not fault, fault
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", TEXTS, ids=id_of)
 def test_tvm_writes_what_we_look_for(row: Internal) -> None:
-    assert find_fault(row) == ""
+    fault = find_fault(row)
+    assert not fault, fault
 
 
 @pytest.mark.slow
