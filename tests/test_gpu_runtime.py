@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -447,3 +448,28 @@ def test_a_tensor_that_requires_a_gradient_is_refused_as_its_library_says() -> N
     said = r"a WithGradient cannot be read \(Can't export .* use tensor.detach\(\)\); give a plain"
     with pytest.raises(InputError, match=said):
         made().predict(WithGradient())
+
+
+HOLDS_TO_THE_END = """
+class Holder:
+    pass
+
+import sys, types
+import numpy as np
+from tvm_forest.gpu_runtime import dlpack
+
+tensor = dlpack.Tensor(64, (1,), np.dtype("float32"), 0, None)
+holder = Holder()
+holder.itself = holder
+holder.capsules = [dlpack.give(tensor, 2), dlpack.give(tensor, 2, (1, 0))]
+late = sys.modules["late"] = types.ModuleType("late")
+late.holder = holder
+del holder
+"""
+"""What Python takes down behind the module that lets go of arrays."""
+
+
+def test_a_program_ends_well_that_holds_an_array_of_the_gpu_to_its_end() -> None:
+    command = [sys.executable, "-c", HOLDS_TO_THE_END]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -216,3 +216,8 @@ def _release_untaken(capsule: int) -> None:
     for name in (FRESH, FRESH_1):
         if _is_valid(capsule, name):
             _exported.pop(_address(capsule, name), None)
+
+
+# At the end of a program, arrays may be let go of when this module is gone already.
+for _callback in (_delete, _delete_1, _release_untaken):
+    _python.Py_IncRef(ctypes.py_object(_callback))
