@@ -11,7 +11,9 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest
 
-WINDOWS = {"kind": "llvm", "mtriple": "x86_64-pc-windows-gnu"}
+SYSTEMS = {"llvm": "x86_64-linux-gnu", "windows": "x86_64-pc-windows-gnu"}
+"""Machines for which LLVM's text is written, whatever is at hand."""
+
 KERNELS: dict[str, Any] = {
     "cuda": "cuda",
     "opencl": "opencl",
@@ -22,14 +24,13 @@ KERNELS: dict[str, Any] = {
 
 @functools.cache
 def text_of(kind: str) -> str:
-    """Return the text of a small forest for a kind of target, or for Windows."""
+    """Return the text of a small forest for a kind of the table."""
     if kind in KERNELS:
         return _hear(kind)
-    forest = drawn_forest(12, 4)
-    if kind == "llvm":
-        return str(tvm_forest.build(forest).source("ll"))
-    schedule = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 64).parallel("b0")
-    return str(tvm_forest.build(forest, WINDOWS, schedule).source("ll"))
+    forest, target = drawn_forest(12, 4), {"kind": "llvm", "mtriple": SYSTEMS[kind]}
+    schedule = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 64)
+    schedule = schedule.parallel("b0").cache("b0")  # rows that lie in memory of the heap
+    return str(tvm_forest.build(forest, target, schedule).source("ll"))
 
 
 def _hear(kind: str) -> str:

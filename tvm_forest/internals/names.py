@@ -178,11 +178,11 @@ HALF_FLOATS = llvm(
 CALLABLE_NAME = llvm(r"@__tvm_ffi_(\w+)", "names of functions, which get the caller's prefix")
 BACKEND_NAME = llvm(r"@__TVMBackend(\w+)", "names of variables, which get the caller's prefix")
 RAISE_NAME = llvm(
-    r"@TVMFFIErrorSetRaisedFromCStrParts\b", "the name of that, which gets the caller's prefix"
+    r"@TVMFFIErrorSetRaisedFromCStrParts\b", "its name, which gets the caller's prefix"
 )
 llvm(
     r"^define .*i32 @__tvm_ffi_predict\(ptr [^,]*, ptr [^,]*, i32 [^,]*, ptr ",
-    "how functions are called, and those of `pool.ll` are",
+    "how functions are called, those of `pool.ll` too",
     "predictor/exporting/c/cpu.c",
     "threads/pool.ll",
 )
