@@ -46,6 +46,7 @@ golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
 	$(BIN)/python tests/viz_cases.py
 	$(BIN)/python tests/support_page.py
+	$(BIN)/python tests/internals_page.py
 	$(BIN)/python tests/site_pages.py
 
 differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md

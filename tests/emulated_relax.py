@@ -28,6 +28,7 @@ import tvm_forest.relax
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.hip import HipDriver
 from tvm_forest.gpu_runtime.kernels import Arguments
+from tvm_forest.internals.names import ROCM_LINK
 from tvm_forest.targets import rocm
 
 GPUS = {"cuda": {"arch": "sm_90"}, "rocm": {"mcpu": "gfx942"}}
@@ -112,12 +113,12 @@ def recorded(kind: str) -> Iterator[tuple[dict[str, Kernel], list[bytes]]]:
             tags = list(map(str, func.attrs[LAUNCH_PARAMS]))
             kernels[str(func.attrs["global_symbol"])] = Kernel(kinds, tags)
         if kind == "rocm":
-            link = tvm.get_global_func(rocm.LINK)
+            link = tvm.get_global_func(ROCM_LINK)
             keep = lambda code: (images.append(bytes(link(code))), images[-1])[1]  # noqa: E731
-            tvm_ffi.register_global_func(rocm.LINK, keep, override=True)
+            tvm_ffi.register_global_func(ROCM_LINK, keep, override=True)
         made = build(mod, target)
         if kind == "rocm":
-            tvm_ffi.register_global_func(rocm.LINK, link, override=True)
+            tvm_ffi.register_global_func(ROCM_LINK, link, override=True)
         return made
 
     tvm_ffi.register_global_func(f"target.build.{kind}", note, override=True)

@@ -29,6 +29,7 @@ LEVELS = {
     "contributions": 3,
     "frontends": 3,
     "inputs": 3,
+    "internals": 2,
     "layouts": 3,
     "probe_rows": 3,
     "threads": 3,
@@ -60,7 +61,16 @@ LEVELS = {
     "ray": 15,
     "dask": 15,
 }
-TVM_ROOMS = {"tir_gen", "passes", "threads", "targets", "compiler", "predictor", "relax"}
+TVM_ROOMS = {
+    "internals",
+    "tir_gen",
+    "passes",
+    "threads",
+    "targets",
+    "compiler",
+    "predictor",
+    "relax",
+}
 TVM_ROOMS |= {"search.measuring"}
 TVM = {"tvm", "tvm_ffi"}
 FFI = {"runtime"}  # what runs without tvm, and needs tvm_ffi to call functions

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import Op
 
 from ..errors import InputError
+from ..internals.names import DICT_ATTRS, LEGALIZE
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
 from .operator import register_operator
@@ -33,7 +34,7 @@ def check_target(rows: relax.Expr, target: str) -> relax.Call:
         rows: any tensor that the functions take.
         target: what the functions were made for, see `name_target`.
     """
-    attrs = tvm.ir.make_node("ir.DictAttrs", target=str(target))
+    attrs = tvm.ir.make_node(DICT_ATTRS, target=str(target))
     return relax.Call(Op.get(NAME), [rows], attrs)
 
 
@@ -82,5 +83,5 @@ def register() -> None:
         "The CPU that functions were made for.",
         {"rows": "what is given back"},
         lambda call, bb: call.args[0].ty,
-        FLegalize=_legalize,
+        **{LEGALIZE: _legalize},
     )

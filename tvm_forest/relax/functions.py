@@ -24,6 +24,7 @@ from tvm import tirx
 from .. import compiler
 from ..errors import UnsupportedModel
 from ..forest import Array
+from ..internals.names import ADDRESS_OF, IS_SCHEDULED, OP_PATTERN
 from ..laying_out import lay_out
 from ..laying_out.request import BuildRequest
 from ..layouts.representation import takes_memberships
@@ -135,7 +136,7 @@ def choose_by_rows(
         bound = smallest
     attrs = first.without_attr(TWIN).attrs
     func = tirx.PrimFunc([rows, *params.values(), *results], body, first.ret_type, attrs)
-    func = func.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True, MODEL: len(arrays)})
+    func = func.with_attr({OP_PATTERN: OPAQUE, IS_SCHEDULED: True, MODEL: len(arrays)})
     return func, arrays
 
 
@@ -149,7 +150,7 @@ def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
     places = [(x.source, x.indices) for x in accesses[0]]
     places += [(x.buffer, x.indices) for x in accesses[1]]
-    addressed = {call.args[0].source for call in find_calls(func.body, "tirx.address_of")}
+    addressed = {call.args[0].source for call in find_calls(func.body, ADDRESS_OF)}
     indirect = {buffer for buffer, at in places if any(find_all(i, tvm.ir.TensorLoad) for i in at)}
 
     def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:

@@ -21,15 +21,13 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar
 
+from ...internals.names import PACKED
 from ...tir_gen.ir import change_loop, rewrite_loops
 from ..nest_facts import NestFacts
 from .outline import SYMBOL, outline
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
-
-PACKED = "__tvm_ffi_"
-"""How TVM begins the symbols of functions that it can call."""
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
