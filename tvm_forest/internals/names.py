@@ -34,7 +34,6 @@ HOST_FEATURES = function(
 function(
     "ffi.Module.load_from_file.ll",
     "LLVM's text becomes machine code: the pool, renamed functions, stored bitcode",
-    "targets/loading.py",
     "targets/machine_code.py",
     "targets/objects.py",
     "threads/pool_code.py",
@@ -72,7 +71,7 @@ for _module in ("tvm.relax.script", "tvm.relax.script.parser"):
 python(
     "tvm._version.version",
     "the file of it tells TVM's version, in keys of the cache, without an import",
-    "targets/loading.py",
+    "targets/stored_code.py",
 )
 python("tvm.tirx.register_tir_pipeline", "TVM's passes in an order of our own, for plain loops")
 python("tvm.tirx.compilation_pipeline.finalize_host_passes", "the last passes ahead of LLVM")
