@@ -20,6 +20,7 @@ from .forest.hits import find_peel_depths
 from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
+from .laying_out.request import BuildRequest
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Edited, Schedules, edit
@@ -79,14 +80,16 @@ def new_schedule(model: Any) -> Schedule:
     return heuristic.new_schedule(load(model))
 
 
-def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the default schedule of the largest batches that is walked hop by hop, to change it.
+def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
+    """Return the best schedule for large batches that walks hop by hop, to write others from.
+
+    It need not be one of `default_schedules`, which may walk in other ways.
 
     Args:
         model: see `load`.
         target: see `build`.
     """
-    return heuristic.default_schedule(load(model), parse_target(target))
+    return heuristic.hop_schedule(load(model), parse_target(target))
 
 
 def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Schedule]:
@@ -173,7 +176,7 @@ def lower(
         model, schedule, target, profile: see `build`.
 
     Returns:
-        Lowered: `.before` and `.after`, an IRModule each.
+        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, one for each pass.
 
     Raises:
         ScheduleError, InputError: see `build`.
@@ -237,7 +240,7 @@ def build(
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
     given = None if schedule is None else edit_schedule(schedule, forest)
     forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
-    predictor = building.build(forest, given, machine, exact)
+    predictor = building.build(BuildRequest.of(forest, given, machine, exact=exact))
     predictor.n_jobs = n_jobs
     return predictor
 

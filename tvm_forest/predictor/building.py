@@ -1,19 +1,17 @@
-"""From a forest to a predictor, and from scheduled functions to a library.
+"""From a request to a predictor, and from scheduled functions to a library.
 
-takes: Forest, Schedule, Target; gives: Predictor; takes: IRModule; gives: Library.
+takes: BuildRequest; gives: Predictor; takes: IRModule; gives: Library.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..forest import Forest
-from ..forest.rewrites.canonical_form import canonicalize
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
-from ..schedule_prims.batches import Schedules, arrange_by_batch
+from ..laying_out.request import BuildRequest
+from ..runtime import Library
 from ..target import Target, parse_target
-from ..targets import Library
 from .compiling import compile_or_load
 from .predictor import Predictor
 
@@ -26,32 +24,16 @@ else:
     distant = import_late("tvm_forest.predictor.distant")
 
 
-def build(
-    forest: Forest,
-    schedule: Schedules | None,
-    target: Target,
-    exact: bool = True,
-    signature: str | None = None,
-) -> Predictor:
-    """Compile a forest into a predictor.
-
-    Args:
-        forest: the model.
-        schedule: how to evaluate it, see `arrange_by_batch`; made for `canonicalize(forest)`. None
-            for the default ones.
-        target: the machine.
-        exact: refuse a schedule that adds leaves in another order than the model.
-        signature: of the model if `forest` is what became of it, see `Predictor.forest`.
+def build(request: BuildRequest) -> Predictor:
+    """Compile what was asked for into a predictor.
 
     Raises:
-        ScheduleError: a schedule does not fit the model, or is not exact.
+        ScheduleError: a schedule does not fit the machine, or does not walk as its layout must.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    given = None if schedule is None else arrange_by_batch(schedule)
-    compiled, schedules, known = compile_or_load(forest, given, target, exact=exact)
-    predictor_class = class_for(compiled.library, target)
-    return predictor_class(compiled, canonicalize(forest), schedules, target, signature or known)
+    request, compiled = compile_or_load(request)
+    return class_for(compiled.library, request.target)(request.settled(), compiled)
 
 
 def class_for(library: Library, target: Target) -> type[Predictor]:
