@@ -66,9 +66,11 @@ def _print_stages(lowered: Lowered, name: str) -> None:
     before = ""
     for stage, module in lowered.stages.items():
         here = {var.name_hint: func for var, func in module.functions.items()}
-        if name not in here and name + PARALLEL not in here:
+        names = (name, name + PARALLEL, name.removesuffix(PARALLEL))
+        shown = next((here[x] for x in names if x in here), None)
+        if shown is None:
             continue
-        text = _script(here[name] if name in here else here[name + PARALLEL])
+        text = _script(shown)
         if text == before:
             print(f"{stage}: no change")
         else:

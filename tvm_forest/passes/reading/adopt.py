@@ -22,7 +22,7 @@ from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import read_nest, read_told, refuse_loop
+from .read_nest import make_loop_error, read_nest, read_told
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -70,12 +70,12 @@ def _adopt(loop: tirx.For, name: str) -> tirx.For:
     """Return a loop around the walk with a name, and annotations for all that TVM says of it."""
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
-        raise refuse_loop(name, f"has the annotation '{foreign}'", "leave it out")
+        raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")
     notes, kind = {**loop.annotations, NAME: name}, loop.kind
     if loop.thread_binding is not None:
         level, _, axis = str(loop.thread_binding.thread_tag).partition(".")
         if level not in LEVELS:
-            raise refuse_loop(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
+            raise make_loop_error(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
         notes[PREFIX + "gpu_dimension"], kind = f"{LEVELS[level]}.{axis}", tirx.ForKind.SERIAL
     if kind == tirx.ForKind.VECTORIZED:
         notes[PREFIX + "simdize"], kind = "gather", tirx.ForKind.SERIAL
