@@ -182,8 +182,7 @@ def lower(
         ScheduleError, InputError: see `build`.
     """
     forest, machine = _load_with_hits(model, profile), parse_target(target)
-    if schedule is None:
-        schedule = default_schedules(forest, machine)
+    schedule = default_schedules(forest, machine) if schedule is None else schedule
     return compiler.lower(forest, edit_schedule(schedule, forest), machine)
 
 
