@@ -46,6 +46,7 @@ golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
 	$(BIN)/python tests/viz_cases.py
 	$(BIN)/python tests/support_page.py
+	$(BIN)/python tests/internals_page.py
 	$(BIN)/python tests/site_pages.py
 
 differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md
@@ -56,7 +57,7 @@ sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on i
 	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
 
 schedules: $(INSTALLED)  ## 2,000 random schedules for CPUs and 500 for GPUs; goes on in build/random_schedules.json
-	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --json build/random_schedules.json
+	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/random_schedules.json
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
 	$(BIN)/python tests/catboost_configurations.py

@@ -173,7 +173,7 @@ def run_spark(bench: Bench) -> None:
     spark.stop()
 
 
-class MortalScore(tvm_forest.ray.Score):
+class MortalScore(tvm_forest.ray.ActorScore):
     """Ends its actor at the middle row."""
 
     def __init__(self, flag: str, middle: int, *arguments: Any) -> None:
@@ -198,7 +198,7 @@ def run_ray(bench: Bench) -> None:
     def run(out: Path, flag: str) -> None:
         own = (flag, bench.middle) if flag else ()
         found = ray.data.read_parquet(str(bench.rows), override_num_blocks=FILES).map_batches(
-            MortalScore if flag else tvm_forest.ray.Score,
+            MortalScore if flag else tvm_forest.ray.ActorScore,
             fn_constructor_args=(*own, model, bench.columns),
             batch_format="pyarrow",
             batch_size=65536,

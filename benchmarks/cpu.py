@@ -18,8 +18,8 @@ the engine needs it, or of the largest compiler that it has started, if that is 
 set by each engine's own parameter and OMP_NUM_THREADS; the JSON file says how many cores were busy.
 With as many threads as there are cores, our own engine decides by itself how many it uses.
 
-`catboost~twin` is CatBoost's applier with a model of its own of the same shape (`equal_shape.py`),
-and `ours~twin` that model compiled: each is compared with CatBoost, and neither is a best peer. An
+`catboost~alike` is CatBoost's applier with a model of its own of the same shape (`equal_shape.py`),
+and `ours~alike` that model compiled: each is compared with CatBoost, and neither is a best peer. An
 engine of another version, in an environment that has it and numpy, takes part by
 
     python benchmarks/cpu.py --other xgboost@3.4=PATH/bin/python
@@ -87,7 +87,7 @@ def options() -> argparse.Namespace:
     )
     add("--batches", nargs="+", type=int)
     add("--threads", nargs="+", type=int, default=[1, 2])
-    every = [*engines.ENGINES, *report.TWINS]
+    every = [*engines.ENGINES, *report.LOOK_ALIKES]
     add("--engines", nargs="+", default=every, help="names, or module:Class")
     add(
         "--other",
@@ -282,15 +282,15 @@ def measure(name: str, chosen: argparse.Namespace, results: dict[str, Any]) -> N
 def choose_models(
     model: Model, chosen: argparse.Namespace, about: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the model that each engine runs, itself or its twin; write the twin's shape down."""
+    """Return the model that each engine runs, or its look-alike, whose shape is written down."""
     run_by = dict.fromkeys(chosen.engines, model)
-    twins = [name for name in chosen.engines if report.is_twin(name)]
+    alike = [name for name in chosen.engines if report.is_look_alike(name)]
     if model.library == "catboost":  # which is beside its own applier
-        return {name: model for name in run_by if name not in twins}
-    if twins:
-        note(f"{model.name}, its twin")
-        run_by |= dict.fromkeys(twins, equal_shape.twin_of(model))
-        about["twin"] = str(equal_shape.find_shape(model))
+        return {name: model for name in run_by if name not in alike}
+    if alike:
+        note(f"{model.name}, its look-alike")
+        run_by |= dict.fromkeys(alike, equal_shape.look_alike_of(model))
+        about["alike"] = str(equal_shape.find_shape(model))
     return run_by
 
 

@@ -110,7 +110,7 @@ def main() -> None:
         "two threads": lambda: beside_each_other(results, 2),
         "means on two threads": lambda: report.means(results, 2),
     }
-    if any(report.is_twin(cell["engine"]) for cell in results["cells"]):
+    if any(report.is_look_alike(cell["engine"]) for cell in results["cells"]):
         tables["equal shapes"] = lambda: report.equal_shapes(results, 1)
         tables["means of equal shapes"] = lambda: report.shape_means(results, 1)
     only = chosen.only or tables

@@ -1,10 +1,10 @@
-"""Twins: models of CatBoost that have the shape of others, so that its applier is a peer of theirs.
+"""Look-alikes: models of CatBoost of the shape of others, so that its applier is a peer of theirs.
 
 takes: Model; gives: Model of CatBoost, trained on rows of the other and on what that says of them.
 
-A twin has as many trees, classes and features. Its trees are symmetric, of the least depth at which
-they have as many leaves as the largest tree: that is the depth of trees that grow by levels. It
-predicts something else, so it is compared with itself alone, and all features are numbers to it.
+A look-alike has as many trees, classes and features. Its trees are symmetric, of the least depth at
+which they have as many leaves as the largest tree: that is the depth of trees that grow by levels.
+It predicts something else, so it is compared with itself alone, and all features are numbers to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models import Model, Trained
 MAX_DEPTH = 16
 """Of CatBoost's trees."""
 N_ROWS, N_VALUES = 4096, 1 << 21
-"""Most rows, and numbers, that a twin is trained on; more tell no more of its applier."""
+"""Most rows, and numbers, that a look-alike is trained on; more tell no more of its applier."""
 
 
 class Shape(NamedTuple):
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 
 
 def find_shape(model: Model) -> Shape:
-    """Return the shape of a model's twin."""
+    """Return the shape of a model's look-alike."""
     forest = tvm_forest.load(model.load() if model.library == "scikit-learn" else model.path)
     leaves = int(np.bincount(forest.node_tree[forest.is_leaf]).max())
     depth = max(1, min(MAX_DEPTH, math.ceil(math.log2(leaves))))
@@ -51,9 +51,9 @@ def find_shape(model: Model) -> Shape:
     return Shape(rounds, depth, forest.n_outputs)
 
 
-def twin_of(model: Model) -> Model:
-    """Return the twin of a model, trained if that has not been done."""
-    name = f"{model.name}_twin"
+def look_alike_of(model: Model) -> Model:
+    """Return the look-alike of a model, trained if that has not been done."""
+    name = f"{model.name}_alike"
 
     def train(name: str, folder: Path) -> Model:
         return models.write(name, _train(model), folder)

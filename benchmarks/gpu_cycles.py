@@ -314,7 +314,7 @@ def schedules(forest: Any) -> dict[str, Callable[[], Schedule]]:
     by_batch = tvm_forest.default_schedules(forest, "cuda").items()
     return {
         **{f"{DEFAULT} {n:,}": lambda sch=sch: sch for n, sch in by_batch},  # type: ignore[misc]
-        "a thread a row": lambda: tvm_forest.default_schedule(forest, "cuda"),
+        "a thread a row": lambda: tvm_forest.hop_schedule(forest, "cuda"),
         "packed, 4 trees together": lambda: (
             recipes.tahoe_direct(start.represent_as("packed"))
             .cache("b0", "shared")

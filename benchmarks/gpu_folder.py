@@ -32,9 +32,9 @@ from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.gpu_runtime import cuda_compiler
 from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import result_dtype, result_names
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.schedule_prims.batches import name_functions
-from tvm_forest.tir_gen.results import result_dtype, result_names
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 OURS = "ours"
-TWIN = "~twin"
+ALIKE = "~alike"
 """What ends the name of an engine that runs a model of CatBoost of equal shape."""
-TWINS = (f"catboost{TWIN}", f"{OURS}{TWIN}")
+LOOK_ALIKES = (f"catboost{ALIKE}", f"{OURS}{ALIKE}")
 GROUPS: dict[str, Callable[[int], bool]] = {
     "512 and more": lambda batch: batch >= 512,
     "32 and 128": lambda batch: 32 <= batch < 512,
@@ -48,9 +48,9 @@ def is_ours(engine: str) -> bool:
     return engine.partition(":")[0] == OURS
 
 
-def is_twin(engine: str) -> bool:
-    """Whether an engine runs the twin of a model in place of the model."""
-    return engine.endswith(TWIN)
+def is_look_alike(engine: str) -> bool:
+    """Whether an engine runs the look-alike of a model in place of the model."""
+    return engine.endswith(ALIKE)
 
 
 def times(results: Results, threads: int) -> dict[tuple[str, int], Times]:
@@ -72,8 +72,8 @@ def wrong_engines(results: Results) -> set[tuple[str, str]]:
 
 
 def best_peer(us: Times, wrong: set[str]) -> str | None:
-    """Name the fastest engine that is neither ours nor wrong, and runs this model, not a twin."""
-    others = {name: t for name, t in us.items() if not (is_ours(name) or is_twin(name))}
+    """Name the fastest engine that is neither ours nor wrong, and runs this very model."""
+    others = {name: t for name, t in us.items() if not (is_ours(name) or is_look_alike(name))}
     peers = {name: t for name, t in others.items() if name not in wrong}
     return min(peers, key=lambda name: peers[name]) if peers else None
 
@@ -142,25 +142,25 @@ def means(results: Results, threads: int) -> str:
 
 
 def list_pairs(results: Results) -> list[tuple[str, str]]:
-    """List engines, and those that they are laid beside: XGBoost's versions, and twins."""
+    """List engines, and those that they are laid beside: XGBoost's versions, and look-alikes."""
     found = dict.fromkeys(cell["engine"] for cell in results["cells"])
     versions = [name for name in found if name.partition("@")[0] == "xgboost"]
-    theirs, twin = TWINS
-    return [*((OURS, name) for name in versions), (OURS, theirs), (twin, theirs)]
+    theirs, alike = LOOK_ALIKES
+    return [*((OURS, name) for name in versions), (OURS, theirs), (alike, theirs)]
 
 
 def equal_shapes(results: Results, threads: int) -> str:
     """Return the table of ours beside XGBoost's versions and CatBoost's models of equal shape."""
     pairs, rows = list_pairs(results), []
-    twins = {model["name"]: model.get("twin", "-") for model in results["models"]}
+    alike = {model["name"]: model.get("alike", "-") for model in results["models"]}
     found = [ratios(results, threads, engine, over) for engine, over in pairs]
     for key, us in times(results, threads).items():
-        line = [key[0], twins[key[0]], key[1], _number(us.get(OURS))]
+        line = [key[0], alike[key[0]], key[1], _number(us.get(OURS))]
         for (engine, over), ratio in zip(pairs, found, strict=True):
             time = us.get(over if engine == OURS else engine)
             line += [_number(time), _number(ratio.get(key))]
         rows.append(line)
-    heads = ["model", "twin", "batch", OURS]
+    heads = ["model", "look-alike", "batch", OURS]
     for engine, over in pairs:
         heads += [over if engine == OURS else engine, f"{over} / {engine}"]
     return table(heads, rows)
@@ -235,7 +235,7 @@ def summary(results: Results) -> str:
         parts += [f"## Microseconds a row, {threads} thread{'s' if threads > 1 else ''}"]
         parts += [ours_and_best(results, threads, engine) for engine in engines]
         parts += [means(results, threads)]
-        if any(is_twin(cell["engine"]) for cell in results["cells"]):
+        if any(is_look_alike(cell["engine"]) for cell in results["cells"]):
             parts += [equal_shapes(results, threads), shape_means(results, threads)]
     return "\n\n".join(parts)
 

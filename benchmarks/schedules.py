@@ -68,7 +68,7 @@ SCHEDULES: dict[str, Callable[[Schedule], Schedule]] = {
 def predictors(forest: Forest) -> dict[str, Any]:
     """Build every schedule and compare it with the reference."""
     start = tvm_forest.new_schedule(forest)
-    named = {DEFAULT: tvm_forest.default_schedule(forest)}
+    named = {DEFAULT: tvm_forest.hop_schedule(forest)}
     named |= {name: make(start) for name, make in SCHEDULES.items()}
     built = {name: tvm_forest.build(forest, schedule=sch, n_jobs=1) for name, sch in named.items()}
     rows = np.concatenate([hard_rows(forest, 70), typical_rows(forest, 75)])

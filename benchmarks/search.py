@@ -33,6 +33,7 @@ import numpy as np
 import models
 from searches import BATCHES, RECORDS, cell_of, forest_of, path_of
 from timing import cores, cpu_name
+from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor.building import build
 from tvm_forest.schedule import Schedule
 from tvm_forest.search import measuring as tuning
@@ -154,7 +155,7 @@ def timed(name: str, batch: int, schedules: dict[Point, Schedule]) -> Rounds:
     forest, points = forest_of(name), list(schedules)
     setup, _ = tuning.make_setup(forest, Target(), max(BATCHES), models.get(name).rows(), 1, 1)
     batches = measure.cut_batches(setup.pool, batch)
-    built = {p: build(forest, sch, Target()) for p, sch in schedules.items()}
+    built = {p: build(BuildRequest.of(forest, sch, Target())) for p, sch in schedules.items()}
     turns, times = {}, {p: list[float]() for p in points}
     for p, predictor in built.items():
         measure.check_margins(setup, predictor.predict_margin, batch, False)

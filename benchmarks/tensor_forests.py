@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from tvm_forest.forest import Array, Forest
-from tvm_forest.forest.edges import find_children, find_parents
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.forest.structure.edges import find_children, find_parents
 
 Predict = Callable[[Any], Any]
 """Takes a tensor (R, F); returns (R, T) values of leaves."""

@@ -332,9 +332,6 @@ BAD_INPUTS = [
         "new_schedule(model)",
         "for tree in (0, 100, 1)",
     ),
-    _schedule(
-        "a fixed batch", tvm_forest.Schedule(3, batch=10), "batches of 10 rows", "leave 'batch' out"
-    ),
     BadInput(
         "a frame of another library",
         lambda: predictor().predict(_Frame()),

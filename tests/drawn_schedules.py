@@ -14,8 +14,9 @@ its own, see `strategies.py`.
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,13 +29,15 @@ from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.layouts import FIELD_TYPES, SIMDIZED_TREES, find
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.nest import Loop
+from tvm_forest.runtime.leaves import with_leaf_numbers
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.devices import DIMENSIONS
 from tvm_forest.schedule_prims.directive import name_parts
+from tvm_forest.schedule_prims.fitting import check_device
 from tvm_forest.schedule_prims.memory import CACHES
 from tvm_forest.schedule_prims.reductions import WIDTHS
 from tvm_forest.schedule_prims.walks import LANE_COUNTS
-from tvm_forest.tir_gen.leaves import with_leaf_numbers
+from tvm_forest.target import parse_target
 
 Arguments = dict[str, Any]
 
@@ -43,16 +46,20 @@ CODED = [x for x in LAYOUTS if "code" in getattr(find(x), "__dataclass_fields__"
 """Layouts that code blocks of rows before they are walked."""
 GPU_LAYOUTS = [x for x in LAYOUTS if find(x).walks == "hops" and 1 in find(x).tile_sizes]
 """Layouts that a GPU can walk, and which need no tiles."""
-ON_DEVICES = {"gpu_dimension", "cooperate", "shared_reduce"}
-"""Directives that no schedule for a CPU may hold."""
-CPU_WORDS = tuple(sorted(set(DIRECTIVES) - ON_DEVICES))
-GPU_WORDS = tuple(sorted(set(DIRECTIVES) - {"parallel"}))
 SHAPING = ("tile", "tile", "reorder", "parallel", "split", "interleave", "gpu_dimension")
 """Words that are drawn more often: the others need many kinds of loops to meet."""
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 10, 16, 24, 32, 64, 96, 128, 192, 256, 512, 1000)
 MULTIPLES = (1, 1, 1, 2, 3, 5, 8, 12)
 """Blocks of lanes in a larger block of rows."""
+SHARES = {"array": 1, "sparse": 2, "reorg": 4, "packed": 4, "sparse_peeled": 4}
+"""Of layouts on a GPU, where others have 3. Some fit few models, and what they refuse is left to
+the first one."""
+FOCUS_SHARES = {
+    **{"simdize": 20, "vector_reduce": 18, "cooperate": 18},
+    **{"atomic_reduce": 6, "shared_reduce": 4, "interleave": 4},
+}
+"""Of directives to be the focus on a GPU, where others have 2. These need much to be there."""
 GATES = (None, None, (0.05, 0.9), (1.0, 0.0), (0.3, 0.5))
 MOSTLY = 0.9
 """How often what is drawn is likely to be accepted."""
@@ -85,19 +92,51 @@ def drawn_schedule(
         layouts: those that may be drawn.
         most: steps beside those of the first and the last part.
     """
-    words = GPU_WORDS if gpu else CPU_WORDS
-    focus = rng.choice([*words, *3 * sorted(ON_DEVICES)] if gpu else words)
+    words = words_of(gpu)
+    focus = rng.choice([*_in_shares(words, FOCUS_SHARES, 2)] if gpu else words)
     draw = Draw(rng, start, forest, gpu, focus)
-    layout = rng.choice([x for x in layouts if not draw.avoids(x)] or layouts)
+    fit = [x for x in layouts if not draw.avoids(x)] or layouts
+    layout = rng.choice([*_in_shares(fit, SHARES, 3)] if gpu else fit)
     _begin(draw, layout)
     likely = [*words, *(word for word in SHAPING if word in words)]
     steps = [rng.choice(likely) for _ in range(rng.randint(0, most))]
-    steps.insert(rng.randint(0, len(steps)), draw.focus)
+    wanted = [focus, rng.choice(words)] if gpu else [focus]
+    for do in wanted:
+        steps.insert(rng.randint(0, len(steps)), do)
     for do in steps:
-        tries = 4 if do == draw.focus else 1
+        tries = 4 if do in wanted else 1
         any(draw.step(do) for _ in range(tries))
     _complete(draw)
     return draw.sch
+
+
+def _in_shares(names: Iterable[str], shares: Mapping[str, int], usual: int) -> Iterator[str]:
+    for name in names:
+        yield from [name] * shares.get(name, usual)
+
+
+def layouts_of(gpu: bool) -> list[str]:
+    """Return the layouts that a GPU, or a CPU, walks."""
+    return [x for x in LAYOUTS if not gpu or find(x).walks == "hops"]
+
+
+@functools.cache
+def words_of(gpu: bool) -> list[str]:
+    """Return the directives of which a schedule is found that is for a GPU, or for a CPU."""
+    return [do for do in sorted(DIRECTIVES) if any(_is_for(gpu, do, k) for k in range(50))]
+
+
+def _is_for(gpu: bool, do: str, seed: int) -> bool:
+    draw = Draw(random.Random(seed), Schedule(5), None, gpu, do)
+    if gpu:
+        _map_loops(draw)
+    if not draw.step(do):
+        return False
+    try:
+        check_device(draw.sch, parse_target("simt" if gpu else "llvm"))
+    except ScheduleError:
+        return False
+    return True
 
 
 @dataclass
@@ -123,9 +162,9 @@ class Draw:
     def avoids(self, layout: str) -> bool:
         """Whether there would be no such schedule; at times it is drawn all the same."""
         kind = find(layout)
-        on_cpu_only = self.gpu and kind.walks != "hops"
+        elsewhere = layout not in layouts_of(self.gpu)
         without_tiles = self.focus == "cooperate" and len(kind.tile_sizes) == 1
-        return (on_cpu_only or without_tiles or self.is_unfit(layout)) and self.says(0.95)
+        return (elsewhere or without_tiles or self.is_unfit(layout)) and self.says(0.95)
 
     def is_unfit(self, layout: str) -> bool:
         """Whether a layout cannot hold the model."""
@@ -281,18 +320,23 @@ def _put_rows_inside(draw: Draw, counts: Sequence[int]) -> None:
 def _map_loops(draw: Draw) -> None:
     """Tile rows and trees, order the loops, and give some to the threads of a GPU."""
     rng, rounds = draw.rng, draw.sch.rounds
-    draw.takes("tile", index="batch", outer="b0", inner="b1", size=rng.choice((1, 3, 4, 8, 32)))
-    sizes = [size for size in (1, 2, 4, 4, 5, 8, 8, rounds) if 0 < size <= rounds]
-    draw.takes("tile", index="tree", outer="t0", inner="t1", size=rng.choice(sizes or [1]))
+    rows = LANE_COUNTS["gather"] if draw.focus == "simdize" else (1, 3, 4, 8, 32)
+    draw.takes("tile", index="batch", outer="b0", inner="b1", size=rng.choice(rows))
+    sizes = WIDTHS if draw.focus == "vector_reduce" else (1, 2, 4, 4, 5, 8, 8, rounds)
+    fit = [size for size in sizes if 0 < size <= rounds]
+    draw.takes("tile", index="tree", outer="t0", inner="t1", size=rng.choice(fit or [1]))
     inner = [name for name in draw.sch.names() if name != "b0"]
     rng.shuffle(inner)
+    if draw.focus == "simdize":
+        inner.sort(key="b1".__eq__)
     draw.takes("reorder", indices=["b0", *inner])
     draw.takes("gpu_dimension", index="b0", dimension="grid.x")
     free = ["grid.y", "block.y", "block.z", *["block.x"] * (draw.focus != "cooperate")]
-    if "block.x" in free and draw.says(0.5):
+    if "block.x" in free and (draw.focus == "vector_reduce" or draw.says(0.5)):
         draw.takes("gpu_dimension", index="t1", dimension="block.x")
+    mapped = inner[:-1] if draw.focus == "simdize" else inner
     for dimension in rng.sample(free, rng.randint(1, 3)):
-        draw.takes("gpu_dimension", index=rng.choice(inner), dimension=dimension)
+        draw.takes("gpu_dimension", index=rng.choice(mapped), dimension=dimension)
 
 
 # -- the last part --------------------------------------------------------------------------------

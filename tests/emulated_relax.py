@@ -4,7 +4,7 @@ takes: forests, outputs, schedules and rows (`Work`); gives: what the compiled m
 
 TVM's memory of the GPU is memory of the host, and its host code calls kernels of ours: for "cuda"
 the text in the module, compiled by g++ (see `emulated_cuda.py`), for "rocm" the LLVM IR in it (see
-`hip_twin.py`). As a program, runs a pickled list of `Work` and writes the results beside it.
+`hip_on_host.py`). As a program, runs a pickled list of `Work` and writes the results beside it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import tvm_forest.relax
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.hip import HipDriver
 from tvm_forest.gpu_runtime.kernels import Arguments
+from tvm_forest.internals.names import ROCM_LINK
 from tvm_forest.targets import rocm
 
 GPUS = {"cuda": {"arch": "sm_90"}, "rocm": {"mcpu": "gfx942"}}
@@ -112,12 +113,12 @@ def recorded(kind: str) -> Iterator[tuple[dict[str, Kernel], list[bytes]]]:
             tags = list(map(str, func.attrs[LAUNCH_PARAMS]))
             kernels[str(func.attrs["global_symbol"])] = Kernel(kinds, tags)
         if kind == "rocm":
-            link = tvm.get_global_func(rocm.LINK)
+            link = tvm.get_global_func(ROCM_LINK)
             keep = lambda code: (images.append(bytes(link(code))), images[-1])[1]  # noqa: E731
-            tvm_ffi.register_global_func(rocm.LINK, keep, override=True)
+            tvm_ffi.register_global_func(ROCM_LINK, keep, override=True)
         made = build(mod, target)
         if kind == "rocm":
-            tvm_ffi.register_global_func(rocm.LINK, link, override=True)
+            tvm_ffi.register_global_func(ROCM_LINK, link, override=True)
         return made
 
     tvm_ffi.register_global_func(f"target.build.{kind}", note, override=True)
@@ -133,10 +134,10 @@ def driver_of(kind: str, device: Any, images: list[bytes], folder: Path) -> tupl
         text = device.inspect_source().replace("#include <cuda.h>", "#include <math_constants.h>")
         driver: Any = CudaDriver(library=libcuda())
         return driver, driver.load(translate(text, "sm_90"))
-    import hip_twin
+    import hip_on_host
 
     ir, asm = device.inspect_source("llvm"), device.inspect_source("asm")
-    hip_twin.mock_runtime(rocm.CompiledKernels(images[-1], ir, asm), folder)
+    hip_on_host.mock_runtime(rocm.CompiledKernels(images[-1], ir, asm), folder)
     driver = HipDriver(library=str(folder / "libamdhip64.so"))
     return driver, driver.load(images[-1])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tvm_forest.forest import Forest
-from tvm_forest.tir_gen.results import result_dtype, result_names
+from tvm_forest.runtime.results import result_dtype, result_names
 
 
 class Library:

@@ -31,7 +31,11 @@ MODELS = (*["model.tvmf"] * 20, "bad.tvmf", "bad.json", "rows.csv", "missing.jso
 ROWS = (*["rows.csv"] * 3, *(f"rows.{form}" for form in fuzz_row_files.FORMATS[1:]))
 OUT = ("out.jsonl", "out.jsonl", "out.csv", "out.npy", "-", "folder", "no/out.csv", "rows.csv")
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "info": {"--support": (), "--why": (), "-v": ()},
+    "info": {
+        **{"--support": (), "--why": (), "--stages": (), "-v": ()},
+        "--function": ("predict", "per_tree", "x", ""),
+        "--target": ("llvm", "simt", "x", "{}"),
+    },
     "predict": {
         "-o": OUT,
         "--format": tuple(FORMATS),

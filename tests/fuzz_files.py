@@ -540,13 +540,13 @@ def small_forest() -> Forest:
 @lru_cache
 def schedules() -> list[bytes]:
     """Traces with most of the directives."""
-    start = Schedule(12, 1, None, None, tuple(range(1, 13)))
+    start = Schedule(12, depths=tuple(range(1, 13)))
     found = [
         start.tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1").parallel("b0"),
         start.tile("tree", "t0", "t1", 3).unroll("t1").represent_as("packed"),
         start.tile_nodes(4, how="uniform").pad_trees("tree").represent_as("sparse"),
         start.peel_walk("tree", 2).interleave("tree", 2),
-        Schedule(12, 3, 64).tile("batch", "b0", "b1", 8).reorder("b0", "class", "tree", "b1"),
+        Schedule(12, 3).tile("batch", "b0", "b1", 8).reorder("b0", "class", "tree", "b1"),
     ]
     return [sch.to_json().encode() for sch in found]
 

@@ -378,11 +378,11 @@ def _rows_of(model: Any, forest: Forest) -> Any:
 STARTS = (
     Schedule(12),
     Schedule(12, 3),
-    Schedule(12, 1, 64, None, tuple(range(1, 13))),
-    Schedule(12, 3, None, "cpu", (3, 3, 5, 9)),
-    Schedule(64, 1, 64, "gpu", (6,) * 64),
+    Schedule(12, depths=tuple(range(1, 13))),
+    Schedule(12, 3, "cpu", (3, 3, 5, 9)),
+    Schedule(64, 1, "gpu", (6,) * 64),
     Schedule(0),
-    Schedule(10**9, 1, 2**31),
+    Schedule(10**9),
 )
 
 

@@ -9,7 +9,6 @@ of each.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import io
 import os
@@ -27,17 +26,11 @@ import numpy as np
 import tvm_ffi
 
 import tvm_forest
-from forests import drawn_forest
+from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
 from tvm_forest.code_cache import VARIABLE
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL
+from tvm_forest.threads.pool_code import compile_pool
 
-FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
-START = tvm_forest.new_schedule(FOREST)
-BY_ROWS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1").parallel("b0")
-BY_TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
-ROWS = hard_rows(FOREST, 400, seed=5)
-MARGINS = FOREST.predict_reference(ROWS)
 DEADLINE = 120.0
 """Seconds after which what hangs has failed."""
 
@@ -141,10 +134,8 @@ def interrupt_often(count: int, seed: int = 1) -> int:
 
 def has_helper() -> bool:
     """Return whether a call gets a helper that works: each of two tasks waits for the other."""
-    task_type = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-    launch_type = ctypes.CFUNCTYPE(ctypes.c_int32, task_type, ctypes.c_void_p, ctypes.c_int32)
-    meeting, launch = threading.Barrier(2, timeout=DEADLINE), launch_type(POOL.launcher)
-    task = task_type(lambda number, group, data: 0 if number > 1 else meeting.wait() * 0)
+    meeting, launch = threading.Barrier(2, timeout=DEADLINE), Launch(POOL.load(compile_pool))
+    task = Task(lambda number, group, data: 0 if number > 1 else meeting.wait() * 0)
     called = tvm_ffi.convert(lambda: launch(task, None, 0))
     return POOL.run(called, (), helpers=1, waits=False) and not meeting.broken
 

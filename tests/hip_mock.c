@@ -2,7 +2,7 @@
 
    It knows its own pointers, notes every call in a log, and can be told to let a call fail. Kernels
    are linked to it as functions that do the work of one thread, made of the LLVM IR of the code
-   object (hip_twin.py): a launch runs the blocks one after the other, and the threads of a block by
+   object (hip_on_host.py): a launch runs the blocks one after the other, and the threads of a block by
    turns from barrier to barrier, each on a stack of its own. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -223,11 +223,11 @@ int hipModuleUnload(void *module) {
 }
 int hipModuleGetFunction(void **function, void *module, const char *name) {
   CALLED("%s", name);
-  char twin[256];
-  snprintf(twin, 256, "%s_twin", name);
+  char host[256];
+  snprintf(host, 256, "%s_on_host", name);
   Dl_info here;
   dladdr((void *)hipInit, &here);
-  *function = dlsym(dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD), twin);
+  *function = dlsym(dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD), host);
   return module == &gpu && *function ? OK : NOT_FOUND;
 }
 int hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,

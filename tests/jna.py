@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tvm_forest.forest import Forest
-from tvm_forest.tir_gen.results import result_dtype
+from tvm_forest.runtime.results import result_dtype
 
 JARS = ("/usr/share/java/jna.jar", "/usr/share/java/jna-5.13.0.jar")
 PROGRAM = """

@@ -87,7 +87,7 @@ ROOMS = {
     ),
     "tir_gen": Room(
         30,
-        ("tir_gen/walks/hops.py", "tir_gen/links.py", "tir_gen/results.py", "tir_gen/canonical.py"),
+        ("tir_gen/walks/hops.py", "tir_gen/links.py", "runtime/results.py", "tir_gen/canonical.py"),
         ("passes", "compiled_links", "primitives", "walks", "vector_leaves"),
         SHORT,
     ),

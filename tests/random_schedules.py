@@ -1,6 +1,6 @@
 """Schedules drawn from a seed, each built for a model and compared with its reference walk.
 
-    python tests/random_schedules.py --schedules 2000 --simt 500 --json build/random_schedules.json
+    python tests/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/found.json
     python tests/random_schedules.py --only cpu 17     # one schedule, in this process
     python tests/random_schedules.py --least cpu 17    # and the fewest of its steps that still fail
 
@@ -8,7 +8,8 @@ Schedule number S of a device is drawn from the seed S, and its model too, see `
 and `scheduled_models.py`. Seeds are tried until so many schedules were built for each device, in
 processes that are replaced when one of them crashes or hangs. With `--json FILE` each result is a
 line of that file, and seeds that it has are not tried again. A schedule may be refused, but by an
-error of ours, and by `build`. Ends with a table, and with status 1 if a schedule fails.
+error of ours, and by `build`. Ends with a table, and with status 1 if a schedule fails, or if of a
+layout or directive that a device takes fewer than `--each` schedules were built.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy as np
 
 import tvm_forest
 from child import Child
-from drawn_schedules import LAYOUTS, drawn_schedule
+from drawn_schedules import LAYOUTS, drawn_schedule, layouts_of, words_of
 from scheduled_models import MODELS, MOST_ROWS, Answers, answers_of, forest_named
 from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Array, Forest
@@ -276,19 +277,41 @@ def read(path: Path | None) -> list[Found]:
     return list(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
 
 
+def counted(found: list[Found]) -> Counter[str]:
+    """Count in how many schedules each layout and directive is."""
+    return Counter(name for answer in found for name in (answer["layout"], *answer["words"]))
+
+
+def counted_built(found: list[Found]) -> Counter[str]:
+    """Count in how many of those that were built."""
+    return counted([answer for answer in found if answer["outcome"] in BUILT])
+
+
+def taken_by(device: str) -> list[str]:
+    """Return the layouts and directives that a device takes."""
+    return [*layouts_of(device != "cpu"), *words_of(device != "cpu")]
+
+
+def rare(results: dict[str, list[Found]], each: int) -> Iterator[str]:
+    """Yield what a device takes and what was built too seldom."""
+    for device, found in results.items():
+        built = counted_built(found)
+        for name in (x for x in taken_by(device) if built[x] < each):
+            yield f"{device}: {name} was built {built[name]} times, fewer than {each}"
+
+
 def table(results: dict[str, list[Found]]) -> Iterator[str]:
     """Yield the lines of a table: how often each layout and directive was drawn, and built."""
-    counts = {device: Counter[tuple[str, str]]() for device in results}
-    for device, found in results.items():
-        for answer in found:
-            for name in (answer["layout"], *answer["words"]):
-                counts[device][name, "drawn"] += 1
-                counts[device][name, "built"] += answer["outcome"] in BUILT
+    counts = [how(found) for found in results.values() for how in (counted, counted_built)]
+    takes = [set(taken_by(device)) for device in results for _ in range(2)]
     yield "| |" + "".join(f" {device}: drawn | built |" for device in results)
     yield "|---|" + "---:|---:|" * len(results)
     for name in (*LAYOUTS, *sorted(DIRECTIVES)):
-        cells = (counts[x][name, how] for x in results for how in ("drawn", "built"))
+        cells = (
+            count[name] if name in x else "none" for count, x in zip(counts, takes, strict=True)
+        )
         yield f"| {name} |" + "".join(f" {cell} |" for cell in cells)
+    yield "none: the device takes no such schedule"
     for device, found in results.items():
         outcomes = Counter(answer["outcome"] for answer in found)
         said = ", ".join(f"{outcomes[x]} {x}" for x in (*BUILT, "refused", *FAILURES))
@@ -300,6 +323,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--schedules", type=int, default=2000, help="to be built for CPUs")
     parser.add_argument("--simt", type=int, default=500, help="to be built for GPUs")
+    parser.add_argument("--each", type=int, default=0, help="of a layout or directive, to be built")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for the results, a line each")
@@ -322,8 +346,10 @@ def main() -> int:
         trial = Trial(device, wanted, options.seed, options.json)
         trial.run(options.processes)
         results[device] = trial.found
-    print(*table(results), sep="\n")
-    return int(any(x["outcome"] in FAILURES for found in results.values() for x in found))
+    seldom = list(rare(results, options.each))
+    print(*table(results), *seldom, sep="\n")
+    failed = any(x["outcome"] in FAILURES for found in results.values() for x in found)
+    return int(failed or bool(seldom))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from emulated_cuda import emulated, libcuda
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.predictor.exporting.package import C_TYPES
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.tir_gen.results import result_dtype, result_names
+from tvm_forest.runtime.results import result_dtype, result_names
 
 PROGRAM = Path(__file__).with_name("sanitized.c")
 POOL, LIBRARIES, GPU_MODELS = 200, 3, 3

@@ -29,23 +29,15 @@ from tvm_forest.errors import ForestError
 from tvm_forest.passes.reading.adopt import adopt_loops, read_schedule
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import parse_target
-from tvm_forest.tir_gen import canonical
-from tvm_forest.tir_gen.results import OUTPUTS
 
 TARGETS = {"cpu": {"kind": "llvm", "mcpu": "x86-64-v3"}, "simt": "simt"}
 
 
-def schedule_functions(forest: Any, sch: Schedule) -> dict[str, tvm.IRModule]:
-    """Return the functions of a model behind the directives, by what they give."""
-    laid_out = compiler.check_and_lay_out(forest, {1: sch}, OUTPUTS)
-    functions = {}
-    for wanted, packed in laid_out.packed.items():
-        steps = compiler.list_model_steps(sch)
-        begin = canonical.emit_canonical(
-            packed.forest, packed.layout, wanted.output, packed.arrays, steps
-        )
-        functions[wanted.name] = compiler.schedule_function(begin, sch, wanted.output)
-    return functions
+def schedule_functions(forest: Any, sch: Schedule, device: str = "cpu") -> dict[str, Any]:
+    """Return the functions of a model behind the directives, each as a module, by their names."""
+    stages = compiler.lower(forest, sch, parse_target(TARGETS[device])).stages
+    scheduled = {x.name_hint: func for x, func in stages["schedule"].functions.items()}
+    return {name: tvm.IRModule({"main": func}) for name, func in scheduled.items()}
 
 
 def digest(functions: dict[str, Any]) -> dict[str, str]:
@@ -68,7 +60,7 @@ def list_cases(device: str, seeds: range) -> Iterator[dict[str, Any]]:
         target = parse_target(TARGETS[device])
         try:
             after = compiler.lower(forest, sch, target).after
-            functions = schedule_functions(forest, sch)
+            functions = schedule_functions(forest, sch, device)
         except ForestError:
             continue
         for name, mod in functions.items():

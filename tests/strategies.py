@@ -113,8 +113,7 @@ def problems(draw: Any) -> Schedule:
     """Draw a schedule without steps, of a number of rounds, classes and rows."""
     depths = tuple(draw(st.lists(st.integers(0, 6), min_size=1, max_size=19)))
     classes = draw(st.integers(1, 3))
-    batch = draw(st.sampled_from([None, 1, 9]))
-    return Schedule(len(depths) * classes, classes, batch, depths=depths)
+    return Schedule(len(depths) * classes, classes, depths=depths)
 
 
 @st.composite

@@ -108,3 +108,15 @@ def test_labels_keep_their_rule() -> None:
     forest = replace(MODELS["a cut"], label_cut=-10.0)
     rows = hard_rows(forest, 20)
     assert np.all(build(forest).predict_class(rows) == 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_values_are_to_be_had_where_predict_gives_labels(name: str) -> None:
+    forest = MODELS[name]
+    predictor, plain = build(forest), build(replace(forest, labels=None, label_rule="none"))
+    for n in (0, 1, 65):
+        rows = hard_rows(forest, n, seed=n)
+        found, expected = predictor.predict_value(rows), plain.predict(rows)
+        assert found.tobytes() == expected.tobytes() and found.shape == expected.shape
+    part = predictor.predict_value(rows, iteration_range=(0, 1))
+    assert part.tobytes() == predictor.rounds(0, 1).predict_value(rows).tobytes()

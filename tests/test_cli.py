@@ -59,6 +59,22 @@ def test_info_says_why_a_schedule_is_the_default(
     assert ": call " in said and ", walk " in said
 
 
+@pytest.mark.slow
+def test_info_prints_a_function_after_every_pass(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", str(model), "--stages", "--function", "predict_from_1"]) == 0
+    _, said = capsys.readouterr().out.split("\nschedule\n")
+    assert "tvm_forest_walk(" in said
+    assert "tvm_forest.ThreadSums: no change\n" in said
+    _, last = said.split("\ntvm_forest.LowerReductions\n")
+    assert "tvm_forest_walk(" not in last
+    assert main(["info", str(model), "--stages", "--function", "transform"]) == 2
+    assert "none 'transform' (have: apply, per_tree, predict, predict_from_1" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".csv"])
 def test_predictions_are_written_whole(
     model: Path, booster: Any, tmp_path: Path, suffix: str

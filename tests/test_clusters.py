@@ -363,7 +363,7 @@ def test_a_model_that_is_compiled_for_all_workers_travels_as_it_is(
 
 def test_an_actor_outside_of_ray_takes_one_thread() -> None:
     pytest.importorskip("ray")
-    score = ray.Score(predictor())
+    score = ray.ActorScore(predictor())
     assert score._n_jobs == 1
     expected = predictor().predict(given(), n_jobs=1)
     assert equal_bits(score(table())["prediction"], expected)

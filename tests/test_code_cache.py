@@ -25,7 +25,7 @@ from tvm_forest.layouts import ANY_FOREST
 from tvm_forest.layouts.representation import REPRESENTATIONS, find, register
 from tvm_forest.predictor import compiling
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.targets import loading
+from tvm_forest.targets import stored_code
 
 FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
 ROWS = hard_rows(FOREST, 33, seed=1)
@@ -365,12 +365,12 @@ def test_a_package_in_an_archive_has_no_cache(release: Path, tmp_path: Path) -> 
 def test_a_tvm_that_was_imported_before_an_upgrade_is_named_by_what_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loading.describe_machine.cache_clear()
-    before = loading.describe_machine()
-    monkeypatch.setattr(loading.machine_code, "TVM_VERSION", "0.27.0.before", raising=False)
-    loading.describe_machine.cache_clear()
-    assert loading.describe_machine() != before
-    loading.describe_machine.cache_clear()
+    stored_code.describe_machine.cache_clear()
+    before = stored_code.describe_machine()
+    monkeypatch.setattr(stored_code.machine_code, "TVM_VERSION", "0.27.0.before", raising=False)
+    stored_code.describe_machine.cache_clear()
+    assert stored_code.describe_machine() != before
+    stored_code.describe_machine.cache_clear()
 
 
 def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

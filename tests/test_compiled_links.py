@@ -19,8 +19,8 @@ from tvm_forest.forest.coarse_powers import COARSE_LINKS, LEAST_POWER
 from tvm_forest.forest.reference import apply_link
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import link_arrays
 from tvm_forest.tir_gen.links import emit_epilogue
-from tvm_forest.tir_gen.results import link_arrays
 
 LINKS = [
     *(("softmax", (1, 2)), ("sorted", ()), ("softmax", ())),

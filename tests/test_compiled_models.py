@@ -77,7 +77,7 @@ def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
     model = make()
     forest = tvm_forest.load(model)
     rows = rows_for(model, forest)
-    serial = tvm_forest.default_schedule(forest).without("parallel")  # half the code
+    serial = tvm_forest.hop_schedule(forest).without("parallel")  # half the code
     predictor = tvm_forest.build(forest, schedule=serial)
     margin, value = forest.predict_reference(rows), forest.predict_reference(rows, "value")
     assert equal(predictor.predict_margin(rows).reshape(margin.shape), margin, 0)

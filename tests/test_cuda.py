@@ -37,7 +37,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.gpu_runtime import cuda_compiler, dlpack
 from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver, KernelNeeds
+from tvm_forest.gpu_runtime.cuda import CudaDriver, CudaKernelNeeds
 from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
@@ -107,6 +107,13 @@ def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) ->
         with contextlib.suppress(ScheduleError, BuildError):
             check(model, sch, (1, 20), seed)
             built = True
+
+
+@pytest.mark.slow
+def test_a_thread_walks_four_rows_at_once() -> None:
+    rows = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", 4)
+    sch = rows.reorder("b0", "tree", "b1").gpu_dimension("b0", "grid.x").simdize("b1", "gather")
+    check(forest(), sch)
 
 
 @pytest.mark.slow
@@ -254,7 +261,8 @@ def test_kernels_hold_nothing_of_what_keeps_llvm_from_fusing(name: str) -> None:
     made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 33)
     with np.errstate(all="ignore"):
         expected = model.predict_reference(rows, "value")
-    assert np.array_equal(made._sums(rows)[1], expected, equal_nan=True)
+    found = made.predict_value(rows).reshape(expected.shape)
+    assert np.array_equal(found, expected, equal_nan=True)
 
 
 def test_a_result_goes_to_another_library_and_its_stream_waits() -> None:
@@ -309,6 +317,7 @@ def test_work_is_done_on_the_stream_that_was_given() -> None:
     there = Elsewhere(made, rows)
     result = made.predict(there)
     assert (there.streams, result.stream) == ([42], 42)
+    assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
 
 
 def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
@@ -325,6 +334,9 @@ def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
     assert np.array_equal(made.predict_proba(there), made.predict_proba(rows))
     assert np.array_equal(made.apply(there), made.apply(rows))
     assert np.array_equal(made.predict_per_tree(there), made.predict_per_tree(rows))
+    values = made.predict_value(there)
+    assert isinstance(values, DeviceArray)
+    assert np.array_equal(values.numpy(), made.predict_value(rows))
 
 
 @pytest.mark.parametrize(
@@ -609,7 +621,7 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
         DeviceError,
         match=r"300000 bytes of shared memory per block, 232448 are allowed on emulated",
     ):
-        kernel = LoadedKernel(None, "wide", KernelNeeds(1024, 1000))
+        kernel = LoadedKernel(None, "wide", CudaKernelNeeds(1024, 1000))
         driver.launch(kernel, (1, 1, 1), (1, 1, 1), 299000, Arguments([]), 0)
 
 

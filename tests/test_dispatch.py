@@ -287,7 +287,7 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
         schedules = heuristic.default_schedules(forest, CPU)
         assert arrange_by_batch(schedules)[1].keeps_order
         assert all(sch.keeps_order for sch in schedules.values())
-        start = heuristic.default_schedule(forest, CPU)
+        start = heuristic.hop_schedule(forest, CPU)
         assert start.keeps_order and not start.sliced
         assert all(loop.simdize is None for loop in start.leaves())
 
@@ -302,8 +302,8 @@ def test_threads_are_for_the_largest_batches_only() -> None:
 def test_what_bits_do_not_hold_is_walked() -> None:
     many, few = (workload.Workload.of(FOREST, CPU) for _ in range(2))
     vars(many)["tests"] = 100_000
-    assert layout_fit.refuse_planes(many) == "100000 distinct tests, 60000 fit"
-    assert layout_fit.refuse_planes(few) is None
+    assert layout_fit.find_obstacle_to_planes(many) == "100000 distinct tests, 60000 fit"
+    assert layout_fit.find_obstacle_to_planes(few) is None
 
 
 IN_PLANES = BLOCKS_OF_64.represent_as(BIT_PLANES).simdize("b1", "bits")

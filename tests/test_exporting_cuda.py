@@ -142,7 +142,7 @@ def forest(classes: int = 1, **fields: Any) -> Any:
 @pytest.mark.slow
 def test_margins_are_those_of_the_model(tmp_path: Path) -> None:
     sch = tvm_forest.new_schedule(forest())
-    several = {1: CASES["E4"].schedule(sch), 40: tvm_forest.default_schedule(forest(), "cuda")}
+    several = {1: CASES["E4"].schedule(sch), 40: tvm_forest.hop_schedule(forest(), "cuda")}
     exported(tvm_forest.build(forest(), "cuda", several), tmp_path / "model")
     run(tmp_path / "model", CALLER + PREDICTS, *SIZES)
     run(tmp_path / "model", BY_FFI)

@@ -20,7 +20,7 @@ from treelite_models import MODELS, drawn, leaves, margins, probe_rows, values
 from tvm_forest.errors import ForestError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends import load
-from tvm_forest.frontends.oracle import predict_by_library
+from tvm_forest.frontends.library_predictions import predict_by_library
 from tvm_forest.verification import ulps
 
 N = 600

@@ -115,7 +115,9 @@ def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
     where = space(4096, exact=False)
     ours = set(where.points())
-    paper = {p for p in silvanforge.paper_points() if silvanforge.refuse(p, where.problem) is None}
+    paper = {
+        p for p in silvanforge.paper_points() if silvanforge.find_obstacle(p, where.problem) is None
+    }
     assert paper <= ours
     assert any(p.tree_blocks > 1 and p.shared == "atomic" for p in ours - paper)
     assert any(p.layout == "ranked" and p.shared == "shuffle" for p in ours - paper)
@@ -440,7 +442,7 @@ def test_short_calls_of_a_gpu_are_not_timed_by_the_host(seconds: float, count: i
 # -- records of several GPUs ----------------------------------------------------------------------
 
 CUDA = parse_target("cuda")
-FAST = tvm_forest.default_schedule(TINY, "cuda").represent_as("sparse")
+FAST = tvm_forest.hop_schedule(TINY, "cuda").represent_as("sparse")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hip_twin
+import hip_on_host
 import tvm_forest
 from test_rocm import forest, made, needs_linker
 from tvm_forest.errors import DeviceError
@@ -33,8 +33,8 @@ TARGET = {"kind": "rocm", "mcpu": "gfx942"}
 def library(tmp_path_factory: Any) -> tuple[str, Any, bytes]:
     """Path of the runtime, the runtime, and the code object that it knows."""
     folder = tmp_path_factory.mktemp("hip")
-    compiled, _ = made(forest(), tvm_forest.default_schedule(forest(), TARGET), "gfx942")
-    runtime = hip_twin.mock_runtime(compiled, folder)
+    compiled, _ = made(forest(), tvm_forest.hop_schedule(forest(), TARGET), "gfx942")
+    runtime = hip_on_host.mock_runtime(compiled, folder)
     return str(folder / "libamdhip64.so"), runtime, compiled.image
 
 
@@ -54,7 +54,7 @@ def calls(runtime: Any) -> list[str]:
 
 
 def predictor_on(path: str) -> tvm_forest.Predictor:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     predictor = tvm_forest.build(forest(), TARGET, schedule)
     predictor.library.backend = Backend(lambda: HipDriver(library=path), lambda *_: b"")
     return predictor
@@ -77,7 +77,7 @@ def test_a_call_is_uploads_a_launch_and_a_download(library: Any, hip: Any) -> No
         x.rpartition(" stream ") for x in calls(hip) if "Malloc" not in x and "Free" not in x
     )
     assert copy[0] == f"hipMemcpyHtoDAsync {300 * 4 * 4}"
-    called = "hipModuleLaunchKernel predict_kernel_twin grid 3 1 1 block 128 1 1 shared 0"
+    called = "hipModuleLaunchKernel predict_kernel_on_host grid 3 1 1 block 128 1 1 shared 0"
     assert (launch[0], back[0], wait[0]) == (
         called,
         f"hipMemcpyDtoHAsync {-(-300 * 4 // 256) * 256}",
@@ -124,7 +124,7 @@ def test_a_process_that_is_forked_is_told_that_the_gpu_stays_behind(library: Any
 
 
 def test_a_saved_predictor_needs_no_compiler(library: Any, hip: Any, tmp_path: Path) -> None:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     tvm_forest.build(forest(), TARGET, schedule).save(tmp_path / "model.tvmf")
     loaded = tvm_forest.load_predictor(tmp_path / "model.tvmf")
     assert loaded.library.images == {"gfx942": loaded.library.image("gfx942")}
@@ -217,7 +217,7 @@ def test_code_for_another_gpu_is_refused_before_it_is_loaded(library: Any, hip: 
 
 
 def test_the_gpu_at_hand_chooses_among_code_for_several(library: Any, hip: Any) -> None:
-    schedule = tvm_forest.default_schedule(forest(), TARGET)
+    schedule = tvm_forest.hop_schedule(forest(), TARGET)
     predictor = tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "any"}, schedule)
     loaded = pickle.loads(pickle.dumps(predictor))
     refuse = loaded.library.backend.translate

@@ -1,6 +1,8 @@
 """Predictions of some boosting rounds, against the training libraries."""
 
+import gc
 import pickle
+import weakref
 from functools import lru_cache
 from typing import Any
 
@@ -15,11 +17,13 @@ import models
 import sklearn_models
 import tvm_forest
 import xgboost_models
+from forests import drawn_forest
 from tvm_forest import Forest, InputError, UnsupportedModel
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_rounds
 from tvm_forest.predictor import rounds as ranges
 
+FOREST = drawn_forest(12, 4)
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}
 XGBOOST = ["logistic_with_base_score", "dart", "random_forest_classes", "vectors_of_a_forest"]
 XGBOOST += ["categories_forest", "estimator_forest_classes_early_stopped"]
@@ -203,6 +207,18 @@ def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatc
     predictor.rounds(0, 3)
     assert predictor.rounds(0, 1) is first
     assert predictor.rounds(0, 2) is not second
+
+
+def test_a_predictor_is_freed_at_once_though_it_made_others() -> None:
+    predictor = tvm_forest.build(FOREST, schedule=tvm_forest.new_schedule(FOREST))
+    part, freed = predictor.rounds(0, 3), weakref.ref(predictor)
+    gc.disable()
+    try:
+        del predictor
+        assert freed() is None
+    finally:
+        gc.enable()
+    assert part.forest.n_rounds == 3
 
 
 def test_a_loaded_predictor_knows_its_rounds(tmp_path: Any) -> None:

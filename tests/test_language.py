@@ -18,8 +18,8 @@ from tvm_forest.schedule_prims.regions import find_ordered_regions
 Check = Callable[[Schedule], None]
 
 
-def sizes(sch: Schedule) -> tuple[int, ...]:
-    return (0, 1, 7, 19) if sch.batch is None else (sch.batch,)
+SIZES = (0, 1, 7, 19)
+"""Numbers of rows."""
 
 
 def sums(sch: Schedule, n: int) -> dict[tuple[int, int], list[int]]:
@@ -58,7 +58,7 @@ def few_schedules(test: Check) -> Any:
 @few_schedules
 def test_every_row_class_and_tree_is_visited_once(sch: Schedule) -> None:
     rounds = list(range(sch.trees // sch.classes))
-    for n in sizes(sch):
+    for n in SIZES:
         everything = {(row, c): rounds for row in range(n) for c in range(sch.classes)}
         found = {pair: sorted(trees) for pair, trees in sums(sch, n).items()}
         assert found == everything, f"n = {n}\n{sch}"
@@ -66,14 +66,14 @@ def test_every_row_class_and_tree_is_visited_once(sch: Schedule) -> None:
 
 @few_schedules
 def test_no_schedule_claims_an_order_that_it_does_not_keep(sch: Schedule) -> None:
-    kept = all(adds_in_order(sch, n) for n in sizes(sch))
+    kept = all(adds_in_order(sch, n) for n in SIZES)
     assert kept or not sch.keeps_order, sch
 
 
 @few_schedules
 def test_a_leaf_knows_its_trees(sch: Schedule) -> None:
     met: dict[str, list[int]] = {leaf.name: [] for leaf in sch.leaves()}
-    for visit in visits(sch, sch.batch or 19):
+    for visit in visits(sch, 19):
         met[visit.leaf].append(visit.tree)
     for leaf, trees in met.items():
         if trees:
@@ -104,7 +104,7 @@ def test_the_live_loops_are_the_pieces_of_the_first_ones(sch: Schedule) -> None:
 def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(sch: Schedule) -> None:
     serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
     assert not any(loop.parallel or loop.reduce for loop in serial.loops())
-    assert list(visits(serial, sch.batch or 7)) == list(visits(sch, sch.batch or 7))
+    assert list(visits(serial, 7)) == list(visits(sch, 7))
 
 
 CHECKS: list[Check] = [

@@ -1,10 +1,12 @@
-"""Imports go down only, and few rooms may say tvm.
+"""Imports go down only, few rooms may say tvm, and names keep what they promise.
 
 A room is a file or folder directly under ``tvm_forest/``, or a folder inside that has a level.
-Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones.
+Imports under ``if TYPE_CHECKING:`` do not count; imports inside functions do, and late ones. Files
+that import each other in a circle lie in one room, and there all imports count.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib.util import resolve_name
 from pathlib import Path
@@ -27,10 +29,12 @@ LEVELS = {
     "contributions": 3,
     "frontends": 3,
     "inputs": 3,
+    "internals": 2,
     "layouts": 3,
     "probe_rows": 3,
     "threads": 3,
     "pruning": 4,
+    "runtime": 4,
     "schedule_prims": 4,
     "schedule": 5,
     "tir_gen": 6,
@@ -57,9 +61,19 @@ LEVELS = {
     "ray": 15,
     "dask": 15,
 }
-TVM_ROOMS = {"tir_gen", "passes", "threads", "targets", "compiler", "predictor", "relax"}
+TVM_ROOMS = {
+    "internals",
+    "tir_gen",
+    "passes",
+    "threads",
+    "targets",
+    "compiler",
+    "predictor",
+    "relax",
+}
 TVM_ROOMS |= {"search.measuring"}
 TVM = {"tvm", "tvm_ffi"}
+FFI = {"runtime"}  # what runs without tvm, and needs tvm_ffi to call functions
 LATE_TVM = {"layouts"}  # what packs without tvm, and imports it inside functions to read
 TRAINERS = {"treelite", "xgboost", "onnx", "lightgbm", "sklearn", "onnxruntime", "torch"}
 TYPES_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
@@ -118,7 +132,8 @@ def fault(room: str, found: Import) -> str | None:
         if other != room and LEVELS[other] >= LEVELS[room]:
             return f"imports '{other}' of level {LEVELS[other]} from level {LEVELS[room]}"
     is_late = room in LATE_TVM and found.in_function
-    if top in TVM and room not in TVM_ROOMS and not is_late:
+    is_ffi = room in FFI and top == "tvm_ffi"
+    if top in TVM and room not in TVM_ROOMS and not (is_late or is_ffi):
         return f"may not import {top}"
     in_demo = room == "cli" and found.in_function and top in DEMO
     is_base = room == "estimators" and top in BASES
@@ -138,12 +153,52 @@ def faults(path: str, source: str) -> list[str]:
     return [f"{path}:{i.line}: {text}" for i in found if (text := fault(room, i))]
 
 
+def name_module(path: str) -> str:
+    """Name the module of a file of the package."""
+    return ".".join(("tvm_forest", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def all_imports() -> dict[str, set[str]]:
+    """Return which modules of the package each of them imports, late or for its types or not."""
+    modules = {name_module(path): path for path in FILES}
+    links: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        links[module] = found = set()
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                inside = {f"{base}.{alias.name}" for alias in node.names}
+                found |= (inside & set(modules)) or {base}
+            elif isinstance(node, ast.Call):
+                found |= {each.module for each in imports(node, package)}
+        found &= set(modules)
+    return links
+
+
+def reachable(module: str, links: dict[str, set[str]]) -> set[str]:
+    """Return the modules to which imports lead from one."""
+    seen, waiting = set[str](), [module]
+    while waiting:
+        new = links[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES)
 def test_imports_go_down_only(path: str) -> None:
     assert faults(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_files_that_import_each_other_lie_in_one_room() -> None:
+    links = all_imports()
+    reached = {module: reachable(module, links) for module in links}
+    circles = [(a, b) for a in links for b in links[a] if a in reached[b]]
+    assert [(a, b) for a, b in circles if room_of(a) != room_of(b)] == []
 
 
 def test_the_package_was_found() -> None:
@@ -180,6 +235,7 @@ def test_the_package_was_found() -> None:
         ("probe_rows.py", "import numpy as np, tvm", "may not import tvm"),
         ("search/cost.py", "def f():\n    from tvm import ir", "may not import tvm"),
         ("api.py", "import tvm_ffi", "may not import tvm_ffi"),
+        ("runtime/loading.py", "def f():\n    import tvm", "may not import tvm"),
         ("layouts/array.py", "from tvm import tirx", "may not import tvm"),
         ("viz.py", "if TYPE_CHECKING:\n    pass\nelse:\n    import tvm", "may not import tvm"),
         ("viz.py", "if not TYPE_CHECKING:\n    import tvm", "may not import tvm"),
@@ -218,9 +274,42 @@ def test_a_forbidden_import_is_found(path: str, source: str, message: str) -> No
         ("predictor/predictor.py", "def f():\n    from .saving import save"),
         ("search/measuring/__init__.py", "from ...predictor.building import build"),
         ("relax/torch.py", "import torch"),
+        ("runtime/loading.py", "import tvm_ffi"),
         ("__init__.py", "def __getattr__(name):\n    from . import api"),
         ("layouts/tir.py", "def __getattr__(name):\n    from tvm import tirx"),
     ],
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
     assert faults(path, source) == []
+
+
+def nodes_of_package() -> Iterator[tuple[str, ast.AST]]:
+    """Yield each node of the code, and where it is."""
+    for path in FILES:
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            yield f"{path}:{getattr(node, 'lineno', 0)}", node
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for place, node in nodes_of_package():
+        if isinstance(node, ast.ClassDef):
+            places.setdefault(node.name, []).append(place)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+REFUSES = re.compile("_?refuse(_|$)")
+RAISES = {"None", "NoReturn", "Iterator[None]"}
+"""What functions return that raise, or turn other errors into ours."""
+
+
+def test_what_refuses_raises() -> None:
+    others = [
+        f"{place} {node.name}"
+        for place, node in nodes_of_package()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and REFUSES.match(node.name)
+        and ast.unparse(node.returns or node) not in RAISES
+        and node.name != "refuse_unseen"  # asks a forest to refuse rows
+    ]
+    assert others == []

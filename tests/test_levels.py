@@ -184,4 +184,4 @@ def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
 
 
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:
-    assert heuristic.default_schedule(WIDE, CAN).representation != "levels"
+    assert heuristic.hop_schedule(WIDE, CAN).representation != "levels"

@@ -248,7 +248,7 @@ def full_tree(depth: int, first: int = 0) -> Any:
 
 
 def default_layout(*trees: Any) -> str:
-    return tvm_forest.default_schedule(forest_of(trees, n_features=1000)).representation
+    return tvm_forest.hop_schedule(forest_of(trees, n_features=1000)).representation
 
 
 def test_the_default_layout_is_not_padded_where_padding_would_explode() -> None:

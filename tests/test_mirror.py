@@ -152,7 +152,7 @@ NAMED = {
     ),
     "by depth": ONE.split_by_depth("tree"),
     "rows in lanes": ONE.tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1").simdize("b1"),
-    "default": tvm_forest.default_schedule(FORESTS[3]),
+    "default": tvm_forest.hop_schedule(FORESTS[3]),
 }
 
 

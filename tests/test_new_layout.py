@@ -87,7 +87,7 @@ def test_threads_give_the_bits_of_the_model(page: dict[str, Any]) -> None:
     forest = odd_forest(2)
     assert forest.default_left.any()
     assert {0} < set(forest.depths.tolist())
-    sch = tvm_forest.default_schedule(forest).represent_as("preorder")
+    sch = tvm_forest.hop_schedule(forest).represent_as("preorder")
     assert any(loop.parallel for loop in sch.loops())
     check_results(forest, sch, (0, 1, 33, 300))
 

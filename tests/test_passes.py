@@ -275,8 +275,8 @@ def nest_module(text: str) -> tvm.IRModule:
     return tvm.IRModule({"main": tvm.script.from_source(head + "\n".join(lines))})
 
 
-WHOLE = Schedule(5, batch=20).reorder("tree", "batch")
-TILES = Schedule(5, batch=20).tile("tree", "t0", "t1", 3)
+WHOLE = Schedule(5).reorder("tree", "batch")
+TILES = Schedule(5).tile("tree", "t0", "t1", 3)
 WRITTEN = {
     "two halves": (
         WHOLE.split("tree", "d1", "d2", 2),
@@ -331,43 +331,43 @@ def test_loops_with_copies_are_written(name: str) -> None:
 
 # -- partial sums ---------------------------------------------------------------------------------
 
-SUMS = Schedule(6, batch=20).tile("tree", "t0", "t1", 2).parallel("t0")
-ROWS_IN = SUMS.reorder("t0", "t1", "batch")
-
-
-def tree_loop(outside: str, inside: str, target: str) -> str:
-    """Return the parallel loop over trees, adding to some place."""
-    t0, t1 = note("t0"), note("t1")
-    return f"""
-{outside}for t0 in T.serial(T.int64(3), {t0}):
-{outside}    for t1 in T.serial(T.int64(2), {t1}):
-{outside}        {inside}{target}
+BLOCK = Schedule(6).tile("tree", "t0", "t1", 2).tile("batch", "b0", "r", 20)
+ROWS_IN = BLOCK.reorder("b0", "t0", "t1", "r").parallel("b0").parallel("t0")
+LOOPS = f"""
+for b0 in T.serial(T.int64(1), {note("b0")}):
+    for t0 in T.serial(T.int64(3), {note("t0")}):
+        for t1 in T.serial(T.int64(2), {note("t1")}):
+            for r in T.serial(T.int64(20), {note("r")}):
 """
 
 
-ADD = '{0} = T.tvm_forest_reduce({0}, WALK(t0 * T.int64(2) + t1, r), T.float32(0), "add")'
-ROW = f"for r in T.serial(T.int64(20), {note('batch')}):\n            "
+def add_to(target: str) -> str:
+    """Return the loops over a block of rows and over trees, adding to some place."""
+    added = 'WALK(t0 * T.int64(2) + t1, r), T.float32(0), "add"'
+    return f"{LOOPS}                {target} = T.tvm_forest_reduce({target}, {added})"
+
+
 PRIVATE = {
     "plain": (
         ROWS_IN,
-        tree_loop("", ROW, ADD.format("margin[r, 0]")),
+        add_to("margin[r, 0]"),
         f"""
-part = T.alloc_buffer((T.int64(3), T.int64(1), T.int64(20)), "float32")
+part = T.alloc_buffer((T.int64(3), T.int64(1), 20), "float32")
 for i, c, r in T.grid(T.int64(3), T.int64(1), T.int64(20)):
     part[i, c, r] = T.float32(0)
-{tree_loop("", ROW, ADD.format("part[t0, T.int64(0), r]")).strip()}
+{add_to("part[t0, T.int64(0), r]").strip()}
 for i, c, r in T.grid(T.int64(3), T.int64(1), T.int64(20)):
     margin[r, c] = margin[r, c] + part[i, c, r]
 """,
     ),
     "vectors": (
         ROWS_IN.vector_reduce("t0", 8),
-        tree_loop("", ROW, ADD.format("margin[r, 0]")),
+        add_to("margin[r, 0]"),
         f"""
-part = T.alloc_buffer((T.int64(3), T.int64(1), T.int64(20)), "float32")
+part = T.alloc_buffer((T.int64(3), T.int64(1), 20), "float32")
 for i, c, r in T.grid(T.int64(3), T.int64(1), T.int64(20)):
     part[i, c, r] = T.float32(0)
-{tree_loop("", ROW, ADD.format("part[t0, T.int64(0), r]")).strip()}
+{add_to("part[t0, T.int64(0), r]").strip()}
 for i, c in T.grid(T.int64(3), T.int64(1)):
     for g in range(T.int64(2)):
         for v in T.vectorized(T.int64(8)):
@@ -428,7 +428,7 @@ SCHEDULES = {
     "new": Schedule(11),
     "tiles": Schedule(11).tile("batch", "b0", "b1", 16).tile("tree", "t0", "t1", 4),
     "interleave": Schedule(11).reorder("tree", "batch").interleave("batch", 4),
-    "default": tvm_forest.default_schedule(FOREST),
+    "default": tvm_forest.hop_schedule(FOREST),
     "copies": Schedule(11).tile("batch", "b0", "b1", 16).split("tree", "x", "y", 4),
     "special": Schedule(11).tile("tree", "t0", "t1", 4).specialize("t0").unroll("t1@t0=1"),
     "private sums": (
@@ -524,7 +524,7 @@ def test_a_walk_compares_as_the_model_does(comparison: str, kind: type) -> None:
 def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
     right = forest_of([Split(0, 0.5, 1.0, 2.0)])
     left = forest_of([Split(0, 0.5, 1.0, 2.0, True)])
-    sch = tvm_forest.default_schedule(right).represent_as("array")
+    sch = tvm_forest.hop_schedule(right).represent_as("array")
     assert "isnan" not in tvm_forest.lower(right, sch).after.script()
     assert "isnan" in tvm_forest.lower(left, sch).after.script()
 
@@ -622,8 +622,9 @@ def test_a_schedule_in_another_order_can_be_looked_at() -> None:
 
 def test_both_modules_can_be_shown() -> None:
     lowered = tvm_forest.lower(FOREST, SCHEDULES["interleave"])
-    before, after = (mod.script() for mod in lowered)
-    for mod in lowered:
+    modules = (lowered.before, lowered.after)
+    before, after = (mod.script() for mod in modules)
+    for mod in modules:
         mod.show(black_format=False)  # its colours depend on where it is called
     heads = [re.compile(rf"def {name}\W") for name in FUNCTIONS]  # Python 3.12 has `def f[n](`
     assert all(head.search(text) for head in heads for text in (before, after))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import subprocess
@@ -21,21 +20,13 @@ import pytest
 import tvm_ffi
 
 import tvm_forest
-from forests import drawn_forest
-from hardship import ends_well
-from tvm_forest.probe_rows import hard_rows
+from hardship import Late, ends_well, raise_late
+from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
 from tvm_forest.threads.pool import POOL, Pool
+from tvm_forest.threads.pool_code import compile_pool
 
-FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
-START = tvm_forest.new_schedule(FOREST)
-BY_ROWS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1").parallel("b0")
-BY_TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
-ROWS = hard_rows(FOREST, 400, seed=5)
-MARGINS = FOREST.predict_reference(ROWS)
 TASKS = Path("/proc/self/task")
 
-Task = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-Launch = ctypes.CFUNCTYPE(ctypes.c_int32, Task, ctypes.c_void_p, ctypes.c_int32)
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 DEADLINE = 60.0
 """Seconds after which what hangs has failed."""
@@ -51,9 +42,14 @@ def by_trees() -> tvm_forest.Predictor:
     return tvm_forest.build(FOREST, schedule=BY_TREES, exact=False)
 
 
+@pytest.fixture(params=["by_rows", "by_trees"])
+def predictor(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
 def launched(pool: Pool, helpers: int, task: Callable[[int], int]) -> int:
     """Run tasks as compiled code does it."""
-    launch, results = Launch(pool.launcher), list[int]()
+    launch, results = Launch(pool.load(compile_pool)), list[int]()
     tasks = Task(lambda number, group, data: task(number))
     assert with_helpers(pool, lambda: results.append(launch(tasks, None, 0)), helpers)
     return results[0]
@@ -115,7 +111,7 @@ def test_a_task_that_fails_fails_the_loop() -> None:
 
 
 def test_a_loop_inside_a_loop_runs_on_its_thread() -> None:
-    launch, outer = Launch(POOL.launcher), list[set[str]]()
+    launch, outer = Launch(POOL.load(compile_pool)), list[set[str]]()
 
     def nested(number: int) -> int:
         names = set[str]()
@@ -224,20 +220,8 @@ def happens(at: int, event: Callable[[], Any], call: Callable[[], Any]) -> bool:
     return left <= 0
 
 
-class Late(Exception):
-    """What a signal handler raises."""
-
-
-def raise_late() -> None:
-    raise Late
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
-def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(
-    how: str, request: pytest.FixtureRequest
-) -> None:
-    predictor = request.getfixturevalue(how)
+def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(predictor: Any) -> None:
     for at in range(1, 10_000):
         try:
             assert not happens(at, raise_late, lambda: predictor.predict_margin(ROWS, n_jobs=2))
@@ -261,11 +245,7 @@ def predicts_at_each_point(predictor: Any) -> bool:
 
 @needs_fork
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
-def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(
-    how: str, request: pytest.FixtureRequest
-) -> None:
-    predictor = request.getfixturevalue(how)
+def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(predictor: Any) -> None:
     assert ends_well(lambda: predicts_at_each_point(predictor))
 
 
@@ -273,9 +253,7 @@ def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(
 
 
 @needs_fork
-@pytest.mark.parametrize("how", ["by_rows", "by_trees"])
-def test_a_forked_process_runs_parallel_loops(how: str, request: pytest.FixtureRequest) -> None:
-    predictor = request.getfixturevalue(how)
+def test_a_forked_process_runs_parallel_loops(predictor: Any) -> None:
     assert is_right(predictor)
     assert all(ends_well(lambda: all(is_right(predictor) for _ in range(5))) for _ in range(3))
     assert is_right(predictor)

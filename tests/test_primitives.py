@@ -27,10 +27,10 @@ from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.passes.place_initials import PlaceInitials
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import result_dtype, result_names
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir
 from tvm_forest.tir_gen.canonical import emit_canonical
-from tvm_forest.tir_gen.results import result_dtype, result_names
 
 SIZES = (1, 7, 33)
 """No row at all is what `predict` answers without a function."""

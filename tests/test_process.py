@@ -25,7 +25,7 @@ from tvm_forest import BuildError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.process import locks, scratch
 from tvm_forest.target import parse_target
-from tvm_forest.targets import loading, machine_code
+from tvm_forest.targets import machine_code, stored_code
 
 PACKAGE = Path(tvm_forest.__file__).parent
 FOREST = drawn_forest(20, 4, base=[0.1, 0.2], link="softmax", seed=4)
@@ -276,9 +276,9 @@ def test_bitcode_that_is_loaded_is_not_kept(saved: bytes, monkeypatch: Any) -> N
     monkeypatch.setenv("TVM_FOREST_CACHE", "off")
     monkeypatch.setattr(machine_code, "_link", lambda *_: None)  # as where no compiler is
     library = tvm_forest.build(FOREST).library
-    code = loading.to_machine_code(library, TARGET)
+    code = stored_code.to_machine_code(library, TARGET)
     known = len(machine_code._stored_code)
-    loaded = [loading.load_library(code, TARGET) for _ in range(3)]
+    loaded = [stored_code.load_library(code, TARGET) for _ in range(3)]
     assert len(machine_code._stored_code) == known + 3
     del loaded
     gc.collect()

@@ -22,8 +22,18 @@ from hypothesis import strategies as st
 
 import random_schedules
 import tvm_forest
-from drawn_schedules import ARGUMENTS, CPU_WORDS, GPU_LAYOUTS, GPU_WORDS, LAYOUTS, drawn_schedule
-from random_schedules import BUILT, FAILURES, Wrong, check, check_margins, drawn, shorten
+from drawn_schedules import ARGUMENTS, GPU_LAYOUTS, LAYOUTS, drawn_schedule, layouts_of, words_of
+from random_schedules import (
+    BUILT,
+    FAILURES,
+    Wrong,
+    check,
+    check_margins,
+    drawn,
+    rare,
+    shorten,
+    taken_by,
+)
 from scheduled_models import MODELS, Answers, forest_named
 from strategies import examples, forests, schedules_from
 from tvm_forest.errors import ScheduleError
@@ -56,7 +66,8 @@ def test_random_gpu_schedules_compute_what_the_model_says(first: int) -> None:
 
 def test_every_directive_and_every_layout_can_be_drawn() -> None:
     assert ARGUMENTS.keys() == DIRECTIVES.keys()
-    assert {*CPU_WORDS, *GPU_WORDS} == DIRECTIVES.keys()
+    assert DIRECTIVES.keys() - words_of(False) == {"gpu_dimension", "cooperate", "shared_reduce"}
+    assert DIRECTIVES.keys() - words_of(True) == {"parallel"}
     assert REPRESENTATIONS.keys() >= set(LAYOUTS)
     own = {name for name, x in REPRESENTATIONS.items() if x.__module__.startswith("tvm_forest.")}
     assert set(LAYOUTS) == own
@@ -68,9 +79,15 @@ def test_every_directive_and_every_layout_is_drawn(device: str) -> None:
     schedules = [drawn(device, seed)[1] for seed in range(120)]
     counts = Counter(step.do for sch in schedules for step in sch.steps)
     counts.update(sch.representation for sch in schedules)
-    words = CPU_WORDS if device == "cpu" else GPU_WORDS
-    layouts = LAYOUTS if device == "cpu" else GPU_LAYOUTS
-    assert not [name for name in (*words, *layouts) if counts[name] < 2], counts
+    assert not [name for name in taken_by(device) if counts[name] < 2], counts
+
+
+def test_what_a_device_takes_and_was_built_too_seldom_is_told() -> None:
+    found = {"outcome": "equal", "layout": "array", "words": words_of(True)}
+    refused = found | {"outcome": "refused"}
+    told = list(rare({"simt": [found, found, refused, found | {"layout": "packed"}]}, 3))
+    assert "simt: array was built 2 times, fewer than 3" in told
+    assert {line.split()[1] for line in told} == set(layouts_of(True))
 
 
 def test_arguments_are_drawn_that_no_search_would_try() -> None:

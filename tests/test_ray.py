@@ -18,7 +18,7 @@ from cluster_rows import (
     table,
     worker_paths,
 )
-from tvm_forest.ray import Score, ship
+from tvm_forest.ray import ActorScore, ship
 
 pytestmark = pytest.mark.long
 
@@ -39,7 +39,7 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         ray.shutdown()
 
 
-class MortalScore(Score):
+class MortalScore(ActorScore):
     """Ends its actor at the middle row."""
 
     def __init__(self, flag: Path, *arguments: Any) -> None:

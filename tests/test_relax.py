@@ -25,6 +25,7 @@ from shared_models import shared_model
 from tvm_forest import archive
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest, choose_labels
+from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.relax import LinkForests, register_linked
 from tvm_forest.relax.functions import hide_buffers, lower_for_batches
@@ -365,8 +366,8 @@ def test_schedules_share_the_arrays_that_both_read() -> None:
     forest = drawn_forest(9, 4)
     start = tvm_forest.new_schedule(forest)
     schedules = {1: start.interleave("tree", 3), 8: start.tile("batch", "b0", "b1", 8)}
-    function = lower_for_batches(forest, schedules, Target(), "predict", exact=True)
-    alone = lower_for_batches(forest, {1: start}, Target(), "predict", exact=True)
+    function = lower_for_batches(BuildRequest.of(forest, schedules, Target()))
+    alone = lower_for_batches(BuildRequest.of(forest, {1: start}, Target()))
     assert set(alone.arrays) < set(function.arrays)
     assert len(function.arrays) == len(alone.arrays) + 1  # the base score of each schedule
 
@@ -375,7 +376,7 @@ def test_buffers_at_loaded_places_are_views() -> None:
     forest = tvm_forest.load(shared_model("airline.json"))
     sch = tvm_forest.new_schedule(forest).represent_as("bitsliced").tile("batch", "b0", "b1", 512)
     sch = sch.reorder("b0", "tree", "b1").simdize("b1", "bits")
-    function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
+    function = lower_for_batches(BuildRequest.of(forest, {1: sch}, Target())).func
     assert "planes = memory.view(" in hide_buffers(function).script()
     assert "planes = T.alloc_buffer(" in function.script()
 
@@ -383,7 +384,7 @@ def test_buffers_at_loaded_places_are_views() -> None:
 def test_codes_of_all_rows_are_hidden_too() -> None:
     forest = drawn_forest(12, 4)
     sch = tvm_forest.new_schedule(forest).represent_as("ranked").reorder("tree", "batch")
-    function = lower_for_batches(forest, {1: sch}, Target(), "predict", exact=True).func
+    function = lower_for_batches(BuildRequest.of(forest, {1: sch}, Target())).func
     assert "codes = memory.view(n, " in hide_buffers(function).script()
     rows = hard_rows(forest, 65)
     (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
@@ -412,7 +413,7 @@ def test_buffers_whose_addresses_are_given_away_are_views() -> None:
     forest = drawn_forest(20, 5)
     vbmi = Target(abilities=frozenset({"avx2", "avx512f", "avx512vbmi"}), cores=1)
     sch = in_registers(forest, "octets")
-    function = lower_for_batches(forest, {1: sch}, vbmi, "predict", exact=True).func
+    function = lower_for_batches(BuildRequest.of(forest, {1: sch}, vbmi)).func
     hidden = hide_buffers(function).script()
     assert "codes = memory.view(T.int64(1), T.int64(64))" in hidden
     assert "codes = T.alloc_buffer(" in function.script()

@@ -181,7 +181,7 @@ def text_of(model: Forest, outputs: list[str], schedules: Any = None) -> str:
 
 
 def test_a_module_for_cuda_has_our_kernels_and_no_arithmetic_that_options_could_change() -> None:
-    schedule = tvm_forest.default_schedule(classes(), "cuda")
+    schedule = tvm_forest.hop_schedule(classes(), "cuda")
     text = text_of(classes(), ["margin", "value", "leaf"], {1: schedule})
     kernels = re.findall(
         r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(.*\) \{\n(.*)\n\}", text

@@ -47,7 +47,7 @@ def schedules(forest: Any) -> dict[int, Any]:
 
 
 def simple(forest: Any, **options: Any) -> nn.Module:
-    return tvm_forest.relax.nn.Forest(forest, schedule=schedules(forest), **options)
+    return tvm_forest.relax.nn.ParameterForest(forest, schedule=schedules(forest), **options)
 
 
 def constant(forest: Any, **options: Any) -> nn.Module:
@@ -91,7 +91,7 @@ def assert_same_bits(got: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [simple, constant, pytest.param(tvm_forest.relax.nn.Forest, marks=pytest.mark.long)],
+    [simple, constant, pytest.param(tvm_forest.relax.nn.ParameterForest, marks=pytest.mark.long)],
     ids=["parameters", "constant", "by_default"],
 )
 def test_outputs_are_those_of_a_predictor(make: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_batch_may_be_of_one_size(n: int) -> None:
 def test_arrays_are_parameters_by_their_names() -> None:
     forest = classifier()
     schedule = tvm_forest.new_schedule(forest).represent_as("sparse")
-    _, params = export(Net(tvm_forest.relax.nn.Forest(forest, schedule=schedule)))
+    _, params = export(Net(tvm_forest.relax.nn.ParameterForest(forest, schedule=schedule)))
     names = dict(params)
     assert {"trees.nodes", "trees.base", "dense.weight", "dense.bias"} <= set(names)
     assert all((p.data is None) == name.startswith("dense.") for name, p in params)
@@ -204,7 +204,7 @@ def test_the_check_is_printed_and_parsed() -> None:
 )
 def test_a_wrong_argument_is_refused(options: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
-        tvm_forest.relax.nn.Forest(classifier(), **options)
+        tvm_forest.relax.nn.ParameterForest(classifier(), **options)
 
 
 @pytest.mark.parametrize(("width", "dtype"), [(5, "float32"), (4, "float64")])

@@ -20,7 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
-import hip_twin
+import hip_on_host
 import tvm_forest
 from amd_assembly import unwaited
 from forests import drawn_forest
@@ -89,7 +89,7 @@ def made(model: Forest, sch: Schedule, gpu: str) -> tuple[rocm.CompiledKernels, 
 
 def runtime_for(compiled: rocm.CompiledKernels, folder: Path, gpu: str) -> tuple[Any, Any]:
     """Return a HIP runtime of the host, and a function that does what a plan says with it."""
-    runtime = hip_twin.mock_runtime(compiled, folder)
+    runtime = hip_on_host.mock_runtime(compiled, folder)
     runtime.mock_gpu(gpu.encode(), GPUS[gpu][1])
     path = str(folder / "libamdhip64.so")
     backend = Backend(lambda: HipDriver(library=path), lambda *_: compiled.image)

@@ -37,9 +37,10 @@ from tvm_forest.errors import (
 from tvm_forest.forest import Forest
 from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.rules import CategoryRule
+from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.tir_gen.results import OUTPUTS
+from tvm_forest.runtime.results import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))
@@ -167,9 +168,9 @@ def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:
 
 def test_a_file_of_before_with_all_functions_in_one_library_still_loads() -> None:
     schedules, target = predictor().schedules, predictor().target
-    compiled = compile_forest(NAMED, schedules, target, OUTPUTS)
-    about = (predictor().forest, schedules, target, NAMED.signature)
-    data = saving.to_bytes(tvm_forest.Predictor(compiled, *about))
+    request = BuildRequest.of(NAMED, schedules, target)
+    compiled = compile_forest(request.with_outputs(*OUTPUTS))
+    data = saving.to_bytes(tvm_forest.Predictor(request, compiled))
     loaded = saving.from_bytes(changed(data, lambda manifest: manifest.pop("others")))
     assert results(loaded, ROWS) == results(predictor(), ROWS)
     assert len(loaded.libraries) == 1

@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Step, str]] = {
     "the order of additions": (mark(1, "parallel", 1), "in another order than the model"),
     "lanes": (lambda tir: tir.vectorize(tir.get_loops("walk")[0]), "'batch_0' is not innermost"),
     "a CPU without blocks": (mark(0, "gpu_dimension", "grid.x"), "'batch_0' is for a GPU"),
-    "rows and trees as one": (fuse, "loop 'batch_0_tree_fused' is not a sum of loops in the index"),
+    "rows and trees as one": (fuse, "loop 'batch_0_tree_fused' counts its batch in no even steps"),
     "another thread": (bind, "loop 'batch_0' is bound to vthread.x; bind blockIdx or threadIdx"),
     "further blocks": (factor, "the function has the blocks walk_rf, walk, but each of"),
     "an annotation of the block": (

@@ -19,11 +19,11 @@ from schedules import with_vectors
 from test_linear_trees import by_hand
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import representation
+from tvm_forest.runtime.leaves import with_leaf_numbers
+from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.schedule_prims import replay
 from tvm_forest.tir_gen import ops
 from tvm_forest.tir_gen.canonical import emit_canonical
-from tvm_forest.tir_gen.leaves import with_leaf_numbers
-from tvm_forest.tir_gen.results import OUTPUTS
 
 CLASSES = drawn_forest(12, 4, seed=3, base=[0.3, -0.2, 0.1], link="softmax")
 FORESTS = {

@@ -311,11 +311,11 @@ def test_algorithm_1_finds_the_planted_optimum_of_either_phase() -> None:
 
 
 def test_blocks_of_1600_threads_are_filtered_so_27_points_run() -> None:
-    allowed = [p for p in silvanforge.first_phase(SMALL) if silvanforge.refuse(p, SMALL) is None]
+    first, find = silvanforge.first_phase(SMALL), silvanforge.find_obstacle
+    allowed = [p for p in first if find(p, SMALL) is None]
     assert len(allowed) == 27
     measure, asked = watched(lambda p: 1.0)
-    first = silvanforge.first_phase(SMALL)
-    strategies.run_algorithm_1(first, measure, lambda p: silvanforge.refuse(p, SMALL) is None)
+    strategies.run_algorithm_1(first, measure, lambda p: find(p, SMALL) is None)
     assert asked[:27] == allowed
     assert len(asked) == 30
     assert strategies.run_algorithm_1(first, measure, lambda p: False) is None
@@ -344,13 +344,13 @@ PLAIN = GpuPoint(32, 1, 10, True, False, False, 1, False, "array")
 def test_what_cannot_run_is_refused_before_it_is_built(
     change: dict[str, Any], problem: GpuProblem, reason: str | None
 ) -> None:
-    said = silvanforge.refuse(PLAIN._replace(**change), problem)
+    said = silvanforge.find_obstacle(PLAIN._replace(**change), problem)
     assert said is None if reason is None else said is not None and reason in said
 
 
 def test_a_point_is_the_arguments_of_the_template() -> None:
     forest = full_forest(20, 3)
     points = random.Random(0).sample(list(silvanforge.paper_points()), 200)
-    fit = [p for p in points if silvanforge.refuse(p, GpuProblem(512, 3, 20)) is None]
+    fit = [p for p in points if silvanforge.find_obstacle(p, GpuProblem(512, 3, 20)) is None]
     start = tvm_forest.new_schedule(forest)
     assert len({recipes.gpu_template(start, **p._asdict()) for p in fit}) == len(fit) > 20

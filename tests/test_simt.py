@@ -127,7 +127,7 @@ def test_real_models_are_exact_by_default_at_every_size_of_batch(name: str) -> N
 @pytest.mark.parametrize("name", ["airline", "year"])
 def test_real_models_are_exact_with_a_thread_for_each_row(name: str) -> None:
     model = tvm_forest.load(shared_model(f"{name}.json"))
-    predictor = tvm_forest.build(model, "simt", tvm_forest.default_schedule(model, "simt"))
+    predictor = tvm_forest.build(model, "simt", tvm_forest.hop_schedule(model, "simt"))
     rows = hard_rows(model, 100, seed=1)
     expected = model.predict_reference(rows)[:, 0]
     assert predictor.schedule.keeps_order
@@ -321,6 +321,8 @@ def test_a_schedule_that_no_gpu_could_run_is_refused(name: str) -> None:
     make, message = REFUSALS[name]
     with pytest.raises(ScheduleError, match=message):
         tvm_forest.build(forest(1), "simt", make())
+    with pytest.raises(ScheduleError, match=message):
+        tvm_forest.lower(forest(1), make(), "simt")
 
 
 def test_what_leaves_need_of_shared_memory_is_refused_by_build() -> None:

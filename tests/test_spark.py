@@ -22,7 +22,7 @@ from cluster_rows import (
     worker_paths,
 )
 from tvm_forest.errors import InputError
-from tvm_forest.spark import Score, predict
+from tvm_forest.spark import PartitionScore, predict
 
 FILES = 4
 pytestmark = [
@@ -57,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 class MortalScore:
     """Ends its worker at the middle row, after it has predicted rows."""
 
-    score: Score
+    score: PartitionScore
     flag: Path
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -76,7 +76,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frame, name)
 
-    def mapInArrow(self, score: Score, schema: Any) -> Any:
+    def mapInArrow(self, score: PartitionScore, schema: Any) -> Any:
         return self._frame.mapInArrow(MortalScore(score, self._flag), schema)
 
 

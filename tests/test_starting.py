@@ -19,9 +19,10 @@ from tvm_forest.forest.fields import to_fields
 from tvm_forest.late import import_late
 from tvm_forest.predictor import compiling, saving
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime import loading
 from tvm_forest.search import machines
 from tvm_forest.target import cpu_name
-from tvm_forest.targets import cpu, loading
+from tvm_forest.targets import cpu, stored_code
 
 SLOW = ("scipy", "sklearn", "pandas", "pyarrow", "xgboost", "lightgbm", "treelite", "torch")
 ALONE = f"""
@@ -185,13 +186,13 @@ def test_default_schedules_of_another_machine_are_chosen_anew(
     monkeypatch.setenv(machines.VARIABLE, str(tmp_path / "machine.json"))
     tvm_forest.build(FORESTS["classes"])
     chosen = list[Any]()
-    choose = compiling.heuristic.default_schedules
+    choose = compiling.heuristic.default_schedules_for
 
     def listen(*model: Any) -> Any:
         chosen.append(choose(*model))
         return chosen[-1]
 
-    monkeypatch.setattr(compiling.heuristic, "default_schedules", listen, raising=False)
+    monkeypatch.setattr(compiling.heuristic, "default_schedules_for", listen, raising=False)
     tvm_forest.build(FORESTS["classes"])
     assert not chosen
     own = replace(machines.shipped_machines()[0], name=cpu_name())
@@ -205,11 +206,11 @@ def test_instructions_that_linux_tells_are_those_that_llvm_knows() -> None:
     # Not those of the CPU's name: a virtual machine may have a model's number, and other features.
     told = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     has = {str(name) for name, is_there in told.items() if is_there}
-    known = loading._known_instructions()
+    known = loading.known_instructions()
     assert {"avx2", "avx512f", "lzcnt", "sse4.1", "sse3"} & has <= known
     assert known & {str(name) for name in told} <= has
-    assert loading.find_missing(cpu.instructions_here() | {"avx9000"}) == {"avx9000"}
-    assert loading.find_missing(()) == set()
+    assert stored_code.find_missing(cpu.instructions_here() | {"avx9000"}) == {"avx9000"}
+    assert stored_code.find_missing(()) == set()
 
 
 def test_what_stands_for_a_module_is_pickled_by_its_name() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
+from parallel_model import BY_TREES, FOREST, START
 from schedules import rounding_bound
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 CALLERS, CALLS = 8, 200
-FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
 
 
 @functools.cache
@@ -72,7 +72,6 @@ def test_callers_may_use_different_numbers_of_threads() -> None:
 EACH = 125
 """Calls of each of the 8 callers, 1,000 together."""
 
-START = tvm_forest.new_schedule(FOREST)
 EXACT = (
     START.tile("batch", "b0", "b1", 16)
     .reorder("b0", "class", "tree", "b1")
@@ -81,10 +80,9 @@ EXACT = (
     .peel_walk("y", 2)
     .parallel("b0")
 )
-TREES = START.tile("tree", "t0", "t1", 4).reorder("t0", "batch", "class", "t1").parallel("t0")
 INEXACT = {
-    "private sums": TREES,
-    "private sums, added as vectors": TREES.vector_reduce("t0", 8),
+    "private sums": BY_TREES,
+    "private sums, added as vectors": BY_TREES.vector_reduce("t0", 8),
     "private sums of blocks of rows": (
         START.tile("batch", "b0", "b1", 16)
         .tile("tree", "t0", "t1", 10)
@@ -92,7 +90,7 @@ INEXACT = {
         .parallel("b0")
         .parallel("t0")
     ),
-    "atomic additions": TREES.atomic_reduce("t0"),
+    "atomic additions": BY_TREES.atomic_reduce("t0"),
 }
 
 
@@ -109,7 +107,7 @@ def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sch", [EXACT, TREES.ordered_reduce("t0")], ids=["rows", "trees"])
+@pytest.mark.parametrize("sch", [EXACT, BY_TREES.ordered_reduce("t0")], ids=["rows", "trees"])
 def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> None:
     predictor = tvm_forest.build(FOREST, schedule=sch)
     rows = hard_rows(FOREST, 130, seed=1)

@@ -20,7 +20,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegresso
 import tvm_forest
 from test_inputs import equal_bits
 from tvm_forest import InputError, UnsupportedModel
-from tvm_forest.frontends.oracle import predict_by_library
+from tvm_forest.frontends.library_predictions import predict_by_library
 from tvm_forest.inputs import to_rows
 
 CITIES = ("Lima", "Oslo", "Rome", "Turin")

@@ -13,19 +13,20 @@ from tvm import tirx
 
 import tvm_forest
 from forests import drawn_forest, forest_of
+from gpu_schedules import BACKWARDS
 from schedules import check_results, with_vectors
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.forest import leaf_table as vectors
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.forest.structure import leaf_table as vectors
 from tvm_forest.laying_out import pack
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.passes.nest_facts import name_of
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime import leaves
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target
-from tvm_forest.tir_gen import leaves
 from tvm_forest.tir_gen.ir import find_all
 
 ORDERS = list(permutations(("batch", "tree", "class")))
@@ -98,6 +99,21 @@ def test_no_tree_behind_the_last_is_walked_where_loops_over_classes_are_cut_twic
     assert loops and not any(isinstance(loop.extent, tirx.IntImm) for loop in loops)
     rows = hard_rows(forest, 100)
     found = tvm_forest.build(forest, schedule=sch).predict_margin(rows)
+    assert np.array_equal(found, forest.predict_reference(rows))
+
+
+@pytest.mark.parametrize("target", ["llvm", "simt", BACKWARDS], ids=str)
+def test_rows_beyond_a_guard_around_concurrent_trees_are_left_to_others(target: Any) -> None:
+    """Tiles of 24 do not divide blocks of 32 rows, and the guards of copies stay inside them."""
+    forest = model(3)
+    sch = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 32).tile("b1", "b2", "b3", 24)
+    sch = sch.tile("tree", "t0", "t1", 2).reorder("t1", "class", "t0").specialize("class")
+    if target == "llvm":
+        sch = sch.parallel("t1").ordered_reduce("t1")
+    else:
+        sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("t1", "block.x").ordered_reduce("t1")
+    rows = hard_rows(forest, 100)
+    found = tvm_forest.build(forest, target, sch).predict_margin(rows)
     assert np.array_equal(found, forest.predict_reference(rows))
 
 

@@ -17,9 +17,8 @@ from .process import sources as sources  # which notes how the files are now
 
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
-    from .api import compile as compile
-    from .api import default_schedule as default_schedule
     from .api import default_schedules as default_schedules
+    from .api import hop_schedule as hop_schedule
     from .api import load as load
     from .api import load_predictor as load_predictor
     from .api import lower as lower
@@ -42,6 +41,7 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .forest import Forest as Forest
     from .forest.profile import Profile as Profile
     from .frontends import SUPPORT as SUPPORT
+    from .predictor.building import compile as compile
     from .predictor.crossover import Crossover as Crossover
     from .predictor.predictor import Predictor as Predictor
     from .pruning import Pruned as Pruned
@@ -57,14 +57,15 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants messages adds another
 
 _ROOMS = {
-    "api": "build compile default_schedule default_schedules load load_predictor lower "
-    "new_schedule profile rewrite tune verify with_depths",
+    "api": "build default_schedules hop_schedule load load_predictor lower new_schedule "
+    "profile rewrite tune verify with_depths",
     "errors": "BuildError DeviceError ForestError InputError ModelFormatError ScheduleError "
     "UnsupportedModel",
     "estimators": "ForestClassifier ForestRegressor accelerate",
     "forest": "Forest",
     "forest.profile": "Profile",
     "frontends": "SUPPORT",
+    "predictor.building": "compile",
     "predictor.crossover": "Crossover",
     "predictor.predictor": "Predictor",
     "pruning": "Pruned prune",

@@ -20,6 +20,7 @@ from .forest.hits import find_peel_depths
 from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
+from .laying_out.request import BuildRequest
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
 from .schedule_prims.batches import Edited, Schedules, edit
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from .search import records as kept_records
     from .search.measuring import Tuned, gpu
     from .search.measuring import remote as remote_machines
-    from .targets import Library
     from .verification import Report
 else:
     building = import_late("tvm_forest.predictor.building")
@@ -76,22 +76,20 @@ def load(model: Any) -> Forest:
 
 
 def new_schedule(model: Any) -> Schedule:
-    """Return the schedule to begin with: one row at a time, tree by tree.
-
-    Args:
-        model: see `load`.
-    """
+    """Return the schedule of a model, see `load`, to begin with: row by row, tree by tree."""
     return heuristic.new_schedule(load(model))
 
 
-def default_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the default schedule of the largest batches that is walked hop by hop, to change it.
+def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
+    """Return the best schedule for large batches that walks hop by hop, to write others from.
+
+    It need not be one of `default_schedules`, which may walk in other ways.
 
     Args:
         model: see `load`.
         target: see `build`.
     """
-    return heuristic.default_schedule(load(model), parse_target(target))
+    return heuristic.hop_schedule(load(model), parse_target(target))
 
 
 def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Schedule]:
@@ -178,16 +176,14 @@ def lower(
         model, schedule, target, profile: see `build`.
 
     Returns:
-        Lowered: `.before` and `.after`, an IRModule each.
+        Lowered: `.before` and `.after`, an IRModule each, and `.stages`, one for each pass.
 
     Raises:
         ScheduleError, InputError: see `build`.
     """
     forest, machine = _load_with_hits(model, profile), parse_target(target)
-    if schedule is None:
-        schedule = default_schedules(forest, machine)
-    given = edit_schedule(schedule, forest)
-    return compiler.lower(forest, given, machine)
+    schedule = default_schedules(forest, machine) if schedule is None else schedule
+    return compiler.lower(forest, edit_schedule(schedule, forest), machine)
 
 
 def build(
@@ -212,9 +208,9 @@ def build(
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
             for text, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
         schedule: how to evaluate the model: a Schedule, a function that is given
-            `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule` of
-            `lower(model, ...).before["predict"]` (docs/directives.md), or several of these by the
-            smallest batch that each serves, such as {1: a, 8: b}; `default_schedules` if None.
+            `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
+            (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
+            such as {1: a, 8: b}; `default_schedules` if None.
         profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
             one already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
@@ -243,42 +239,9 @@ def build(
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
     given = None if schedule is None else edit_schedule(schedule, forest)
     forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
-    predictor = building.build(forest, given, machine, exact)
+    predictor = building.build(BuildRequest.of(forest, given, machine, exact=exact))
     predictor.n_jobs = n_jobs
     return predictor
-
-
-def compile(module: Any, target: TargetLike = "llvm", *, exact: bool = True) -> Library:
-    """Compile scheduled functions, by what they say themselves.
-
-    The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and our
-    annotations. They may come from TVMScript or from JSON, in a process that knows neither the
-    model nor a Schedule:
-
-        start = tvm_forest.new_schedule(model).represent_as("packed")
-        sch = s_tir.Schedule(tvm_forest.lower(model, start).before["predict"])
-        rows, trees = sch.get_loops("walk")
-        blocks, rows = sch.split(rows, [None, 64])
-        sch.reorder(blocks, trees, rows)
-        sch.annotate(rows, "tvm_forest.interleave", 16)
-        text = tvm.ir.save_json(sch.mod)
-        library = tvm_forest.compile(tvm.ir.load_json(text))
-
-    Args:
-        module: an IRModule, all functions of which are scheduled so; or an `s_tir.Schedule`.
-        target: see `build`.
-        exact: see `build`.
-
-    Returns:
-        the functions by name, and those that use threads as "<name>_parallel". Each takes the rows,
-        the addresses of the arrays of the model in an array of uint64, and arrays for results.
-
-    Raises:
-        ScheduleError: a function has no attributes of a model, a loop or an annotation cannot be
-            read, or is refused as the directive of that name would be.
-        InputError, BuildError: see `build`.
-    """
-    return compiler.compile_scheduled(module, parse_target(target), exact)
 
 
 def tune(

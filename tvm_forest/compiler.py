@@ -1,109 +1,128 @@
 """The compiler, from top to bottom: read this file first.
 
-takes: Forest, Schedule, Target; gives: functions that can be called (`compile_forest`), or the
-IRModules that they are made of (`lower`).
+takes: BuildRequest; gives: functions that can be called (`compile_forest`), or the IRModules that
+they are made of (`lower`).
 
-    Forest --lay_out--> Representation + arrays          see `laying_out`
+    BuildRequest --lay_out--> Representation + arrays    see `laying_out`
     Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
-    plain TIR + Target --compile--> machine code
+    plain TIR + Target --compile--> machine code         unless the cache has it, see `CodeKeeper`
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 
-from .contributions import ContributionTables, contribution_arrays
 from .errors import BuildError, ForestError, ScheduleError
 from .forest import Forest
-from .forest.rewrites.canonical_form import canonicalize
-from .laying_out import Compiled, LaidOut, Packed, Wanted, lay_out
+from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
+from .laying_out.request import BuildRequest
 from .passes import pipeline
-from .passes.cpu.share_blocks import TWIN, make_twin
-from .passes.gpu import SPILLED, make_kernels
+from .passes.cpu.share_blocks import TWIN, AddTwins, make_twin
+from .passes.gpu.array_facts import STARTS, with_array_facts
+from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .passes.reading.adopt import adopt_loops, put_into_model, read_schedule
 from .passes.reading.read_nest import make_serial, read_nest
+from .passes.stages import keep_stage, keep_stages, run_passes
+from .runtime import Library
+from .runtime.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
-from .schedule_prims.fitting import check_additions, check_device, check_order
+from .schedule_prims.fitting import check_additions, check_device
 from .schedule_prims.model import OF_MODEL
 from .schedule_prims.regions import adds_in_order
 from .target import Target
-from .targets import Library, cpu
+from .targets import cpu
+from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
 from .tir_gen.attributes import read_model_facts
-from .tir_gen.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .tir_gen.walks import check_walks
+
+LOG = logging.getLogger(__name__)
 
 GLOBAL_SYMBOL = "global_symbol"
 
 
-class Lowered(NamedTuple):
+@dataclass(frozen=True)
+class Lowered:
     """The functions of a model before and after lowering.
 
     Attributes:
         before: canonical functions, one walk operator each.
         after: what is given to TVM's code generator.
+        block_rows: for functions without a schedule, how many rows each takes together.
+        stages: what is in between, in order: the functions as scheduled, "schedule", and then as
+            each pass left them, by its name, such as "tvm_forest.LowerWalks"; kept by `lower` only.
     """
 
     before: tvm.IRModule
     after: tvm.IRModule
+    block_rows: dict[str, int]
+    stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
 
 
-def compile_forest(
-    forest: Forest,
-    schedules: dict[int, Schedule],
-    target: Target,
-    outputs: tuple[Output, ...] = (SUMS,),
-    exact: bool = False,
-) -> Compiled:
-    """Compile the functions of a forest for some outputs.
+def compile_forest(request: BuildRequest, anew: bool = False) -> Compiled:
+    """Compile the functions of a request.
 
     Args:
-        forest: the model.
-        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; made
-            for `canonicalize(forest)`.
-        target: the machine.
-        outputs: what the functions give.
-        exact: refuse a schedule that adds leaves in another order than the model.
+        request: what is to be compiled.
+        anew: make the library here, of which texts can be seen, though the cache may have its
+            machine code.
 
     Raises:
-        ScheduleError: a schedule does not fit the model or the limits of a GPU, or is not exact.
+        ScheduleError: a schedule does not walk as its layout must, or is beyond the limits of a
+            GPU.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    for sch in schedules.values():
-        check_device(sch, target)
-    laid_out = check_and_lay_out(forest, schedules, outputs, exact)
-    lowered = lower_each(laid_out, target)
-    if outputs == (SUMS,) and any(SPILLED in x.attrs for x in lowered.after.functions.values()):
-        # what leaves say is compiled when it is asked for, and its limits are looked at now
-        lower_each(check_and_lay_out(forest, schedules, OF_LEAVES, exact), target)
-    library = compile_lowered(lowered, schedules, target)
-    return Compiled(library, laid_out.arguments, laid_out.columns)
+    target = request.target
+    keeper = None if anew else CodeKeeper.of(target)  # refuses targets before there is much to do
+    laid_out = lay_out(request)
+    lowered = lower_request(request, laid_out)
+    text = to_text(lowered.after) if keeper else ""
+    key, library = keeper.find(text) if keeper else ("", None)
+    if library is None:
+        begin = time.perf_counter()
+        library = _compile_lowered(lowered.after, request.schedules, target)
+        library = keeper.keep(key, library) if keeper else library
+        _say_compiled(request, begin)
+    return Compiled(library, laid_out.arguments, laid_out.columns, lowered.block_rows, key)
 
 
-def compile_lowered(lowered: Lowered, schedules: dict[int, Schedule], target: Target) -> Library:
-    """Compile functions that are lowered by some schedules.
+def _compile_lowered(
+    lowered: tvm.IRModule, schedules: Mapping[int, Schedule], target: Target
+) -> Library:
+    """Compile functions that are lowered.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
     """
     try:
-        return compile_module(lowered.after, target)
+        return compile_module(lowered, target)
     except ForestError:
         raise
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
+
+
+def _say_compiled(request: BuildRequest, begin: float) -> None:
+    """Log what was compiled since a time of the clock."""
+    seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
+    about = "%s: compiled for %s in %.2f s, for batches from %s rows on"
+    LOG.info(about, ", ".join(request.outputs), request.target.to_dict(), seconds, batches)
 
 
 def to_text(mod: tvm.IRModule) -> str:
@@ -118,29 +137,29 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    return lower_each(check_and_lay_out(forest, schedules, OUTPUTS), target)
+    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
+    if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
+        request.check_machine()
+    with keep_stages() as stages:
+        lowered = lower_request(request, lay_out(request))
+    modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
+    return replace(lowered, stages=modules)
 
 
-def check_and_lay_out(
-    forest: Forest,
-    schedules: dict[int, Schedule],
-    outputs: tuple[Output, ...],
-    exact: bool = False,
-) -> LaidOut:
-    """Lay the model out for functions that nobody has compiled yet.
-
-    Args:
-        forest, schedules, outputs, exact: see `compile_forest`.
+def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
+    """Lower the functions of a request whose model is laid out.
 
     Raises:
-        ScheduleError: a schedule is not exact, or does not walk as its layout must be walked.
-        BuildError: a layout cannot hold the model.
+        ScheduleError: see `compile_forest`.
     """
-    canonical_form = canonicalize(forest)
-    for sch in schedules.values():
-        check_order(canonical_form, sch, exact)
+    for sch in dict.fromkeys(request.schedules.values()):
         check_walks(sch)
-    return lay_out(forest, schedules, outputs, exact)
+    lowered = _lower_each(laid_out, request.target)
+    spills = any(SPILLED in x.attrs for x in lowered.after.functions.values())
+    if spills and request.outputs == (SUMS,):
+        # what leaves say is compiled when it is asked for, and its limits are looked at now
+        _lower_each(lay_out(request.with_outputs(*OF_LEAVES)), request.target)
+    return lowered
 
 
 def take_schedule(given: Any) -> Any:
@@ -179,66 +198,72 @@ def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
         model, adopted = read_model_facts(func), adopt_loops(func)
         sch = schedules[len(schedules)] = read_schedule(adopted)
         check_device(sch, target)
+        if target.on_gpu and STARTS not in func.attrs:
+            what = f"function '{name}' was made for a CPU; begin with tvm_forest.lower(model, "
+            raise ScheduleError(f"compile: argument 'module': {what}schedule, target).before")
         check_additions(model.aggregate, sch, exact)
         check_walks(sch)
         lowered |= lower_scheduled(adopted, name, target)
-    return compile_lowered(Lowered(module, tvm.IRModule(lowered)), schedules, target)
+    return _compile_lowered(tvm.IRModule(lowered), schedules, target)
 
 
-def lower_contributions(
-    tables: ContributionTables, name: str, target: Target
-) -> tuple[tvm.IRModule, dict[str, int]]:
+def _lower_each(laid_out: LaidOut, target: Target) -> Lowered:
+    """Lower functions one by one."""
+    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
+    block_rows = dict[str, int]()
+    for laid in laid_out.functions:
+        if isinstance(laid, LaidTables):
+            variants, rows = _lower_contributions(laid, target)
+            before, block_rows = before | variants, block_rows | rows
+        else:
+            before[laid.name], variants = _lower_function(laid, target)
+        after |= variants
+    return Lowered(tvm.IRModule(before), tvm.IRModule(after), block_rows)
+
+
+def _lower_contributions(
+    laid: LaidTables, target: Target
+) -> tuple[dict[str, tirx.PrimFunc], dict[str, int]]:
     """Lower the functions of contributions or interactions.
 
     Returns:
         The functions, and their names with the number of rows that each takes together: first that
         of single rows, then that of blocks if there is one.
     """
-    machine = cpu.tvm_target(target)
+    machine, name = cpu.tvm_target(target), laid.name
     abilities = cpu.abilities(machine)
     fused = not target.on_gpu and bool({"fma", "neon"} & abilities)
-    widths = {name: 1}
+    widths: dict[str, int] = {name: 1}
     if not target.on_gpu:
         widths = {name + contributions.SINGLE: 1, name: contributions.choose_width(abilities)}
     functions = {}
     for own, width in widths.items():
-        emitted = contributions.emit_contributions(tables, name, width, fused, target.on_gpu)
-        arrays = len(contribution_arrays(tables, name))
-        emitted = emitted.with_attr(MODEL, arrays).with_attr(GLOBAL_SYMBOL, own)
+        emitted = contributions.emit_contributions(laid.tables, name, width, fused, target.on_gpu)
+        emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(GLOBAL_SYMBOL, own)
         function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
-        if width == 1:
-            functions[own] = make_twin(function.with_attr(TWIN, own))
-        else:
-            function = function.with_attr(TWIN, own)
-            functions[own] = make_twin(function)
+        function = function.with_attr(TWIN, own)
+        functions[own] = make_twin(function)
+        if width > 1:
             functions[own + PARALLEL] = function.with_attr(GLOBAL_SYMBOL, own + PARALLEL)
-    sizes = {own: contributions.count_block_rows(width) for own, width in widths.items()}
-    return tvm.IRModule(functions), sizes
-
-
-def lower_each(laid_out: LaidOut, target: Target) -> Lowered:
-    """Lower the sums of every schedule, and what leaves say by the last that walks hop by hop."""
-    before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
-    for wanted, packed in laid_out.packed.items():
-        before[wanted.name], variants = _lower_function(wanted, packed, target)
-        after |= variants
-    return Lowered(tvm.IRModule(before), tvm.IRModule(after))
+    return functions, {own: contributions.count_block_rows(width) for own, width in widths.items()}
 
 
 def _lower_function(
-    wanted: Wanted, packed: Packed, target: Target
+    laid: LaidFunction, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
     """Return a function before and after lowering, with its twin for threads."""
     # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
-    name, output, sch = wanted
-    forest, rep, _ = packed
+    forest, rep, arrays = laid.packed
     # 2. what is to be computed
-    steps = list_model_steps(sch)
-    unscheduled = canonical.emit_canonical(forest, rep, output, packed.arrays, steps)
+    steps = list_model_steps(laid.schedule)
+    unscheduled = canonical.emit_canonical(forest, rep, laid.output, steps)
+    if target.on_gpu:
+        function = with_array_facts(unscheduled["main"], rep, arrays)
+        unscheduled = tvm.IRModule({"main": function})
     # 3. how it is to be computed
-    scheduled = schedule_function(unscheduled, sch, output)["main"]
+    scheduled = schedule_function(unscheduled, laid.schedule, laid.output)["main"]
     # 4. what the machine has to do
-    return unscheduled["main"], lower_scheduled(scheduled, name, target)
+    return unscheduled["main"], lower_scheduled(scheduled, laid.name, target)
 
 
 def list_model_steps(sch: Schedule) -> list[dict[str, Any]]:
@@ -252,21 +277,20 @@ def lower_scheduled(
     """Return what a scheduled function becomes, with its twin for threads."""
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
+    shared_bytes = target.shared_bytes if target.on_gpu else None
+    scheduled = scheduled.with_attr(GLOBAL_SYMBOL, name)
+    keep_stage("schedule", tvm.IRModule({name: scheduled}))
     facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
     for suffix, variant in _variants(scheduled, facts).items():
-        mod = tirx.transform.BindTarget(machine)(tvm.IRModule({"main": variant}))
-        mod = pipeline(variant, abilities)(mod)
-        function = mod["main"]
-        if target.on_gpu:
-            function = make_kernels(function, read_nest(variant), target.shared_bytes)
-        function = function.with_attr("global_symbol", name + suffix)
-        functions[name + suffix] = function.with_attr(MODEL, facts.model.n_arguments)
+        own = name + suffix
+        mod = tvm.IRModule({own: variant.with_attr(GLOBAL_SYMBOL, own)})
+        steps = pipeline(variant, abilities, shared_bytes).passes
+        mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
+        functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
-        parallel = functions[name + PARALLEL]
-        twin = parallel.with_attr(TWIN, name)
-        if not any(loop.kind == "tree" for loop in facts.nest.loops() if loop.parallel):
-            parallel = twin  # nothing beside the blocks touches what they do, so they are shared
-        functions = {name: make_twin(twin), name + PARALLEL: parallel}
+        alone = functions[name + PARALLEL].with_attr(TWIN, name)
+        mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))
+        functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return functions
 
 

@@ -23,17 +23,17 @@ let through there, and otherwise g = t / A and m = z / A^2 for the A and z of th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .errors import UnsupportedModel
 from .forest import Array, Forest
-from .forest.edges import find_children, find_parents, list_levels
-from .forest.rewrites.canonical_form import canonicalize
+from .forest.structure.edges import find_children, find_parents, list_levels
 from .process.locks import cached_property
 
-CONTRIBUTIONS, INTERACTIONS = "contributions", "interactions"
+CONTRIBUTIONS: Literal["contributions"] = "contributions"
+INTERACTIONS: Literal["interactions"] = "interactions"
 """The names of the functions of blocks of rows."""
 
 COVER_TOLERANCE = 1e-3
@@ -98,12 +98,11 @@ class ContributionTables:
     """
 
     def __init__(self, forest: Forest) -> None:
-        """Compute the tables.
+        """Compute the tables of a forest in canonical form.
 
         Raises:
-            UnsupportedModel: see `check_covers`.
+            UnsupportedModel: see `_check_forest`.
         """
-        forest = canonicalize(forest)
         _check_forest(forest)
         self.forest = forest
         order = np.argsort(forest.tree_class, kind="stable")
@@ -207,7 +206,7 @@ class _Paths:
     """What the way from its root says of each node, arrays (N,).
 
     Attributes:
-        left, right, parent: see `forest.edges`.
+        left, right, parent: see `forest.structure.edges`.
         is_right: whether a node is a right child.
         feature: the column of rows that a node's test is made of.
         share: of the rows of its parent, those that come to a node; 1 at roots.

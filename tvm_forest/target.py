@@ -234,19 +234,19 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
         target = _read_tvm_target(target)
     spec = {"kind": target} if isinstance(target, str) else target
     if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
-        raise _refuse(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
+        raise _error(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
     kind = spec["kind"]
     if kind in LATER:
-        raise _refuse(f"{kind!r} is not supported yet; use 'llvm'")
+        raise _error(f"{kind!r} is not supported yet; use 'llvm'")
     if " " in kind:
         advice = "write them as a dict, e.g. {'kind': 'llvm', 'mcpu': 'skylake-avx512'}"
-        raise _refuse(f"options in the string {kind!r}; {advice}")
+        raise _error(f"options in the string {kind!r}; {advice}")
     if kind not in KINDS:
-        raise _refuse(f"unknown kind {kind!r} (have: {', '.join(KINDS)})")
+        raise _error(f"unknown kind {kind!r} (have: {', '.join(KINDS)})")
     order = spec.get("order", "forwards")
     if kind == "simt" and order not in ("forwards", "backwards"):
         unknown = f"option 'order' of 'simt': {order!r} is unknown"
-        raise _refuse(f"{unknown}; use 'forwards' or 'backwards'")
+        raise _error(f"{unknown}; use 'forwards' or 'backwards'")
     if kind == "cuda":
         _check_cuda(spec)
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
@@ -275,16 +275,16 @@ def _check_cuda(spec: dict[str, Any]) -> None:
     arch, device = spec.get("arch", "any"), spec.get("device", 0)
     if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?|any", arch):
         what = f"option 'arch' of 'cuda': {arch!r} is no architecture"
-        raise _refuse(f"{what}; use 'sm_90' or 'any'")
+        raise _error(f"{what}; use 'sm_90' or 'any'")
     if arch != "any" and _number_of(arch) not in SHARED_BYTES:
         have = ", ".join(f"sm_{number}" for number in sorted(SHARED_BYTES))
         what = f"option 'arch' of 'cuda': kernels were never compiled for {arch!r} (have: {have})"
-        raise _refuse(f"{what}; use one of them, or 'any' for all from sm_80 on")
+        raise _error(f"{what}; use one of them, or 'any' for all from sm_80 on")
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-        raise _refuse(f"option 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
+        raise _error(f"option 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
     other = sorted(set(spec) - {"kind", "arch", "device"})
     if other:
-        raise _refuse(f"option {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
+        raise _error(f"option {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")
 
 
 def _number_of(arch: str) -> int:
@@ -292,5 +292,5 @@ def _number_of(arch: str) -> int:
     return int("0" + "".join(filter(str.isdigit, arch)))
 
 
-def _refuse(what: str) -> InputError:
+def _error(what: str) -> InputError:
     return InputError(f"build: argument 'target': {what}")

@@ -104,8 +104,8 @@ def sorted_by_hits(forest: Any) -> Any:
     to 1, each leaf has as large a part as it has of the rows. So a walk goes the published way
     whatever the rows of the data set were, which are not at hand for all of them.
     """
-    from tvm_forest.forest.edges import list_levels
     from tvm_forest.forest.hits import count_node_hits
+    from tvm_forest.forest.structure.edges import list_levels
 
     rows = count_node_hits(forest).astype(np.float64)
     begin, threshold = np.zeros(forest.n_nodes), np.zeros(forest.n_nodes)

@@ -98,7 +98,7 @@ def algorithm_1(name: str) -> Iterable[dict[str, Any]]:
             return silvanforge.estimate_cycles(point, problem)
 
         def allows(point: Any, problem: Any = problem) -> bool:
-            return silvanforge.refuse(point, problem) is None
+            return silvanforge.find_obstacle(point, problem) is None
 
         chosen = run_algorithm_1(silvanforge.first_phase(problem), cycles, allows)
         assert chosen is not None, f"{name}: no first point may run"

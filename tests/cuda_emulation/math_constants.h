@@ -14,12 +14,15 @@
 #define __shared__ static __attribute__((section("shared_memory")))
 #define VECTORS(kind, name) \
   struct name##2 { kind x, y; } __attribute__((aligned(2 * sizeof(kind)))); \
-  struct name##4 { kind x, y, z, w; } __attribute__((aligned(4 * sizeof(kind))))
-VECTORS(float, float);
-VECTORS(double, double);
-VECTORS(int, int);
-VECTORS(unsigned, uint);
-VECTORS(long long, longlong);
+  struct name##4 { kind x, y, z, w; } __attribute__((aligned(4 * sizeof(kind)))); \
+  inline name##2 make_##name##2(kind x, kind y) { return {x, y}; } \
+  inline name##4 make_##name##4(kind x, kind y, kind z, kind w) { return {x, y, z, w}; }
+VECTORS(float, float)
+VECTORS(double, double)
+VECTORS(int, int)
+VECTORS(unsigned, uint)
+VECTORS(long long, longlong)
+VECTORS(unsigned short, ushort)
 #undef VECTORS
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define CUDART_INF_F INFINITY

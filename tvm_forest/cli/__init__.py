@@ -137,6 +137,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_model(info, nargs="?")
     info.add_argument("--support", action="store_true", help="say what is accepted and refused")
     info.add_argument("--why", action="store_true", help="say why a schedule is the default")
+    info.add_argument("--stages", action="store_true", help="print a function after every pass")
+    about = "which one, such as predict_from_1 (default: predict, for the largest batches)"
+    info.add_argument("--function", default="predict", help=about)
+    _add_target(info, "what the schedules of a model file are for")
 
     _add_predict(commands)
     compile_ = commands.add_parser("compile", help="write a saved predictor, which is a model too")

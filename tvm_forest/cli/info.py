@@ -1,7 +1,10 @@
 """The command `info`: what a model file holds, and by what schedules it is predicted."""
 
+from __future__ import annotations
+
 import argparse
 import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -12,8 +15,13 @@ from ..errors import InputError
 from ..forest import Forest
 from ..frontends import SUPPORT
 from ..predictor import saving
+from ..schedule import Schedule
+from ..schedule_prims.batches import PARALLEL
 from ..search import heuristic
-from ..target import Target
+from ..target import Target, parse_target
+
+if TYPE_CHECKING:
+    from ..compiler import Lowered
 
 
 def run(options: argparse.Namespace) -> None:
@@ -23,24 +31,57 @@ def run(options: argparse.Namespace) -> None:
     if options.model is None:
         raise InputError("info: argument 'model': missing; give a model file, or --support")
     if archive.is_archive_file(options.model):
-        return _print_saved(options.model)
-    forest = api.load(options.model)
-    _print_table(options.model, describe(forest))
-    for smallest, schedule in api.default_schedules(forest).items():
+        forest, schedules, target = _print_saved(options.model)
+    else:
+        forest, target = api.load(options.model), parse_target(options.target)
+        _print_table(options.model, describe(forest))
+        schedules = api.default_schedules(forest, target)
+    for smallest, schedule in schedules.items():
         print(f"\nbatches of {smallest} and more:\n{schedule}")
     if options.why:
-        print("", *heuristic.explain(forest, Target()), sep="\n")
+        print("", *heuristic.explain(forest, target), sep="\n")
+    if options.stages:
+        _print_stages(api.lower(forest, schedules, target), options.function)
 
 
-def _print_saved(path: str) -> None:
-    """Print what a saved predictor holds; none of its code is run."""
+def _print_saved(path: str) -> tuple[Forest, dict[int, Schedule], Target]:
+    """Print what a saved predictor holds, and return it; none of its code is run."""
     saved = saving.read_saved(path)
     made_for = ", ".join(f"{name} {value}" for name, value in saved.made_for.items())
     target = json.dumps(saved.target.to_dict())
     about = {"saved by": f"tvm_forest {saved.version}", "target": target, "code for": made_for}
     _print_table(path, {**describe(saved.forest), **about})
-    for smallest, schedule in saved.schedules.items():
-        print(f"\nbatches of {smallest} and more:\n{schedule}")
+    return saved.forest, saved.schedules, saved.target
+
+
+def _print_stages(lowered: Lowered, name: str) -> None:
+    """Print a function after every pass that changes it, and name the others.
+
+    A twin without threads is made of the function with threads, which is shown up to there.
+    """
+    functions = {var.name_hint for var in lowered.after.get_global_vars()}
+    if name not in functions:
+        what = f"there is none {name!r} (have: {', '.join(sorted(functions))})"
+        raise InputError(f"info: argument '--function': {what}")
+    before = ""
+    for stage, module in lowered.stages.items():
+        here = {var.name_hint: func for var, func in module.functions.items()}
+        names = (name, name + PARALLEL, name.removesuffix(PARALLEL))
+        shown = next((here[x] for x in names if x in here), None)
+        if shown is None:
+            continue
+        text = _script(shown)
+        if text == before:
+            print(f"{stage}: no change")
+        else:
+            print(f"\n{stage}\n{'-' * len(stage)}\n{text}\n")
+        before = text
+
+
+def _script(func: Any) -> str:
+    """Return what a function looks like, without what every one begins with."""
+    lines = func.script(show_meta=False).splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
 def describe(forest: Forest) -> dict[str, str]:

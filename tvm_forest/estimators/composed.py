@@ -72,7 +72,7 @@ def accelerate(
             f"accelerate: argument 'estimator': {kind} is no fitted estimator of scikit-learn; for "
             "other models use tvm_forest.build, or ForestClassifier(model)"
         )
-    walk = _Walk(lambda model: _compile_estimator(model, target, schedule, n_jobs), strict)
+    walk = _Traversal(lambda model: _compile_estimator(model, target, schedule, n_jobs), strict)
     found = walk.visit(estimator, "")
     if not walk.compiled:
         met = ", ".join(walk.met) or "none"
@@ -95,7 +95,7 @@ def _separate(found: Any, compiled: list[Any]) -> Any:
         ) from None
 
 
-class _Walk:
+class _Traversal:
     """The way through an estimator.
 
     Attributes:
@@ -191,12 +191,12 @@ class _Walk:
                 changed[name] = found
         if not changed:
             return part
-        twin = copy.copy(part)
-        twin.__dict__.update(changed)
+        copied = copy.copy(part)
+        copied.__dict__.update(changed)
         for name in _TRAINING:
             if hasattr(part, name):
-                twin.__dict__[name] = Untrainable(name, type(part).__name__)
-        return twin
+                copied.__dict__[name] = Untrainable(name, type(part).__name__)
+        return copied
 
 
 def _list_items(items: Any) -> tuple[Iterable[Any], list[Any]]:

@@ -233,12 +233,12 @@ class _ForestEstimator(BaseEstimator):
 
     def __sklearn_clone__(self) -> Any:
         """Keep the model as it is: a clone of an estimator would be one that is not trained."""
-        twin = type(self)(**self.get_params())
+        copied = type(self)(**self.get_params())
         if "_loaded" in self.__dict__:
-            twin._loaded = self._loaded
+            copied._loaded = self._loaded
         if "_metadata_request" in self.__dict__:
-            twin._metadata_request = deepcopy(self._metadata_request)
-        return twin
+            copied._metadata_request = deepcopy(self._metadata_request)
+        return copied
 
     def __sklearn_is_fitted__(self) -> bool:
         return self.model is not None

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from . import Array, Forest
-from .edges import list_levels
+from .structure.edges import list_levels
 
 
 def require_hits(forest: Forest, where: str) -> Array:

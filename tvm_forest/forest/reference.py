@@ -112,10 +112,14 @@ def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
     """Return the labels of margins and values (R, C): (R,), or a column for each target."""
+    return name_classes(forest, choose_classes(forest, margin, value))
+
+
+def name_classes(forest: Forest, classes: Array) -> Array:
+    """Return the labels in some places, as `choose_classes` gives them."""
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
-    classes = choose_classes(forest, margin, value)
     if rule in ("half", "cut") or not forest.targets:
         return labels[classes]
     choices = zip(split_by_target(labels[None, :], forest), classes.T, strict=True)

@@ -29,7 +29,7 @@ RENEWED = (
 """Functions whose old form keeps the plain name."""
 
 
-class KernelNeeds(NamedTuple):
+class CudaKernelNeeds(NamedTuple):
     """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
 
     threads: int
@@ -103,7 +103,7 @@ class CudaDriver(Driver):
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):
             self._do("FuncGetAttribute", byref(number), what, kernel.handle)
-        kernel.needs = KernelNeeds(*(number.value for number in needs))
+        kernel.needs = CudaKernelNeeds(*(number.value for number in needs))
         return kernel
 
     def _check_launch(

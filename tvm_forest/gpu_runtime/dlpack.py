@@ -58,30 +58,22 @@ class _Tensor(ctypes.Structure):
     )
 
 
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class _Managed(ctypes.Structure):
-    pass
-
-
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = (  # it holds a pointer to a function of itself
-    ("tensor", _Tensor),
-    ("context", ctypes.c_void_p),
-    ("deleter", _Deleter),
-)
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 
 
 class _Managed1(ctypes.Structure):
-    pass
+    _fields_ = (
+        ("version", ctypes.c_uint32 * 2),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
 
-
-_Deleter1 = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed1))
-_Managed1._fields_ = (
-    ("version", ctypes.c_uint32 * 2),
-    ("context", ctypes.c_void_p),
-    ("deleter", _Deleter1),
-    ("flags", ctypes.c_uint64),
-    ("tensor", _Tensor),
-)
 
 _python = ctypes.pythonapi
 _python.PyCapsule_New.restype = ctypes.py_object
@@ -191,7 +183,7 @@ def give(
     dtype = _Dtype(LETTERS.index(tensor.dtype.kind), tensor.dtype.itemsize * 8, 1)
     place = _Device(kind, tensor.device)
     managed.tensor = _Tensor(tensor.pointer, place, len(sizes), dtype, sizes, None, 0)
-    managed.deleter = _delete_1 if versioned else _delete
+    managed.deleter = _delete
     if versioned:
         managed.version[:] = VERSION_1
         managed.flags = IS_COPY * is_copy
@@ -200,19 +192,26 @@ def give(
     return _python.PyCapsule_New(address, FRESH_1 if versioned else FRESH, _release_untaken)
 
 
-@_Deleter  # type: ignore[untyped-decorator]
-def _delete(managed: Any) -> None:
-    _exported.pop(ctypes.addressof(managed.contents), None)
-
-
-@_Deleter1  # type: ignore[untyped-decorator]
-def _delete_1(managed: Any) -> None:
-    _exported.pop(ctypes.addressof(managed.contents), None)
+_delete = _Deleter(_exported.pop)
 
 
 @_Destructor  # type: ignore[untyped-decorator]
-def _release_untaken(capsule: int) -> None:
-    """Let go of an array that nobody took; the capsule has no owner any more."""
-    for name in (FRESH, FRESH_1):
-        if _is_valid(capsule, name):
-            _exported.pop(_address(capsule, name), None)
+def _release_untaken(
+    capsule: int,
+    names: tuple[bytes, ...] = (FRESH, FRESH_1),
+    is_valid: Any = _is_valid,
+    address: Any = _address,
+    release: Any = _exported.pop,
+) -> None:
+    """Let go of an array that nobody took; the capsule has no owner any more.
+
+    What it needs are its arguments, for at the end of a program the module has no names any more.
+    """
+    for name in names:
+        if is_valid(capsule, name):
+            release(address(capsule, name))
+
+
+for _callback in (_delete, _release_untaken):
+    # Others may be done with an array when Python has dropped all modules at its end.
+    _python.Py_IncRef(ctypes.py_object(_callback))

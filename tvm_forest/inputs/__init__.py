@@ -19,6 +19,7 @@ from .checks import check_in_place, check_numbers, check_shape, refusal
 from .encoding import encode_rows
 from .named_rows import gather_named
 from .objects import read_list, read_objects
+from .roundings import pass_array
 from .spare_columns import fit_width
 from .values import check_values
 
@@ -76,9 +77,7 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     array = read_objects(array, forest)
     check_numbers(array.dtype, dtype)
     with np.errstate(all="ignore"):
-        if forest.other_dtype is not None and array.dtype not in (dtype, np.float32, np.float64):
-            array = array.astype(forest.other_dtype)
-        return np.ascontiguousarray(array, dtype)
+        return np.ascontiguousarray(pass_array(array, forest), dtype)
 
 
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:

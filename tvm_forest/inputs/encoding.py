@@ -19,6 +19,7 @@ from . import frames
 from .checks import NUMBERS, refusal
 from .column_names import take_columns
 from .named_rows import gather_named
+from .roundings import pass_numbers
 from .spare_columns import fit_width
 from .values import unknown_category
 
@@ -82,9 +83,9 @@ def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
     kind = frames.kind_of(rows)
     if kind is None:
         array = _to_array(rows, forest)
-        return len(array), ReadArray(array)
+        return len(array), ReadArray(array, forest)
     rows = take_columns(rows, kind, forest)
-    return (rows.num_rows if kind == "pyarrow" else len(rows)), frames.ReadFrame(rows, kind)
+    return (rows.num_rows if kind == "pyarrow" else len(rows)), frames.ReadFrame(rows, kind, forest)
 
 
 def find_hash() -> Callable[[bytes], int]:
@@ -137,14 +138,14 @@ def _list_to_array(rows: Any) -> Array:
 class ReadArray:
     """The columns of an array."""
 
-    def __init__(self, array: Array) -> None:
-        self.array = array
+    def __init__(self, array: Array, forest: Forest) -> None:
+        self.array, self.forest = array, forest
 
     def read_numbers(self, at: int) -> Array:
         """Return a column of numbers; None is missing."""
         column = self.array[:, at]
         if column.dtype.kind in NUMBERS:
-            return column
+            return pass_numbers(column, self.forest)
         wrong = _find_wrong(column, (float, int, bool, np.number, np.bool_, type(None)))
         if wrong is not None or column.dtype.kind in _TEXTS:
             value = column[0] if wrong is None else wrong

@@ -26,6 +26,7 @@ from .labels import (
     to_numbers,
 )
 from .named_rows import NamedRows
+from .roundings import join_columns, pass_column, pass_numbers
 from .values import check_labels
 
 _NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
@@ -92,26 +93,27 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
         InputError: wrong number, names or types of columns, or an unknown label.
     """
     frame = take_columns(frame, kind, forest)
+    joined = join_columns(frame, kind, forest, dtype)
+    if joined is not None:
+        return joined
     names = forest.given_names or names_of(frame, kind)
     if kind == "pandas" and _is_one_block(frame, forest):
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(frame.to_numpy(), dtype)
+            return np.ascontiguousarray(pass_numbers(frame.to_numpy(), forest), dtype)
     seen, lists = 0, iter(forest.pandas_categories)  # columns of categories
-    joined = _join_dtypes(frame, kind, forest, dtype)
     array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
         known = forest.category_names.get(i)
-        column = given = find_labels(_read_column(frame, i, kind, joined, name), known, forest)
+        column = given = find_labels(_read_column(frame, i, kind, dtype, name), known, forest)
         if is_listed(column, i, forest):
             seen += 1
             known = next(lists, None)
             if known is not None and kind == "pandas" and not column.is_text:
                 column = _recode_pandas(frame.iloc[:, i], known)
         numbers = to_numbers(column, known, i, name, forest)
-        if column.missing is not None and kind == "pyarrow" and _joins_columns(forest):
-            numbers = numbers.astype(np.float64)  # as numpy reads nulls
         with np.errstate(all="ignore"):
-            array[:, i] = numbers if joined == dtype else numbers.astype(joined)
+            series = frame.iloc[:, i] if kind == "pandas" else None
+            array[:, i] = pass_column(numbers, column.missing, series, kind, forest)
         if column.missing is not None:
             array[column.missing, i] = code_of_gaps(known)
         if "category" in forest.refuses or i in forest.refuses_unseen:
@@ -153,32 +155,6 @@ def _is_one_block(frame: Any, forest: Forest) -> bool:
     return len(dtypes) == 1 and all(
         isinstance(dtype, np.dtype) and dtype.kind in NUMBERS for dtype in dtypes
     )
-
-
-def _joins_columns(forest: Forest) -> bool:
-    """Return whether the library makes one array of a frame, and then float32 of that.
-
-    scikit-learn does, so that float32 is rounded twice of large integers beside real numbers.
-    """
-    return forest.source.startswith("scikit-learn") and forest.row_dtype == "float32"
-
-
-def _join_dtypes(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return float64 if the columns become that before they become rows in `dtype`."""
-    if not _joins_columns(forest) or kind not in ("pandas", "polars"):
-        return dtype
-    dtypes = list(frame.dtypes)
-    if kind == "pandas" and not all(isinstance(x, np.dtype) and x.kind in "iuf" for x in dtypes):
-        return dtype  # scikit-learn converts them one by one
-    if kind == "polars":
-        names = [str(x).lower().replace("boolean", "bool") for x in dtypes]
-        if not all(map(_NUMERIC_TYPE.fullmatch, names)):
-            return dtype
-        counts = frame.null_count().row(0)
-        names += ["float64" for x, count in zip(names, counts, strict=True) if count and "int" in x]
-        dtypes = [np.dtype(name) for name in names]
-    joined = np.result_type(*dtypes) if dtypes else dtype
-    return joined if joined == np.float64 else dtype
 
 
 def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
@@ -276,8 +252,8 @@ def _check_type(name: str) -> None:
 class ReadFrame:
     """The columns of a frame for a model that takes categories by their texts."""
 
-    def __init__(self, frame: Any, kind: Kind) -> None:
-        self.frame, self.kind = frame, kind
+    def __init__(self, frame: Any, kind: Kind, forest: Forest) -> None:
+        self.frame, self.kind, self.forest = frame, kind, forest
 
     def read_numbers(self, at: int) -> Array:
         """Return a column of numbers, nulls as NaN."""
@@ -288,7 +264,9 @@ class ReadFrame:
                 f"column '{name}' holds categories or texts, the model has numbers there; "
                 "convert it to numbers first"
             )
-        values = column.values.astype(np.float32)
+        series = self.frame.iloc[:, at] if self.kind == "pandas" else None
+        passed = pass_column(column.values, column.missing, series, self.kind, self.forest)
+        values = passed.astype(np.float32)
         if column.missing is not None:
             values[column.missing] = np.nan
         return values

@@ -4,8 +4,9 @@ takes: arrays of objects or texts, lists; gives: arrays of numbers, with the rou
 library of the model.
 
 XGBoost and LightGBM make numpy arrays of lists, and then float32 of objects, but estimators of
-LightGBM float64. scikit-learn makes the dtype of its rows of the values in both, and of texts.
-CatBoost takes each value for a double. None is missing to all. Other libraries take no objects.
+LightGBM float64 of arrays of them. scikit-learn makes the dtype of its rows of the values in both,
+and of texts. CatBoost takes each value for a double. None is missing to all. Other libraries take
+no objects.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def read_objects(array: Array, forest: Forest) -> Array:
 def read_list(rows: Any, forest: Forest) -> Array:
     """Return an array of a list, with numbers where the library takes its values one by one."""
     if forest.object_dtype is None or not reads_lists_as_objects(forest):
-        return np.asarray(rows)
+        array = np.asarray(rows)
+        if forest.other_dtype is None or array.dtype.kind != _OBJECTS:
+            return array
+        return _to_numbers(array, forest.other_dtype)
     return _to_numbers(rows, forest.object_dtype)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from .checks import check_numbers, check_shape, refusal
+from .roundings import pass_entries
 
 
 def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
@@ -40,7 +41,7 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         column = np.asarray(matrix.indices[: len(line)])
         dense = np.full(matrix.shape, forest.absent, dtype)
         with np.errstate(all="ignore"):
-            dense[line, column] = matrix.data[: len(line)]
+            dense[line, column] = pass_entries(matrix.data[: len(line)], rows, forest)
     except (IndexError, ValueError) as error:
         raise refusal(f"the sparse matrix is damaged ({error}); make it again") from None
     _check_sizes(matrix.data[: len(line)], forest)

@@ -26,7 +26,6 @@ from ..forest import Array, Forest
 if TYPE_CHECKING:
     from tvm import tirx
 
-    from ..schedule import Schedule
     from .row_codes.planes import PlaneCode
     from .row_codes.ranks import RankCode
 
@@ -308,21 +307,6 @@ def find(name: str) -> type[Representation]:
         known = ", ".join(sorted(REPRESENTATIONS))
         raise ScheduleError(f"represent_as: argument 'name': no layout {name!r} (have: {known})")
     return REPRESENTATIONS[name]
-
-
-def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> None:
-    """Refuse tiles of a size that a layout cannot hold.
-
-    Raises:
-        ScheduleError: as said.
-    """
-    if forest.tile_size not in layout.tile_sizes:
-        sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
-        tiles = f"tiles of {forest.tile_size} nodes" if forest.tile_size > 1 else "no tiles"
-        raise ScheduleError(
-            f"represent_as: argument 'name': {layout.name!r} cannot hold {tiles} (tiles it "
-            f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
-        )
 
 
 # -- types of fields that users choose ------------------------------------------------------------

@@ -12,10 +12,15 @@ from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
 from .cpu.keep_sums import KeepSums
+from .gpu.cache_trees import CacheTrees
+from .gpu.link_in_blocks import LinkInBlocks
+from .gpu.map_threads import MapThreads
+from .gpu.narrow_indices import NarrowIndices
 from .gpu.thread_sums import ThreadSums
 from .lower_linear import LowerLinear
 from .lower_reductions import LowerReductions
 from .lower_walks import LowerWalks
+from .nest_facts import NestFacts
 from .place_initials import PlaceInitials, SeparateSums
 from .privatize_sums import PrivatizeSums
 from .reading.read_nest import ForgetNest, read_nest
@@ -23,12 +28,15 @@ from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 
 
-def pipeline(func: tirx.PrimFunc, abilities: frozenset[str] | None) -> tvm.transform.Pass:
+def pipeline(
+    func: tirx.PrimFunc, abilities: frozenset[str] | None, shared_bytes: int | None = None
+) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
     Args:
         func: the function, which is read once.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
+        shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
 
     Raises:
         ScheduleError: its loops cannot be read, see `read_nest`.
@@ -66,6 +74,19 @@ def pipeline(func: tirx.PrimFunc, abilities: frozenset[str] | None) -> tvm.trans
             LowerLinear(),
             LowerReductions(),
             ForgetNest(),
+            # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
+            *([] if shared_bytes is None else _make_kernels(facts, shared_bytes)),
         ],
         name="tvm_forest.pipeline",
     )
+
+
+def _make_kernels(facts: NestFacts, shared_bytes: int) -> list[tvm.transform.Pass]:
+    """Return the passes from plain loops to the kernels of a GPU."""
+    return [
+        CacheTrees(facts),
+        LinkInBlocks(facts),
+        MapThreads(facts, shared_bytes),
+        tirx.transform.StmtSimplify(),
+        NarrowIndices(),
+    ]

@@ -57,7 +57,7 @@ class CacheNear:
             if not how:
                 return None
             if how == "prefetch" or of_trees:
-                if self.facts.on_gpu:  # threads hide loads; `cache_trees` copies trees
+                if self.facts.on_gpu:  # threads hide loads; `CacheTrees` copies trees
                     return None
                 body = self._with_prefetch(s, rows, around, whole=how == "stream")
                 return ir.change_loop(s, body=body)

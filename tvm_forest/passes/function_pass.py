@@ -2,6 +2,8 @@
 
 takes: a frozen dataclass, whose fields are the options of the pass, or a class without options;
 gives: a pass.
+
+A pass may refuse a schedule: our errors keep their class on their way through TVM.
 """
 
 from __future__ import annotations
@@ -9,7 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
+
+from ..errors import BuildError, ScheduleError
+
+for _error in (BuildError, ScheduleError):  # TVM has a ScheduleError of its own
+    tvm_ffi.register_error(f"tvm_forest.{_error.__name__}", _error)
 
 
 def function_pass(cls: type) -> Any:

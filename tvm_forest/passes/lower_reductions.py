@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..internals.names import IMPORT_LLVM
 from ..tir_gen import ops
 from .function_pass import function_pass
 
@@ -41,7 +42,7 @@ class LowerReductions:
         body = tvm_ffi.structural_map(func.body, kinds)
         if any(map(ops.is_atomic, calls)):
             zero = tirx.const(0, "int32")
-            body = tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(FUNCTIONS), body)
+            body = tirx.AttrStmt(zero, IMPORT_LLVM, tvm.ir.StringImm(FUNCTIONS), body)
         return func.with_body(body)
 
 

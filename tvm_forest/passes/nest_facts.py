@@ -165,6 +165,19 @@ class NestFacts:
         most = int(values.max(initial=-1)) + 1
         return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
 
+    def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
+        """Return what the guards of some loops ask of one iteration of them, as conditions.
+
+        The end of all rows is not among them: what is done for rows ends there anyway.
+        """
+        values = {name_of(x): self.value(x, n) for x in around if self.of(x)}
+        guards = [x for x in self.nest.guards if x.stop is not None]
+        return [
+            sum(values[name] for name in guard.loops) < amount(guard.stop, n)
+            for guard in guards
+            if values.keys() >= set(guard.loops)
+        ]
+
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
         """Return the first row of an iteration of loops, how many there are here, and at most."""
         fact = self.of(around[-1])

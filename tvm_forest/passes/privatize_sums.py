@@ -65,10 +65,12 @@ class PrivatizeSums:
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
+            limits = facts.limits(around, n)  # beyond these, rows are those of others
             if any(facts.reduction(x)[0] == "ordered" for x in trees):
-                return OrderedRegion(facts, s, margin, n, around).rewrite()
+                return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
-            return _Region(facts, s, tuple(trees), margin, n, around).rewrite()
+            region = _Region(facts, s, tuple(trees), margin, n, around)
+            return ir.guard(_with_own_variables(region.rewrite()), limits)
 
         return func.with_body(ir.rewrite_nest(func.body, privatize))
 
@@ -113,6 +115,21 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
         body = ir.replace_vars(loop.body, {loop.loop_var: first.loop_var})
         notes = {**loop.annotations, SUMS_OF: name_of(first)}
         return ir.change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
+
+    return ir.rewrite_loops(region, rename)
+
+
+def _with_own_variables(region: tirx.Stmt) -> tirx.Stmt:
+    """Return a region in which no two loops have one variable, as TVM asks for."""
+    taken = set[Any]()
+
+    def rename(loop: tirx.For) -> tirx.For:
+        old = loop.loop_var
+        if old not in taken:
+            taken.add(old)
+            return loop
+        new = tirx.Var(old.name, old.ty)
+        return ir.change_loop(loop, loop_var=new, body=ir.replace_vars(loop.body, {old: new}))
 
     return ir.rewrite_loops(region, rename)
 

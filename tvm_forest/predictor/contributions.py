@@ -11,18 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..contributions import (
-    CONTRIBUTIONS,
-    INTERACTIONS,
-    ContributionTables,
-    contribution_arrays,
-)
+from ..contributions import CONTRIBUTIONS, INTERACTIONS
 from ..forest import Array, Forest
 from ..inputs import to_rows
 from ..process.locks import cached_property, make_lock
+from ..runtime.results import OF_TABLES, Output
 from ..schedule_prims.batches import PARALLEL
 from ..threads import check_n_jobs
-from .compiling import compile_contributions
+from .compiling import compile_or_load
 from .functions import BoundFunction, Functions
 
 FLATTENS = "lightgbm "
@@ -49,12 +45,13 @@ class Contributions:
         Raises:
             UnsupportedModel: see `ContributionTables`.
         """
-        self.tables = ContributionTables(functions.forest)
+        self._requests = {name: functions.request.with_outputs(name) for name in OF_TABLES}
+        self.tables = self._requests[CONTRIBUTIONS].tables
         self.expected = self.tables.expected
         self._functions = functions
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
 
-    def compute(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def compute(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return float64 (R, C, ..., F + 1) of rows on the host."""
         if n_jobs is not None:
             check_n_jobs(f"predict_{name}", n_jobs)
@@ -66,7 +63,7 @@ class Contributions:
         self._functions.run(function, rows, [values], jobs if has_work else 1)
         return self.complete(name, values)
 
-    def find(self, name: str, n_rows: int) -> BoundFunction:
+    def find(self, name: Output, n_rows: int) -> BoundFunction:
         """Return the function of so many rows, compiled if it is not there."""
         if name not in self._bound:
             with _lock:
@@ -74,13 +71,13 @@ class Contributions:
                     self._bound[name] = self._compile(name)
         return self._bound[name][n_rows > MAX_SINGLE_ROWS]
 
-    def shape_of(self, name: str) -> tuple[int, int]:
+    def shape_of(self, name: Output) -> tuple[int, int]:
         """Return the groups and the features of what a function gives for a row."""
         forest = self.tables.forest
         groups = forest.n_outputs * (forest.row_width if name == INTERACTIONS else 1)
         return groups, forest.row_width + 1
 
-    def complete(self, name: str, values: Array) -> Array:
+    def complete(self, name: Output, values: Array) -> Array:
         """Return what a function gave with its last column: what is expected of all rows.
 
         The diagonal of interactions is not known yet, see `fill_diagonal`.
@@ -94,12 +91,13 @@ class Contributions:
         whole[:, :, :width] = values.reshape(len(values), forest.n_outputs, width, width + 1)
         return whole
 
-    def _compile(self, name: str) -> tuple[BoundFunction, BoundFunction]:
+    def _compile(self, name: Output) -> tuple[BoundFunction, BoundFunction]:
         """Return the function of single rows, and that of blocks."""
         functions = self._functions
-        library, sizes = compile_contributions(self.tables, name, functions.target)
-        arrays = contribution_arrays(self.tables, name).values()
+        _, compiled = compile_or_load(self._requests[name])
+        library, arrays = compiled.library, compiled.arguments[name]
         model = functions.to_arguments([functions.to_tensor(array) for array in arrays])
+        sizes = compiled.block_rows
         functions.adopt(library, has_threads=any(size > 1 for size in sizes.values()))
         bound = [
             BoundFunction(
@@ -188,6 +186,6 @@ class ContributionMethods:
     def _contributions(self) -> Contributions:
         return Contributions(self._functions)
 
-    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, C, F + 1) contributions, or (R, C, F + 1, F + 1) interactions."""
         return self._contributions.compute(name, rows, n_jobs)

@@ -18,7 +18,7 @@ ROWS = 100
 """The number of rows that SilvanForge's authors name."""
 
 METHODS = (
-    *("predict", "predict_proba", "predict_margin", "predict_class"),
+    *("predict", "predict_value", "predict_proba", "predict_margin", "predict_class"),
     *("apply", "predict_per_tree", "tolerance"),
 )
 """What is asked of the predictor that the number of rows chooses."""

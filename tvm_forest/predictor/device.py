@@ -13,13 +13,13 @@ from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
 from ..gpu_runtime.arrays import DeviceArray
-from ..gpu_runtime.library import KernelLibrary, ModelArray
+from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..process.locks import cached_property
-from ..targets import Library
+from ..runtime import Library
+from ..runtime.results import Output
 from ..threads import check_n_jobs
-from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 
@@ -110,9 +110,17 @@ class DevicePredictor(Predictor):
         **as_source: Any,
     ) -> Any:
         """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
-        place = dlpack.device_of(rows)
-        if place[0] not in GPUS or self._gives_labels or as_source:
+        if self._gives_labels or as_source:
             return super().predict(rows, n_jobs, iteration_range, **as_source)
+        return self.predict_value(rows, n_jobs, iteration_range)
+
+    def predict_value(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Any:
+        """See `Predictor.predict_value`; a DeviceArray for rows on the GPU."""
+        place = dlpack.device_of(rows)
+        if place[0] not in GPUS:
+            return super().predict_value(rows, n_jobs, iteration_range)
         return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(
@@ -169,7 +177,7 @@ class DevicePredictor(Predictor):
         bound = function.serial.bind(function.model, stream)
         return bound.start(tensor.pointer, shape[0], [result], stream, tensor)[0].numpy()
 
-    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:
             return super()._compute_contributions(name, rows, n_jobs)
@@ -240,10 +248,6 @@ class DevicePredictor(Predictor):
         copy = DeviceArray(driver, ready.shape, ready.dtype, stream)
         driver.upload(copy.pointer, ready, stream)
         return copy
-
-    def _share_library(self) -> KernelLibrary:
-        library: KernelLibrary = self.library
-        return library.share()
 
     def _for_rows(self, rows: Any) -> DevicePredictor:
         """This one, which refuses rows that an estimator of XGBoost copies."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import DeviceError
 from ..forest import Array
+from ..runtime import Library
+from ..runtime.results import Output
 from ..schedule import Schedule
-from ..targets import Library
-from ..tir_gen.results import Output
 from .functions import BoundFunction, Functions
 from .predictor import Predictor
 
@@ -24,11 +24,11 @@ class DistantFunctions(Functions):
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Refuse."""
-        raise _refuse(self.target.to_dict())
+        raise _error(self.target.to_dict())
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Refuse."""
-        raise _refuse(self.target.to_dict())
+        raise _error(self.target.to_dict())
 
 
 class DistantPredictor(Predictor):
@@ -40,12 +40,12 @@ class DistantPredictor(Predictor):
     def _describe_target(self) -> str:
         return str(dict(self.target.options)["mtriple"])
 
-    def _compute_contributions(self, name: str, rows: Any, n_jobs: int | None) -> Array:
+    def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Refuse."""
-        raise _refuse(self.target.to_dict())
+        raise _error(self.target.to_dict())
 
 
-def _refuse(target: dict[str, Any]) -> DeviceError:
+def _error(target: dict[str, Any]) -> DeviceError:
     return DeviceError(
         f"predict: the code is for another machine, {target}, and does not run here; use "
         "export_library and predict there, or build with target 'llvm'"

@@ -1,6 +1,6 @@
 """The compiled functions of a predictor, bound to the arrays of its model, and calls of them.
 
-takes: Compiled, Forest, schedules, Target, rows of the host; gives: margins, values and what
+takes: BuildRequest, Compiled, rows of the host; gives: margins, values and what
 leaves say, as arrays.
 
     700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
@@ -12,27 +12,33 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..cores import available_cores
-from ..forest import Array, Forest
+from ..forest import Array
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
+from ..late import import_late
 from ..laying_out import Compiled
+from ..laying_out.request import BuildRequest
 from ..layouts.representation import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
+from ..runtime import Library
+from ..runtime.loading import LinkedLibrary
+from ..runtime.results import Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims import batches
-from ..target import Target
-from ..targets import Library
-from ..targets.loading import LinkedLibrary
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..threads.pool import POOL
-from ..tir_gen.results import Output, result_dtype, result_names
 from .compiling import compile_or_load
+
+if TYPE_CHECKING:
+    from ..threads import pool_code
+else:
+    pool_code = import_late("tvm_forest.threads.pool_code")
 
 MAX_ROWS_WITH_MEMBERSHIPS = 512
 """Rows that get their membership columns together: for thousands of rows the memory of these
@@ -92,7 +98,8 @@ class Functions:
     all cores, or the number of threads.
 
     Attributes:
-        forest: the model.
+        request: what was compiled.
+        forest: the model in canonical form.
         target: what it is compiled for.
         arguments: for each function by name, the arrays of the model that it reads.
         libraries: what was compiled, in order, each with the names of its functions.
@@ -102,10 +109,9 @@ class Functions:
         n_places: number of places `round * C + class` that leaves can say something for.
     """
 
-    def __init__(
-        self, compiled: Compiled, forest: Forest, schedules: dict[int, Schedule], target: Target
-    ) -> None:
-        self.forest, self._schedules, self.target = forest, schedules, target
+    def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
+        forest, schedules = request.forest, request.schedules
+        self.request, self.forest, self.target = request, forest, request.target
         self._by_name: dict[str, BoundFunction] = {}
         self.arguments: dict[str, list[ModelArray]] = {}
         self.libraries: list[tuple[Library, list[str]]] = []
@@ -127,10 +133,10 @@ class Functions:
         """Add the functions of a library; `arrays` are those of the model that each reads."""
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
-        names = batches.name_functions(self._schedules)
-        schedules = {name: self._schedules[smallest] for smallest, name in names.items()}
+        chosen = self.request.schedules
+        schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
         for name, read in arrays.items():
-            sch = schedules.get(name) or batches.select_hop_schedule(self._schedules)
+            sch = schedules.get(name) or batches.select_hop_schedule(chosen)
             self.arguments[name] = [tensors[id(array)] for array in read]
             self._by_name[name] = self._bind_function(library, name, sch)
         self.libraries.append((library, list(arrays)))
@@ -143,7 +149,7 @@ class Functions:
             library[name + batches.PARALLEL] if parallel else None,
             self.to_arguments(self.arguments[name]),
             count_rows_of_a_thread(parallel),
-            rows_per_block(sch, self._schedules),
+            rows_per_block(sch, self.request.schedules),
             takes_memberships(sch.representation, self.forest),
             sch.keeps_order,
         )
@@ -151,7 +157,8 @@ class Functions:
     def adopt(self, library: Library, has_threads: bool) -> None:
         """Let a library use what the others of this predictor do."""
         if has_threads:
-            POOL.serve(library, holds_pool=isinstance(library, LinkedLibrary))
+            holds_pool = isinstance(library, LinkedLibrary)
+            POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array of the model as functions of this target read it, a copy."""
@@ -172,8 +179,7 @@ class Functions:
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
-                    model = (self.forest, self._schedules, self.target)
-                    compiled = compile_or_load(*model, outputs=(name,)).compiled
+                    _, compiled = compile_or_load(self.request.with_outputs(name))
                     self.bind(compiled.library, compiled.arguments)
         return self._by_name[name]
 

@@ -1,6 +1,6 @@
 """The compiled model.
 
-takes: Compiled, Forest, schedules, Target; gives: Predictor.
+takes: BuildRequest, Compiled; gives: Predictor.
 
     Predictor --few rows---> SmallBatches --> Functions: compiled code, bound to the model
               --other rows----------------->
@@ -15,29 +15,27 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
-from ..forest import Array, Forest, choose_labels
+from ..forest import Array, choose_labels
 from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
-from ..schedule import Schedule
+from ..laying_out.request import BuildRequest
+from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
-from ..target import Target
-from ..targets import Library
-from ..tir_gen.results import Output
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions
+from .rounds import RoundCache, columns_of_rounds, read_range
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
     from .. import compiler
-    from . import exporting, rounds, saving
+    from . import exporting, saving
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
-    rounds = import_late("tvm_forest.predictor.rounds")  # these two import this module
-    saving = import_late("tvm_forest.predictor.saving")
+    saving = import_late("tvm_forest.predictor.saving")  # which imports this module
 
 PROBABILITY_LINKS = (
     *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
@@ -76,27 +74,24 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def __init__(
         self,
+        request: BuildRequest,
         compiled: Compiled,
-        forest: Forest,
-        schedules: dict[int, Schedule],
-        target: Target,
-        signature: str,
     ) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
-        self.forest, self.schedules, self.target = forest, schedules, target
-        self.schedule = schedules[max(schedules)]
-        self.signature, self.library, self.columns = signature, compiled.library, compiled.columns
+        forest, schedules = request.forest, request.schedules
+        self.request, self.forest, self.schedules = request, forest, schedules
+        self.target, self.schedule = request.target, schedules[max(schedules)]
+        self.signature, self.library = request.signature, compiled.library
+        self.columns = compiled.columns
         self.n_jobs: int | None = None
-        self._functions = self._functions_class(compiled, forest, schedules, target)
+        self._functions = self._functions_class(request, compiled)
         self.arguments, self.libraries = self._functions.arguments, self._functions.libraries
         sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
         self.model_bytes = sum(read.values())
         self._small_batches = SmallBatches(self._functions, self._max_small_batch)
         self._gives_labels = forest.gives_labels
-        self._parts: dict[tuple[int, int], Predictor] = {}  # of some rounds, the latest last
-        self._for_copied_rows: Predictor | None = None
-        self._with_all_rounds: Predictor | None = None
+        self._rounds = RoundCache()
 
     def export_library(
         self,
@@ -142,8 +137,7 @@ class Predictor(ContributionMethods, ClassMethods):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
         library = self.library
         if library.mod.kind != "llvm":  # what is loaded is machine code alone
-            compiled = compiler.compile_forest(self.forest, self.schedules, self.target)
-            library = compiled.library
+            library = compiler.compile_forest(self.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
@@ -189,7 +183,7 @@ class Predictor(ContributionMethods, ClassMethods):
                 predictor.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
-        return rounds.rounds(self, begin, end)
+        return self._rounds.find(self, begin, end)
 
     def predict(
         self,
@@ -230,6 +224,21 @@ class Predictor(ContributionMethods, ClassMethods):
                 return values
         margin, value = self._sums(rows, n_jobs, iteration_range)
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
+
+    def predict_value(
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+    ) -> Array:
+        """Predict values: what the link of the model makes of margins.
+
+        `predict` gives them as well, unless it gives the labels that are chosen by them.
+
+        Returns:
+            (R,) or (R, C).
+
+        Raises:
+            InputError: rows, n_jobs or iteration_range of the wrong kind.
+        """
+        return squeeze(self._sums(rows, n_jobs, iteration_range)[1])
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
@@ -364,25 +373,22 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def _columns_of(self, iteration_range: Any) -> Array:
         """Return the rows of `columns` for the trees of a range of rounds."""
-        return rounds.columns_of_range(self, iteration_range)
+        return columns_of_rounds(self, *read_range(self.forest, iteration_range))
 
     def _reach(self, iteration_range: Any) -> Predictor:
         """Return the predictor that has the rounds of a range, which may be behind the best one."""
-        return self if iteration_range is None else rounds.reach_range(self, iteration_range)
+        return self._rounds.reach(self, read_range(self.forest, iteration_range)[1])
 
     def _for_rows(self, rows: Any) -> Predictor:
         """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
         if self.forest.copied_value is None or not is_copied(rows):
             return self
-        return rounds.for_copied_rows(self)
+        return self._rounds.for_copied_rows(self)
 
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""
-        return self if iteration_range is None else rounds.part_of_range(self, iteration_range)
-
-    def _share_library(self) -> Library:
-        """Return the library for a predictor with arrays of its own."""
-        return self.library
+        span = read_range(self.forest, iteration_range)
+        return self if span == (0, 0) else self.rounds(*span)
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""

@@ -5,7 +5,7 @@ takes: Predictor, range of rounds; gives: Predictor.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,17 @@ from ..forest.rewrites.ordering import (
     silence_rounds,
     take_rounds,
 )
+from ..gpu_runtime.library import KernelLibrary
+from ..late import import_late
 from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out.request import BuildRequest
 from ..process.locks import make_lock
-from ..tir_gen.results import SUMS
-from .building import build
-from .predictor import Predictor
+
+if TYPE_CHECKING:
+    from . import building
+    from .predictor import Predictor
+else:
+    building = import_late("tvm_forest.predictor.building")  # which imports who owns a RoundCache
 
 MAX_PARTS = 8
 """Ranges that a predictor keeps; the one that was asked for longest ago goes first."""
@@ -32,80 +38,64 @@ WITH_ALL_ROUNDS = {
 }
 """By library, the model with the rounds behind the best one."""
 
-_lock = make_lock()
-"""Held while a range is looked up, and made if it is not there."""
 
+class RoundCache:
+    """The predictors that a predictor has made: of ranges of its rounds, and of other models.
 
-def rounds(whole: Predictor, begin: int, end: int) -> Predictor:
-    """See `Predictor.rounds`."""
-    whole = reach(whole, end)
-    span = _to_span(whole.forest, begin, end)
-    if span is None:
-        return whole
-    with _lock:
-        part = whole._parts.pop(span, None)
-        if part is None:
-            part = _silence_others(whole, span) or _compile(whole, span)
-            part.n_jobs = whole.n_jobs
-        whole._parts[span] = part
-        for oldest in list(whole._parts)[:-MAX_PARTS]:
-            del whole._parts[oldest]
-    return part
-
-
-def reach(best: Predictor, end: Any) -> Predictor:
-    """Return the predictor that has the rounds up to an end, which may lie behind the best one."""
-    forest = best.forest
-    is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
-    if not is_beyond or forest.with_all_rounds is None:
-        return best
-    with _lock:
-        if best._with_all_rounds is None:
-            best._with_all_rounds = build(forest.with_all_rounds, None, best.target)
-            best._with_all_rounds.n_jobs = best.n_jobs
-    return best._with_all_rounds
-
-
-def for_copied_rows(whole: Predictor) -> Predictor:
-    """Return the predictor of `Forest.for_copied_rows`, which the first such rows compile."""
-    with _lock:
-        if whole._for_copied_rows is None:
-            forest = whole.forest.for_copied_rows
-            whole._for_copied_rows = build(forest, None, whole.target)
-            whole._for_copied_rows.n_jobs = whole.n_jobs
-    return whole._for_copied_rows
-
-
-def part_of_range(whole: Predictor, iteration_range: Any) -> Predictor:
-    """Return the predictor of the rounds that a user gave as a pair.
-
-    Raises:
-        InputError, UnsupportedModel: see `Predictor.rounds`.
+    A predictor owns one, and hands itself over when it asks: two that hold each other would keep
+    code in memory until Python looks for such circles.
     """
-    span = _read_range(whole.forest, iteration_range)
-    return whole if span == (0, 0) else whole.rounds(*span)
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[int, int], Predictor] = {}  # by range, the latest last
+        self._with_all_rounds: Predictor | None = None
+        self._for_copied_rows: Predictor | None = None
+        self._lock = make_lock()  # held while one is looked up, and made if it is not there
+
+    def find(self, whole: Predictor, begin: int, end: int) -> Predictor:
+        """See `Predictor.rounds`."""
+        reached = self.reach(whole, end)
+        if reached is not whole:
+            return reached.rounds(begin, end)
+        span = _to_span(whole.forest, begin, end)
+        if span is None:
+            return whole
+        with self._lock:
+            part = self._parts.pop(span, None)
+            if part is None:
+                part = _silence_others(whole, span)
+            if part is None:
+                part = _build(whole, take_rounds(whole.forest, *span))
+            self._parts[span] = part
+            for oldest in list(self._parts)[:-MAX_PARTS]:
+                del self._parts[oldest]
+        return part
+
+    def reach(self, best: Predictor, end: Any) -> Predictor:
+        """Return the predictor that has the rounds up to an end, maybe behind the best one."""
+        forest = best.forest
+        is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
+        if not is_beyond or forest.with_all_rounds is None:
+            return best
+        with self._lock:
+            if self._with_all_rounds is None:
+                self._with_all_rounds = _build(best, forest.with_all_rounds)
+        return self._with_all_rounds
+
+    def for_copied_rows(self, whole: Predictor) -> Predictor:
+        """Return the predictor of `Forest.for_copied_rows`, which the first such rows compile."""
+        with self._lock:
+            if self._for_copied_rows is None:
+                self._for_copied_rows = _build(whole, whole.forest.for_copied_rows)
+        return self._for_copied_rows
 
 
-def columns_of_range(whole: Predictor, iteration_range: Any) -> Array:
-    """Return the rows of `Predictor.columns` for the trees of the rounds that a user gave.
-
-    Raises:
-        InputError, UnsupportedModel: see `Predictor.rounds`.
-    """
-    return _columns_of_rounds(whole, *_read_range(whole.forest, iteration_range))
-
-
-def reach_range(whole: Predictor, iteration_range: Any) -> Predictor:
-    """Return the predictor that has the rounds that a user gave, see `reach`.
+def read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
+    """Return the first round and the one after the last that a user gave; (0, 0) for all.
 
     Raises:
         InputError: the range is no pair.
     """
-    return reach(whole, _read_range(whole.forest, iteration_range)[1])
-
-
-def _read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
-    """Return the first round and the one after the last that a user gave; (0, 0) for all."""
     if iteration_range is None:
         return 0, 0
     try:
@@ -118,7 +108,7 @@ def _read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
     return (0, 0) if forest.needs_end and end == 0 else (begin, end)
 
 
-def _columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
+def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
     """Return the rows of `Predictor.columns` for the trees of some rounds.
 
     Raises:
@@ -141,23 +131,29 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     if whole.forest.aggregate == "average":
         return None
     forest = silence_rounds(whole.forest, *span)
-    known, laid_out = (lay_out(x, whole.schedules, (SUMS,)) for x in (whole.forest, forest))
+    request = BuildRequest.of(forest, whole.schedules, whole.target, exact=False).settled()
+    known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
-    columns = _columns_of_rounds(whole, *span)
-    compiled = Compiled(whole._share_library(), laid_out.arguments, columns)
-    return type(whole)(compiled, forest, whole.schedules, whole.target, forest.signature)
+    columns = columns_of_rounds(whole, *span)
+    library = whole.library.share() if isinstance(whole.library, KernelLibrary) else whole.library
+    compiled = Compiled(library, laid_out.arguments, columns)
+    part = type(whole)(request, compiled)
+    part.n_jobs = whole.n_jobs
+    return part
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:
     """Return all that code knows of the arrays that it reads: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
-    return [sizes, [packed.layout for packed in laid_out.packed.values()]]
+    return [sizes, laid_out.layouts]
 
 
-def _compile(whole: Predictor, span: tuple[int, int]) -> Predictor:
-    forest = take_rounds(whole.forest, *span)
-    return build(forest, None, whole.target)
+def _build(whole: Predictor, forest: Forest) -> Predictor:
+    """Compile another model for the machine of a predictor, with as many threads."""
+    built = building.build(BuildRequest.of(forest, None, whole.target))
+    built.n_jobs = whole.n_jobs
+    return built
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:

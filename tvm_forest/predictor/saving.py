@@ -23,10 +23,12 @@ from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 from ..laying_out import Compiled
+from ..laying_out.request import BuildRequest
+from ..runtime.loading import MachineCode
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..target import Target, parse_target
-from ..targets.loading import MachineCode, find_obstacle, load_library, to_machine_code
+from ..targets.stored_code import find_obstacle, load_library, to_machine_code
 from ..threads import check_n_jobs
 from . import argument_parts
 from .building import build, class_for
@@ -164,7 +166,8 @@ def read_saved(path: str) -> Saved:
     _check_manifest(manifest, where, None)
     with _refuse_unexpected(where):
         code, version = manifest["code"], manifest["versions"]["tvm_forest"]
-        return Saved(*_read_model(manifest, parts), code["made_for"], version)
+        request = _read_model(manifest, parts)
+        return Saved(request.forest, request.schedules, request.target, code["made_for"], version)
 
 
 @contextlib.contextmanager
@@ -195,9 +198,7 @@ def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None)
             )
 
 
-def _read_model(
-    manifest: dict[str, Any], parts: dict[str, Any]
-) -> tuple[Forest, dict[int, Schedule], Target]:
+def _read_model(manifest: dict[str, Any], parts: dict[str, Any]) -> BuildRequest:
     """Return the model, its schedules, and what it was compiled for."""
     arrays = {
         name.removeprefix("forest/").removesuffix(".npy"): part
@@ -206,20 +207,22 @@ def _read_model(
     }
     forest, target = from_fields(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
-    return forest, arrange_by_batch(named, "load_predictor"), target
+    schedules = arrange_by_batch(named, "load_predictor")
+    signature = manifest["signature"]
+    return BuildRequest.of(forest, schedules, target, exact=False, signature=signature)
 
 
 def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bool) -> Predictor:
-    model = _read_model(manifest, parts)
-    target = model[2]
+    request = _read_model(manifest, parts)
+    target = request.target
     check_n_jobs("load_predictor", manifest["n_jobs"])
     code = "it is not trusted" if recompile else _load_all(manifest, parts, target)
     if isinstance(code, str):
         LOG.warning("the stored code is not used, and the model is compiled anew: %s", code)
-        predictor = build(*model, exact=False, signature=manifest["signature"])
+        predictor = build(request)
     else:
         first, *others = code
-        predictor = class_for(first.library, target)(first, *model, manifest["signature"])
+        predictor = class_for(first.library, target)(request.settled(), first)
         for compiled in others:
             predictor._functions.bind(compiled.library, compiled.arguments)
     predictor.n_jobs = manifest["n_jobs"]

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm_ffi
 
-from ..forest import Array
+from ..forest import Array, Forest
 from ..inputs.checks import NUMBERS
+from ..inputs.roundings import pass_array
 from ..inputs.values import check_values
 from ..process.ending import is_waited_for
 from .functions import Functions
@@ -25,9 +26,6 @@ MAX_ROWS = 64
 
 MAX_BYTES = 1 << 15
 """Bytes of these rows."""
-
-_SOURCE_DTYPES = frozenset(map(np.dtype, ("float32", "float64")))
-"""Numbers that do not become `Forest.other_dtype` first."""
 
 MARGIN, VALUE = 0, 1
 """Places of the results in `_Frame.results`."""
@@ -135,11 +133,11 @@ class SmallBatches:
         margin, value = results[self._functions.margin_place], results[-1]
         arguments = (first, *function.model, *last)
         places = (squeeze(margin), squeeze(value))
-        convert = _quiet_writer(rows, self._functions.forest.other_dtype)
+        convert = _quiet_writer(rows, self._functions.forest)
         return _Frame(rows, convert, function.serial, arguments, places)
 
 
-def _quiet_writer(array: Array, other_dtype: str | None) -> Callable[[Array], None]:
+def _quiet_writer(array: Array, forest: Forest) -> Callable[[Array], None]:
     """Return a function that writes other numbers to an array, as `to_rows` converts them.
 
     What numpy warns of stands in the caller's context. To change it there and back takes longer
@@ -147,8 +145,7 @@ def _quiet_writer(array: Array, other_dtype: str | None) -> Callable[[Array], No
     """
 
     def write(rows: Array) -> None:
-        is_direct = other_dtype is None or rows.dtype in _SOURCE_DTYPES
-        array[...] = rows if is_direct else rows.astype(other_dtype)
+        array[...] = pass_array(rows, forest)
 
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # it stands in the thread
         return np.errstate(all="ignore")(write)

@@ -2,7 +2,7 @@
 
 takes: batches of a Dataset, a model; gives: batches with columns of predictions.
 
-    rows.map_batches(Score, fn_constructor_args=(ship(model),), batch_format="pyarrow")
+    rows.map_batches(ActorScore, fn_constructor_args=(ship(model),), batch_format="pyarrow")
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .. import clusters
 from ..clusters import ship as ship
 
 
-class Score(clusters.Score):
+class ActorScore(clusters.Score):
     """What `Dataset.map_batches` makes in each actor, and calls for each batch.
 
     The package has to be installed on the nodes.
     """
 
-    where = "ray.Score"
+    where = "ray.ActorScore"
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import Op
 
 from ..errors import InputError
+from ..internals.names import DICT_ATTRS, LEGALIZE
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
 from .operator import register_operator
@@ -33,7 +34,7 @@ def check_target(rows: relax.Expr, target: str) -> relax.Call:
         rows: any tensor that the functions take.
         target: what the functions were made for, see `name_target`.
     """
-    attrs = tvm.ir.make_node("ir.DictAttrs", target=str(target))
+    attrs = tvm.ir.make_node(DICT_ATTRS, target=str(target))
     return relax.Call(Op.get(NAME), [rows], attrs)
 
 
@@ -59,7 +60,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
             raise InputError(
                 f"{NAME}: the forest was exported for {made_for}, and the module is compiled for "
                 f"{str(name)!r}, which lacks {', '.join(missing[:6])}; give "
-                "tvm_forest.relax.nn.Forest the target that tvm.compile gets, or use ConstantForest"
+                "tvm_forest.relax.nn.ParameterForest the target that tvm.compile gets, or use "
+                "ConstantForest"
             )
     return call.args[0]
 
@@ -81,5 +83,5 @@ def register() -> None:
         "The CPU that functions were made for.",
         {"rows": "what is given back"},
         lambda call, bb: call.args[0].ty,
-        FLegalize=_legalize,
+        **{LEGALIZE: _legalize},
     )

@@ -1,6 +1,6 @@
 """One function for all batches of a forest.
 
-takes: Forest, schedules, Target; gives: a PrimFunc (rows, model ..., results ...) and its arrays.
+takes: BuildRequest; gives: a PrimFunc (rows, model ..., results ...) and its arrays.
 
     def forest(rows, nodes, cuts, base, margin):
         if n < 8: S of the schedule for batches from 1 row on
@@ -13,6 +13,7 @@ Schedules that read the same array share one parameter.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,22 +23,20 @@ from tvm import tirx
 
 from .. import compiler
 from ..errors import UnsupportedModel
-from ..forest import Array, Forest
-from ..forest.rewrites.canonical_form import canonicalize
+from ..forest import Array
+from ..internals.names import ADDRESS_OF, IS_SCHEDULED, OP_PATTERN
+from ..laying_out import lay_out
+from ..laying_out.request import BuildRequest
 from ..layouts.representation import takes_memberships
 from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
-from ..schedule import Schedule
+from ..runtime.results import SUMS
 from ..schedule_prims.batches import PARALLEL, name_functions
-from ..schedule_prims.fitting import check_device
-from ..target import Target
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from ..tir_gen.ops import find_calls
-from ..tir_gen.results import SUMS, Output
 from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
-from .model import refuse_encoder
 
 OPAQUE = 8
 """What Relax calls the pattern of a function that it shall not fuse with others."""
@@ -64,28 +63,22 @@ class BatchFunction(NamedTuple):
     columns: Array
 
 
-def lower_for_batches(
-    forest: Forest, schedules: dict[int, Schedule], target: Target, output: Output, exact: bool
-) -> BatchFunction:
+def lower_for_batches(request: BuildRequest) -> BatchFunction:
     """Lower a forest into one function.
 
     Args:
-        forest, schedules, target, exact: see `compiler.compile_forest`.
-        output: what the function gives.
+        request: for one output, what the function gives.
 
     Raises:
         UnsupportedModel: rows would have to be encoded or prepared in Python.
         ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
     """
-    refuse_encoder(forest)
-    for sch in schedules.values():
-        check_device(sch, target)
-    schedules = leave_out_memberships(forest, schedules)
-    laid_out = compiler.check_and_lay_out(forest, schedules, (output,), exact)
-    lowered = compiler.lower_each(laid_out, target)
+    laid_out = lay_out(request)
+    lowered = compiler.lower_request(request, laid_out)
+    (output,) = request.outputs
     by_name = {var.name_hint: func for var, func in lowered.after.functions.items()}
-    names = name_functions(schedules) if output == SUMS else {1: output}
-    prepare = PREPARE.get(target.kind, lambda func: func)
+    names = name_functions(request.schedules) if output == SUMS else {1: output}
+    prepare = PREPARE.get(request.target.kind, lambda func: func)
     parts = [
         (smallest, prepare(by_name.get(name + PARALLEL, by_name[name])), laid_out.arguments[name])
         for smallest, name in names.items()
@@ -93,7 +86,7 @@ def lower_for_batches(
     return BatchFunction(*choose_by_rows(parts), laid_out.columns)
 
 
-def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dict[int, Schedule]:
+def leave_out_memberships(request: BuildRequest) -> BuildRequest:
     """Leave out schedules whose rows need membership columns, which only Python appends.
 
     Batches that they would serve are served by the next one.
@@ -101,11 +94,9 @@ def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dic
     Raises:
         UnsupportedModel: none is left.
     """
-    canonical = canonicalize(forest)  # which has the membership columns
+    forest, schedules = request.forest, request.schedules
     kept = {
-        k: sch
-        for k, sch in schedules.items()
-        if not takes_memberships(sch.representation, canonical)
+        k: sch for k, sch in schedules.items() if not takes_memberships(sch.representation, forest)
     }
     if not kept:
         names = sorted({sch.representation for sch in schedules.values()})
@@ -115,7 +106,7 @@ def leave_out_memberships(forest: Forest, schedules: dict[int, Schedule]) -> dic
             "with a layout that codes rows, such as represent_as('ranked')"
         )
     first = min(kept)
-    return {1 if k == first else k: sch for k, sch in kept.items()}
+    return replace(request, schedules={1 if k == first else k: x for k, x in kept.items()})
 
 
 def choose_by_rows(
@@ -145,7 +136,7 @@ def choose_by_rows(
         bound = smallest
     attrs = first.without_attr(TWIN).attrs
     func = tirx.PrimFunc([rows, *params.values(), *results], body, first.ret_type, attrs)
-    func = func.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True, MODEL: len(arrays)})
+    func = func.with_attr({OP_PATTERN: OPAQUE, IS_SCHEDULED: True, MODEL: len(arrays)})
     return func, arrays
 
 
@@ -159,7 +150,7 @@ def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
     places = [(x.source, x.indices) for x in accesses[0]]
     places += [(x.buffer, x.indices) for x in accesses[1]]
-    addressed = {call.args[0].source for call in find_calls(func.body, "tirx.address_of")}
+    addressed = {call.args[0].source for call in find_calls(func.body, ADDRESS_OF)}
     indirect = {buffer for buffer, at in places if any(find_all(i, tvm.ir.TensorLoad) for i in at)}
 
     def hide(statement: tirx.AllocBuffer) -> tirx.Stmt:

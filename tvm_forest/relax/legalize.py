@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Op, register_op_attr
 
+from ..internals.names import LEGALIZE
 from ..passes.model_table import MODEL
 from .functions import BatchFunction, hide_buffers
 from .gpu.devices import DeviceBuilder
@@ -49,5 +50,5 @@ def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def register() -> None:
     """Tell TVM how to legalise the operator, once in a process."""
-    if Op.get(NAME).get_attr("FLegalize") is None:
-        register_op_attr(NAME, "FLegalize", legalize)
+    if Op.get(NAME).get_attr(LEGALIZE) is None:
+        register_op_attr(NAME, LEGALIZE, legalize)

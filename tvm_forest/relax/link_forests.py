@@ -24,6 +24,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import BuildError, ForestError, InputError
 from ..forest import Array
+from ..internals.names import EXTERNAL_MODS
 from ..passes.model_table import OFFSETS
 from ..target import Target, parse_target
 from ..targets import cpu
@@ -33,9 +34,6 @@ from .lowering import expand
 from .model import to_tensor_constant
 from .operator import NAME
 from .targets import is_gpu
-
-MODULES = "external_mods"
-"""Attribute of a module: what TVM links to it."""
 
 LINKED = "tvm_forest.linked"
 """Attribute of a module: the names of the functions of its forests."""
@@ -77,7 +75,7 @@ class LinkForests:
         mod = linker.builder_.get()
         if not linker.functions:
             return mod
-        for key, new in ((MODULES, [linker.compile()]), (LINKED, list(linker.functions))):
+        for key, new in ((EXTERNAL_MODS, [linker.compile()]), (LINKED, list(linker.functions))):
             mod = mod.with_attr(key, [*_list_attribute(mod, key), *new])
         return mod
 
@@ -96,7 +94,7 @@ def register_linked(mod: tvm.IRModule) -> list[str]:
         each itself: `tvm_ffi.register_global_func(name, module.get_function(name, True))`.
     """
     names = [str(name) for name in _list_attribute(mod, LINKED)]
-    for library in _list_attribute(mod, MODULES):
+    for library in _list_attribute(mod, EXTERNAL_MODS):
         for name in names:
             if library.implements_function(name):
                 tvm_ffi.register_global_func(name, library[name], override=True)

@@ -15,14 +15,15 @@ from tvm import relax, te, tirx
 
 from ..forest import Forest
 from ..forest.rules import ZERO
+from ..laying_out.request import BuildRequest
+from ..runtime.results import SUMS, Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
-from ..search.heuristic import default_schedule, default_schedules
+from ..search.heuristic import default_schedules, hop_schedule
 from ..target import STATIC_SHARED_BYTES, Target
-from ..tir_gen.results import SUMS, Output, result_dtype, result_names
 from .comparison import order_of, order_of_number
-from .functions import BatchFunction, lower_for_batches
-from .model import from_constant, to_tensor_constant
+from .functions import BatchFunction, leave_out_memberships, lower_for_batches
+from .model import from_constant, refuse_encoder, to_tensor_constant
 from .operator import read_outputs, read_schedules
 from .outputs import assemble, function_of
 
@@ -55,9 +56,13 @@ def lower_outputs(
     Raises:
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
     """
+    refuse_encoder(forest)
     schedules = schedules or choose_schedules(forest, target)
+    request = BuildRequest.of(forest, schedules, target, exact=exact)
+    request.check_machine()
+    request = leave_out_memberships(request)
     return {
-        name: lower_for_batches(forest, schedules, target, name, exact)
+        name: lower_for_batches(request.with_outputs(name))
         for name in dict.fromkeys(map(function_of, outputs))
     }
 
@@ -86,7 +91,7 @@ def compute_outputs(
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
-        return {1: default_schedule(forest, target).without("cache")}
+        return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
     return arrange_by_batch(default_schedules(forest, here))
 

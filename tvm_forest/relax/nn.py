@@ -4,7 +4,7 @@ takes: models; gives: modules for `export_tvm`.
 
     class Net(nn.Module):
         def __init__(self):
-            self.trees = tvm_forest.relax.nn.Forest("model.json", target)
+            self.trees = tvm_forest.relax.nn.ParameterForest("model.json", target)
             self.dense = nn.Linear(1, 3)
 
         def forward(self, x: nn.Tensor):
@@ -13,10 +13,10 @@ takes: models; gives: modules for `export_tvm`.
     mod, params = Net().export_tvm(spec={"forward": {"x": spec.Tensor(["n", 12], "float32")}})
     tvm.compile(mod, target)          # params: trees.nodes, trees.leaf_value, ..., dense.weight
 
-A `Forest` holds the arrays of the compiled model as parameters. Their layout is the schedules', and
-these are a target's, so it is named when the module is made: the one that `tvm.compile` will get.
-Without one, the code runs on every x86-64 CPU. A module that is compiled for a CPU which lacks an
-instruction of the code is refused by an error, see `check_target`.
+A `ParameterForest` holds the arrays of the compiled model as parameters. Their layout is the
+schedules', and these are a target's, so it is named when the module is made: the one that
+`tvm.compile` will get. Without one, the code runs on every x86-64 CPU. A module that is compiled
+for a CPU which lacks an instruction of the code is refused by an error, see `check_target`.
 
 A `ConstantForest` is the operator, with the model as a constant, and knows of no target.
 """
@@ -33,9 +33,9 @@ from tvm.relax.frontend import nn
 from .. import frontends
 from ..errors import InputError, UnsupportedModel
 from ..passes.model_table import MODEL
+from ..runtime.results import SUMS
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..target import Target
-from ..tir_gen.results import SUMS
 from .check_target import check_target, name_target
 from .functions import BatchFunction
 from .lowering import compute_outputs, lower_outputs
@@ -44,10 +44,10 @@ from .operator import check_rows, predict
 from .outputs import check_outputs
 from .targets import from_tvm
 
-WHERE = "tvm_forest.relax.nn.Forest: argument"
+WHERE = "tvm_forest.relax.nn.ParameterForest: argument"
 
 
-class Forest(nn.Module):
+class ParameterForest(nn.Module):
     """A forest whose arrays are parameters of the module, by the names of what they hold.
 
     Constants remain what is not of the walk: labels, the order of leaves, and what is missing.
@@ -154,7 +154,7 @@ class ConstantForest(nn.Module):
         self._attributes = outputs, schedule, exact
 
     def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
-        """Return the outputs; see `Forest.forward`."""
+        """Return the outputs; see `ParameterForest.forward`."""
         return nn.op.wrap_nested(predict(rows._expr, self._model, *self._attributes), "forest")
 
 

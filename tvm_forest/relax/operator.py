@@ -26,6 +26,8 @@ from tvm.ir import Op, register_op_attr
 from .. import frontends
 from ..errors import ForestError, InputError
 from ..forest import Forest
+from ..internals.names import DICT_ATTRS, INFER_TYPE, PURITY, REGISTER_OP
+from ..internals.replacing import put_word
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..search.records import load_schedules
@@ -71,7 +73,7 @@ def predict(
     constant = model if isinstance(model, relax.Expr) else to_constant(frontends.load(model))
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     attrs = tvm.ir.make_node(
-        "ir.DictAttrs", outputs=names, schedule=_to_texts(schedule), exact=bool(exact)
+        DICT_ATTRS, outputs=names, schedule=_to_texts(schedule), exact=bool(exact)
     )
     return relax.Call(Op.get(NAME), [rows, constant], attrs)
 
@@ -182,17 +184,16 @@ def register_operator(
     name = f"relax.tvm_forest.{function.__name__}"
     if name in Op.list_op_names():
         return
-    tvm_ffi.get_global_func("ir.RegisterOp")(name, description)
+    tvm.get_global_func(REGISTER_OP)(name, description)
     op = Op.get(name)
     op.set_num_inputs(len(arguments))
     for argument, text in arguments.items():
         op.add_argument(argument, "Expr", text)
-    attributes |= {"FInferType": infer_type, "FPurity": True}
+    attributes |= {INFER_TYPE: infer_type, PURITY: True}
     for key, value in attributes.items():
         register_op_attr(name, key, value)
     from tvm.relax.script import parser
 
-    for module in (relax.script, parser):  # where TVMScript looks for R.tvm_forest
-        if not hasattr(module, "tvm_forest"):
-            module.tvm_forest = types.SimpleNamespace()
-        setattr(module.tvm_forest, function.__name__, function)
+    words = getattr(relax.script, "tvm_forest", types.SimpleNamespace())
+    setattr(words, function.__name__, function)
+    put_word("tvm_forest", words, (relax.script, parser))

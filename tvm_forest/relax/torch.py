@@ -35,7 +35,8 @@ from tvm.relax.frontend.torch import from_exported_program as import_program
 from .. import frontends
 from ..errors import InputError, ModelFormatError
 from ..forest import Array, Forest
-from ..forest.reference import choose_labels
+from ..forest.reference import name_classes
+from ..laying_out.request import BuildRequest
 from ..predictor.building import build
 from ..predictor.predictor import Predictor
 from ..search.heuristic import default_schedules
@@ -140,7 +141,7 @@ def _slot_of(address: int, size: int) -> list[tuple[Array, tuple[Forest, Predict
 @functools.lru_cache(maxsize=16)
 def _compile(data: bytes) -> tuple[Forest, Predictor]:
     forest, machine = from_bytes(data), Target()
-    return forest, build(forest, default_schedules(forest, machine), machine)
+    return forest, build(BuildRequest.of(forest, default_schedules(forest, machine), machine))
 
 
 def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> Array:
@@ -149,12 +150,15 @@ def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> 
         return predictor.apply(rows)
     if output == "per_tree":
         return predictor.predict_per_tree(rows)
-    margin, value = predictor._sums(rows)  # labels hide the values of public methods
     if output == "label":
-        return choose_labels(replace(forest, labels=label_table(forest)), margin, value)
-    if output == "probability" and value.shape[1] == 1:
-        return np.concatenate([1 - value, value], axis=1)
-    return np.array(margin if output == "margin" else value)
+        classes = predictor.predict_class(rows)
+        return name_classes(replace(forest, labels=label_table(forest)), classes)
+    is_margin = output == "margin"
+    sums = predictor.predict_margin(rows) if is_margin else predictor.predict_value(rows)
+    sums = sums.reshape(-1, forest.n_outputs)
+    if output == "probability" and sums.shape[1] == 1:
+        return np.concatenate([1 - sums, sums], axis=1)
+    return np.array(sums)
 
 
 def _name_types(forest: Forest, outputs: Sequence[str]) -> list[str]:

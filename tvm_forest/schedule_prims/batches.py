@@ -57,7 +57,7 @@ def _edit(given: Any, start: Callable[[], Schedule], take: Callable[[Any], Any])
     made = given(start())
     if not isinstance(made, Schedule):
         what = f"the function gave {type(made).__name__} and no Schedule; return what the last"
-        raise _refuse("build", f"{what} directive gives")
+        raise _error("build", f"{what} directive gives")
     return made
 
 
@@ -76,19 +76,19 @@ def arrange_by_batch(schedule: Schedules, where: str = "build") -> dict[int, Sch
     for key, sch in named.items():
         if type(key) is not int or key < 1:
             what = f"{key!r} is no number of rows; use whole numbers from 1 on as keys"
-            raise _refuse(where, what)
+            raise _error(where, what)
         if not isinstance(sch, Schedule):
             at = f" at {key}" if isinstance(schedule, Mapping) else ""
             what = f"expected a Schedule{at}, got {type(sch).__name__}; make one with"
-            raise _refuse(where, f"{what} tvm_forest.new_schedule(model)")
+            raise _error(where, f"{what} tvm_forest.new_schedule(model)")
     if 1 not in named:
         have = ", ".join(map(str, sorted(named)))
-        raise _refuse(where, f"no schedule for batches of 1 row (have: {have}); add the key 1")
+        raise _error(where, f"no schedule for batches of 1 row (have: {have}); add the key 1")
     first_of_runs = (next(run) for _, run in groupby(sorted(named), key=named.__getitem__))
     return {key: named[key] for key in first_of_runs}
 
 
-def _refuse(where: str, what: str) -> ScheduleError:
+def _error(where: str, what: str) -> ScheduleError:
     return ScheduleError(f"{where}: argument 'schedule': {what}")
 
 

@@ -116,7 +116,7 @@ def cooperate(sch: Schedule, index: str) -> Schedule:
     know all outcomes by one instruction of the warp, look up the same child, and go on. The first
     one adds up. So no other loop may be mapped to "block.x".
 
-    Passes: LowerWalks, map_threads. From "SilvanForge", cooperative tile step.
+    Passes: LowerWalks, MapThreads. From "SilvanForge", cooperative tile step.
 
     Args:
         index: any loop; holds for all walks at or below. The schedule must have `tile_nodes`, with

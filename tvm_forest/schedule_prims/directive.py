@@ -134,22 +134,22 @@ class Directive:
         """
         if sch.function:
             what = "its loops are those of an s_tir.Schedule; change them there, and give it again"
-            raise refuse(sch, self.name, f"argument 'self': {what}")
+            raise make_error(sch, self.name, f"argument 'self': {what}")
         named = dict(arguments)
         listed = named.pop(LIST_PARAMETER, ())
         bound = self.bind(sch, listed, named)
         for name, value in arguments.items():
             if getattr(value, "ndim", 0):  # no comparison with an array is true or false
                 what = f"argument '{name}': got an array, which JSON cannot say; use .tolist()"
-                raise refuse(sch, self.name, what)
+                raise make_error(sch, self.name, what)
         try:
             new = self.rewrite(*bound.args, **bound.kwargs)
         except Refusal as refusal:
             mark = arguments.get("index") if refusal.mark is None else refusal.mark
-            raise refuse(sch, self.name, refusal.what, mark) from None
+            raise make_error(sch, self.name, refusal.what, mark) from None
         problem = new.problem()
         if problem is not None:
-            raise refuse(sch, self.name, self._blame(problem), problem.loop)
+            raise make_error(sch, self.name, self._blame(problem), problem.loop)
         stored = {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
@@ -167,7 +167,7 @@ class Directive:
         try:
             return self.signature.bind(sch, *args, **kwargs)
         except TypeError as error:
-            raise refuse(sch, self.name, str(error)) from None
+            raise make_error(sch, self.name, str(error)) from None
 
 
 DIRECTIVES: dict[str, Directive] = {}
@@ -218,7 +218,7 @@ def directive(
 # -- checks that several directives make ----------------------------------------------------------
 
 
-def refuse(sch: Nest, where: str, what: str, mark: str | None = None) -> ScheduleError:
+def make_error(sch: Nest, where: str, what: str, mark: str | None = None) -> ScheduleError:
     """Make the exception of this room: what is wrong, then the nest as it stands."""
     return ScheduleError(f"{where}: {what}\n{sch.render(mark)}")
 

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
+from ..layouts.representation import Representation
 from ..nest import OUTPUT_KINDS, Nest
 from ..target import Target
 from .directive import DIRECTIVES
@@ -49,7 +50,7 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
     if (sch.trees, sch.classes, sch.vectors) != (*size, forest.has_vectors):
         vectors = " with vectors in their leaves" if forest.has_vectors else ""
         what = f"made for {sch.trees} trees and {sch.classes} classes, the model has {size[0]} and"
-        raise _refuse(sch, f"{what} {size[1]}{vectors}; {_ADVICE}", where)
+        raise _error(sch, f"{what} {size[1]}{vectors}; {_ADVICE}", where)
 
 
 def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
@@ -59,9 +60,6 @@ def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
         ScheduleError: as said.
     """
     check_fit("build", forest, sch)
-    if sch.batch is not None:
-        what = f"made for batches of {sch.batch} rows, but code is made for any number"
-        raise _refuse(sch, f"{what}; leave 'batch' out")
     check_additions(forest.aggregate, sch, exact)
 
 
@@ -73,10 +71,10 @@ def check_additions(aggregate: str, sch: Schedule, exact: bool) -> None:
     """
     if aggregate in ("min", "max") and not sch.keeps_order:
         what = f"it adds up parts of the forest, but the model takes the {aggregate} of its"
-        raise _refuse(sch, f"{what} leaves; run rows in parallel, not trees")
+        raise _error(sch, f"{what} leaves; run rows in parallel, not trees")
     if exact and not sch.keeps_order:
         what = "it adds the trees in another order than the model, so results differ in the last"
-        raise _refuse(sch, f"{what} bits; allow that with exact=False")
+        raise _error(sch, f"{what} bits; allow that with exact=False")
 
 
 def check_device(sch: Schedule, target: Target) -> None:
@@ -90,24 +88,24 @@ def check_device(sch: Schedule, target: Target) -> None:
     if on_gpu and not target.on_gpu:
         what = f"'{on_gpu[0].name}' is for a GPU ({'; '.join(on_gpu[0].annotations())}), but the"
         advice = "use target 'cuda' or 'simt', or look at it with tvm_forest.lower"
-        raise _refuse(sch, f"{what} target is a CPU; {advice}")
+        raise _error(sch, f"{what} target is a CPU; {advice}")
     if not target.on_gpu:
         return
     but = f"but the target is {target.kind!r}; use gpu_dimension"
     parallel = next((loop for loop in loops if loop.parallel), None)
     if parallel is not None:
-        raise _refuse(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
+        raise _error(sch, f"'{parallel.name}' is parallel, which is for CPU threads, {but}")
     if not any(loop.gpu for loop in loops):
-        raise _refuse(sch, f"no loop is mapped to the threads of a GPU, {but}")
+        raise _error(sch, f"no loop is mapped to the threads of a GPU, {but}")
     for leaf in sch.leaves():
         path = sch.path(leaf.name)
         if any(x.cooperate for x in path) and not any(x.gpu for x in path):
             what = f"no loop around the walks of '{leaf.name}', which teams of threads share,"
-            raise _refuse(sch, f"{what} is mapped to a GPU; use gpu_dimension on one of them")
+            raise _error(sch, f"{what} is mapped to a GPU; use gpu_dimension on one of them")
     for_cpus = {*SIMDIZED.values(), *SIMDIZED_TREES.values()}
     if any(loop.simdize in for_cpus for loop in sch.leaves()):
         what = f"layout {sch.representation!r} is for CPUs only"
-        raise _refuse(sch, f"{what}; choose another with represent_as")
+        raise _error(sch, f"{what}; choose another with represent_as")
 
 
 def check_gaps(sch: Nest) -> None:
@@ -124,10 +122,25 @@ def check_gaps(sch: Nest) -> None:
             advice = (
                 f"order loops over {values} as they were tiled, by sizes that divide each other"
             )
-            raise _refuse(sch, f"{what}{advice}")
+            raise _error(sch, f"{what}{advice}")
 
 
-def _refuse(sch: Nest, what: str, where: str = "build") -> ScheduleError:
+def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> None:
+    """Refuse tiles of a size that a layout cannot hold.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if forest.tile_size not in layout.tile_sizes:
+        sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
+        tiles = f"tiles of {forest.tile_size} nodes" if forest.tile_size > 1 else "no tiles"
+        raise ScheduleError(
+            f"represent_as: argument 'name': {layout.name!r} cannot hold {tiles} (tiles it "
+            f"can hold: {sizes}); choose another layout or size with tile_nodes\n{sch}"
+        )
+
+
+def _error(sch: Nest, what: str, where: str = "build") -> ScheduleError:
     return ScheduleError(f"{where}: argument 'schedule': {what}\n{sch}")
 
 

@@ -83,7 +83,7 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
     `build` takes `layouts.COPIED` only, without tiles.
 
-    Passes: CacheNear, CodeRows; on a GPU also cache_trees. (`cache_read` and `compute_at` cannot
+    Passes: CacheNear, CodeRows; on a GPU also CacheTrees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
 
     Args:

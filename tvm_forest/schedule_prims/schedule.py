@@ -25,7 +25,7 @@ from ..nest.marks import (
 )
 from ..nest.problems import Problem, does_each_once, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
-from .directive import DIRECTIVES, TraceStep, is_whole, refuse
+from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 
 JSON_VERSION = 1
 ROOT = ""
@@ -46,7 +46,6 @@ class Schedule(Nest):
 
     Attributes:
         trees, classes, vectors, representation, nest, guards, replaced: see `Nest`.
-        batch: number of rows if it is fixed, None for any.
         types: what its fields are to be stored as, by name; those left out are for it to choose.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
@@ -57,7 +56,6 @@ class Schedule(Nest):
         function: the function of these loops, as JSON, if `s_tir.Schedule` has made them; else "".
     """
 
-    batch: int | None = None
     target: str | None = None
     depths: tuple[int, ...] | None = None
     representation: str = field(default=layouts.PADDED, kw_only=True)
@@ -98,9 +96,9 @@ class Schedule(Nest):
     # -- making -----------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
-        for name, least in (("trees", 0), ("classes", 1), ("batch", 0)):
+        for name, least in (("trees", 0), ("classes", 1)):
             value = getattr(self, name)
-            if not is_whole(value, least) and (name, value) != ("batch", None):
+            if not is_whole(value, least):
                 raise ScheduleError(
                     f"schedule: argument '{name}': {value!r} is no count; "
                     f"give an integer >= {least}"
@@ -111,7 +109,7 @@ class Schedule(Nest):
             object.__setattr__(self, "nest", self._make_nest())
 
     def _make_nest(self) -> Loop:
-        batch = Loop("batch", "batch", 0, self.batch, 1)
+        batch = Loop("batch", "batch", 0, None, 1)
         outputs = [Loop("class", "class", 0, self.classes, 1)] if self.classes > 1 else []
         rounds = [Loop("tree", "tree", 0, self.rounds, 1)]
         inner = [*rounds, *outputs] if self.vectors else [*outputs, *rounds]
@@ -130,7 +128,7 @@ class Schedule(Nest):
 
     def fresh(self) -> Schedule:
         """Return the schedule of the same problem without directives."""
-        size = (self.trees, self.classes, self.batch, self.target, self.depths)
+        size = (self.trees, self.classes, self.target, self.depths)
         return Schedule(*size, vectors=self.vectors)
 
     def copy(self) -> Schedule:
@@ -197,10 +195,10 @@ class Schedule(Nest):
         new = replace(self, nest=replace(self.nest, children=loops), guards=guards, replaced=())
         problem = new.problem()
         if problem is not None:
-            raise refuse(new, "build", f"argument 'schedule': {problem}", problem.loop)
+            raise make_error(new, "build", f"argument 'schedule': {problem}", problem.loop)
         if not does_each_once(new):
             what = "its loops leave out rows, classes or trees, or do them twice; change them by"
-            raise refuse(new, "build", f"argument 'schedule': {what} TVM's primitives only")
+            raise make_error(new, "build", f"argument 'schedule': {what} TVM's primitives only")
         marks = {here["name"]: here for here in list_told(told["loops"])}
         for word in MARKS:
             for name, said in marks.items():
@@ -237,7 +235,7 @@ class Schedule(Nest):
 
     def to_json(self) -> str:
         """Return the problem and the trace as JSON text."""
-        head = {"version": JSON_VERSION, "batch": self.batch, "trees": self.trees}
+        head = {"version": JSON_VERSION, "batch": None, "trees": self.trees}  # any number of rows
         known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
@@ -256,10 +254,10 @@ class Schedule(Nest):
         try:
             data = json.loads(text)
             depths = None if data.get("depths") is None else tuple(data["depths"])
-            size = (data["trees"], data["classes"], data["batch"], data.get("target"), depths)
+            size = (data["trees"], data["classes"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
-            version, nest = data["version"], data.get("nest")
+            version, batch, nest = data["version"], data["batch"], data.get("nest")
             if nest is not None:
                 read_loops(nest["loops"], marked=False)[0], read_guards(nest["guards"])
                 nest["function"].encode()
@@ -272,6 +270,11 @@ class Schedule(Nest):
                 f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
                 "write the schedule again with this version of tvm_forest"
             )
+        if batch is not None:
+            raise ScheduleError(
+                f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
+                "number of rows, so write null"
+            )
         made = _replay(start, steps)
         return made if nest is None else made.take_nest(nest, nest["function"])
 
@@ -282,7 +285,7 @@ class Schedule(Nest):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        size = (self.trees, self.classes, self.vectors, self.batch, self.target)
+        size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
         nest = (self.nest, self.guards, self.function)
         return (*size, self.representation, self.types, rewrites, *nest)

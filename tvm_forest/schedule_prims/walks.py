@@ -25,8 +25,8 @@ from .directive import (
     find_loop,
     find_unassigned_leaf,
     is_whole,
+    make_error,
     offer_loops,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
             f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
             "unchecked hops are wrong; use check=True"
         )
-        raise refuse(sch, "peel_walk", what, loop.name)
+        raise make_error(sch, "peel_walk", what, loop.name)
     return WalkForm("peel", hops, check, even)
 
 
@@ -334,12 +334,12 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
     limit = f"a straight line takes at most {MAX_HOPS} hops; walk these trees in a loop"
     too_few = _say_too_few(hops, deepest, worst, loop)
     what = too_few if hops < deepest else f"{worst} is {hops} deep, {limit}"
-    raise refuse(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
+    raise make_error(sch, "unroll_walk", f"argument 'hops': {what}", loop.name)
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
     """Return the hops to the leaves that nine rows of ten reach, in the worst of some trees."""
     if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
-        raise refuse(sch, "peel_walk", what, loop.name)
+        raise make_error(sch, "peel_walk", what, loop.name)
     return min(MAX_HOPS, int(forest.likely[trees].max(initial=0)))

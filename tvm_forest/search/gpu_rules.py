@@ -114,7 +114,7 @@ def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
             point = GpuPoint(rows, 1, trees, near, False, False, 1, "ordered", alone.layout)
             point = point._replace(tree_blocks=blocks, class_on=on)
             point = silvanforge.fit_chunk(point, problem)
-            if trees > 1 and silvanforge.refuse(point, problem) is None:
+            if trees > 1 and silvanforge.find_obstacle(point, problem) is None:
                 yield point
                 break
 

@@ -107,7 +107,8 @@ class GpuSpace:
         if point.shared == "shuffle" and point.tree_threads % 2:
             return False
         ordered = point.is_alone or point.shared == "ordered"
-        return (ordered or not self.exact) and silvanforge.refuse(point, self.problem) is None
+        fits = silvanforge.find_obstacle(point, self.problem) is None
+        return fits and (ordered or not self.exact)
 
     def points(self) -> Iterator[GpuPoint]:
         """Yield every point that the filters let pass, in a fixed order."""

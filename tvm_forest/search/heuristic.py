@@ -22,7 +22,7 @@ from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
 from .space import SHARED_BATCH, Point, Space
 from .workload import Workload, new_schedule
 
-__all__ = ["default_schedule", "default_schedules", "explain", "find_spaces", "new_schedule"]
+__all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_schedule"]
 
 LOG = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     return arrange_by_batch({k: choice.write(work) for k, choice in _choose(work).items()})
 
 
-def default_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the schedule for the largest batches that walks node by node, to write others from."""
+def hop_schedule(forest: Forest, target: Target) -> Schedule:
+    """Return the best schedule for the largest batches that walks hop by hop."""
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         return choose_gpu_schedule(work)

@@ -50,14 +50,14 @@ def is_too_large_for_tiles(work: Workload) -> bool:
     return work.hops > MAX_TILED_HOPS or work.forest.n_nodes > MAX_TILED_NODES
 
 
-def refuse_complete(work: Workload) -> str | None:
+def find_obstacle_to_complete(work: Workload) -> str | None:
     """Say why complete trees would be much larger than those that there are."""
     if work.slots_per_node <= MAX_SLOTS_PER_NODE:
         return None
     return f"{work.slots_per_node:.3g} slots for each node, {MAX_SLOTS_PER_NODE} at most"
 
 
-def refuse_words(work: Workload) -> str | None:
+def find_obstacle_to_words(work: Workload) -> str | None:
     """Say why a threshold, feature and child do not fit a word of 8 bytes."""
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
@@ -67,7 +67,7 @@ def refuse_words(work: Workload) -> str | None:
     return None if needed <= WORD_BITS else f"fields of {needed} bits, {WORD_BITS} fit"
 
 
-def refuse_codes(work: Workload) -> str | None:
+def find_obstacle_to_codes(work: Workload) -> str | None:
     """Say why rank, column and child do not fit a word, or categories are too many."""
     thresholds = int(work.forest.cuts_per_column.max(initial=0))
     rank, column, link, word = _coded.node_bits(work.forest)
@@ -78,7 +78,7 @@ def refuse_codes(work: Workload) -> str | None:
     return None
 
 
-def refuse_permutes(work: Workload) -> str | None:
+def find_obstacle_to_permutes(work: Workload) -> str | None:
     """Say why bytes cannot hold all fields of nodes, or the CPU cannot permute them."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
@@ -89,7 +89,7 @@ def refuse_permutes(work: Workload) -> str | None:
     return work.unfit(PERMUTED)
 
 
-def refuse_octets(work: Workload) -> str | None:
+def find_obstacle_to_octets(work: Workload) -> str | None:
     """Say why tiles of bytes cannot hold a model, or the CPU cannot permute them."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
@@ -100,7 +100,7 @@ def refuse_octets(work: Workload) -> str | None:
     return work.unfit(OCTETS)
 
 
-def refuse_planes(work: Workload) -> str | None:
+def find_obstacle_to_planes(work: Workload) -> str | None:
     """Say why bit planes cannot hold a model."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
@@ -113,14 +113,14 @@ def refuse_planes(work: Workload) -> str | None:
     return work.unfit(BIT_PLANES)
 
 
-REFUSALS: dict[str, Callable[[Workload], str | None]] = {
-    BIT_PLANES: refuse_planes,
-    PERMUTED: refuse_permutes,
-    OCTETS: refuse_octets,
-    CODED: refuse_codes,
-    WORD_NODES: refuse_words,
-    PADDED: refuse_complete,
-    TRANSPOSED: refuse_complete,
+OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
+    BIT_PLANES: find_obstacle_to_planes,
+    PERMUTED: find_obstacle_to_permutes,
+    OCTETS: find_obstacle_to_octets,
+    CODED: find_obstacle_to_codes,
+    WORD_NODES: find_obstacle_to_words,
+    PADDED: find_obstacle_to_complete,
+    TRANSPOSED: find_obstacle_to_complete,
     ANY_FOREST: lambda work: None,
 }
 """For each layout: says why it does not hold a model; None if it does."""
@@ -128,6 +128,6 @@ REFUSALS: dict[str, Callable[[Workload], str | None]] = {
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
     """Return the layouts without tiles that are tried. Memberships are known to codes alone."""
-    tried = (CODED, BIT_PLANES) if work.forest.derived else tuple(REFUSALS)
-    fitting = frozenset(name for name in tried if REFUSALS[name](work) is None)
+    tried = (CODED, BIT_PLANES) if work.forest.derived else tuple(OBSTACLES)
+    fitting = frozenset(name for name in tried if OBSTACLES[name](work) is None)
     return fitting or frozenset({ANY_FOREST})

@@ -103,7 +103,7 @@ def count_threads(point: GpuPoint, problem: GpuProblem) -> int:
     return point.rows_tb // point.rows_thread * point.tree_threads * classes
 
 
-def refuse(point: GpuPoint, problem: GpuProblem) -> str | None:
+def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
     """Say why a point cannot run, before anything is compiled; None if it may."""
     rows, threads = point.rows_tb, count_threads(point, problem)
     shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)

@@ -144,7 +144,7 @@ def run_algorithm_1(
     Args:
         first: the points of its first phase, see `silvanforge.first_phase`.
         measure: seconds of a point; called once for each.
-        allows: leaves out points that cannot run, see `silvanforge.refuse`.
+        allows: leaves out points that cannot run, see `silvanforge.find_obstacle`.
 
     Returns:
         GpuPoint: None if no point is allowed.

@@ -38,7 +38,11 @@ LINE_BYTES, LINES_AHEAD = 64, 4
 
 def new_schedule(forest: Forest) -> Schedule:
     """Return the schedule without directives for a model: one row at a time, tree by tree."""
-    forest = canonicalize(forest)
+    return _start_of(canonicalize(forest))
+
+
+def _start_of(forest: Forest) -> Schedule:
+    """Return the schedule without directives for a model in canonical form."""
     rounds = forest.depths.reshape(-1, forest.round_size).max(axis=1)
     depths = tuple(int(depth) for depth in rounds)
     return Schedule(forest.n_trees, forest.n_outputs, depths=depths, vectors=forest.has_vectors)
@@ -66,7 +70,7 @@ class Workload:
     @cached_property
     def start(self) -> Schedule:
         """The schedule without directives."""
-        return new_schedule(self.forest)
+        return _start_of(self.forest)
 
     @cached_property
     def machine(self) -> Machine:

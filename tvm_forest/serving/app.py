@@ -98,7 +98,7 @@ class Application:
                 raise Refused(f"method {scope['method']:.20}: use POST to {path:.200}", 405)
             model = None if asks is None else self._models.find(*asks.groups())
         except Refused as error:
-            return await self._refuse(send, error)
+            return await self._send_refusal(send, error)
         if model is None:
             return await self._routes(scope, receive, self._counting(send))
         await self._answer(model, headers, receive, send)
@@ -117,10 +117,10 @@ class Application:
                 answer = await self._predict(model, headers, receive, hold)
             except ForestError as error:
                 refused = error if isinstance(error, Refused) else Refused(str(error))
-                return await self._refuse(send, refused, model)
+                return await self._send_refusal(send, refused, model)
             except Exception:
                 LOG.exception("a request to model %r failed", model.name)
-                return await self._refuse(
+                return await self._send_refusal(
                     send, Refused("a fault of the server; see its log", 500), model
                 )
             finally:
@@ -228,7 +228,7 @@ class Application:
             )
         return most
 
-    async def _refuse(self, send: Send, refused: Refused, model: Model | None = None) -> None:
+    async def _send_refusal(self, send: Send, refused: Refused, model: Model | None = None) -> None:
         name, version = ("", "") if model is None else (model.name, model.version)
         self._metrics.count_answer(name, version, refused.status, None)
         if refused.status != GONE:

@@ -54,11 +54,11 @@ class Connection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            return self._refuse(400, "this is no request of HTTP/1.1")
+            return self._answer(400, "this is no request of HTTP/1.1")
         if self._is_begun and not self._has_head:
             self._head_size += len(data)
             if self._head_size > MAX_HEAD:
-                return self._refuse(431, f"the head has more than {MAX_HEAD} bytes")
+                return self._answer(431, f"the head has more than {MAX_HEAD} bytes")
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self._reading is None and self.timeout_keep_alive_task is None:
             self._wait_for_request()
@@ -156,9 +156,9 @@ class Connection(HttpToolsProtocol):
     def _give_up(self) -> None:
         if not self._is_begun:
             return self.transport.close()
-        self._refuse(408, f"the request has not come within {self.timeout_s:g} seconds")
+        self._answer(408, f"the request has not come within {self.timeout_s:g} seconds")
 
-    def _refuse(self, status: int, text: str) -> None:
+    def _answer(self, status: int, text: str) -> None:
         """Answer, if no answer has begun, and close."""
         cycle = self.cycle
         is_in_request = cycle is not None and not cycle.response_complete

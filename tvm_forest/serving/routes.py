@@ -55,11 +55,11 @@ def make_routes(models: Models, metrics: Metrics) -> FastAPI:
         return Response(metrics.write(), media_type=CONTENT_TYPE)
 
     @app.exception_handler(Refused)
-    async def refuse(_: Request, error: Refused) -> JSONResponse:
+    async def answer_refused(_: Request, error: Refused) -> JSONResponse:
         return JSONResponse({"error": str(error)}, error.status)
 
     @app.exception_handler(HTTPException)
-    async def refuse_path(request: Request, error: HTTPException) -> JSONResponse:
+    async def answer_unknown_path(request: Request, error: HTTPException) -> JSONResponse:
         text = f"{request.method:.20} {request.url.path:.200}: {error.detail}; see docs/serving.md"
         return JSONResponse({"error": text}, error.status_code, error.headers)
 

@@ -2,7 +2,7 @@
 
 takes: DataFrames of Spark, a model; gives: DataFrames with columns of predictions.
 
-    predict -- a file for each executor, by addArtifacts --> Score, on each Python worker
+    predict -- a file for each executor, by addArtifacts --> PartitionScore, on each Python worker
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHERE = "spark.predict"
 
 
 @dataclass(frozen=True)
-class Score:
+class PartitionScore:
     """What `mapInArrow` calls for each partition.
 
     Attributes:
@@ -109,7 +109,7 @@ def predict(
     parcel = ship(predictor)
     df.sparkSession.addArtifacts(str(_write(parcel)), file=True)
     return df.mapInArrow(
-        Score(parcel.name, scoring, n_jobs), StructType([*df.schema.fields, *added])
+        PartitionScore(parcel.name, scoring, n_jobs), StructType([*df.schema.fields, *added])
     )
 
 

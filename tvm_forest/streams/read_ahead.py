@@ -25,7 +25,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
 
     What the iterator raises is raised where its item was awaited.
     """
-    reader = _Reader(items)
+    reader = _ReadAhead(items)
     thread = threading.Thread(target=reader.run, name="tvm-forest-reader", daemon=True)
     thread.start()
     try:
@@ -35,7 +35,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
         thread.join(10 * _WAIT_S)  # a reader of a silent pipe does not hear of it
 
 
-class _Reader(Generic[T]):
+class _ReadAhead(Generic[T]):
     """What both threads share."""
 
     def __init__(self, items: Iterator[T]) -> None:

@@ -125,7 +125,7 @@ class TextRows:
         for (number, _), line in zip(lines, fields, strict=True):
             wrong = [x for x in line if not (is_blank(x) or is_number(x))]
             if wrong:
-                raise self._refuse(f"{wrong[0]!r} is no number{self._advise(number)}", number)
+                raise self._error(f"{wrong[0]!r} is no number{self._advise(number)}", number)
         filled = [["nan" if is_blank(x) else x for x in line] for line in fields]
         return np.array(filled, np.float64)
 
@@ -150,15 +150,15 @@ class TextRows:
         for number, fields in lines:
             if len(fields) != self._width:
                 who = "the model has {} features" if self.names is None else "the first line has {}"
-                raise self._refuse(f"{len(fields)} fields, but {who.format(self._width)}", number)
+                raise self._error(f"{len(fields)} fields, but {who.format(self._width)}", number)
 
     def _read_lines(self) -> Iterator[str]:
         try:
             yield from self._text
         except (OSError, ValueError, EOFError) as error:
-            raise self._refuse(f"cannot be read: {error}", self._line + 1) from None
+            raise self._error(f"cannot be read: {error}", self._line + 1) from None
 
-    def _refuse(self, what: object, number: int) -> InputError:
+    def _error(self, what: object, number: int) -> InputError:
         return InputError(f"{self._where}: line {number}: {what}")
 
 
@@ -201,9 +201,9 @@ class SeparatedRows(TextRows):
                 if fields:
                     yield self._line, fields
                 elif self._width == 1:  # of several columns, nobody takes it for a row
-                    raise self._refuse("empty; write nan for a missing value", self._line)
+                    raise self._error("empty; write nan for a missing value", self._line)
         except csv.Error as error:
-            raise self._refuse(f"damaged: {error}", reader.line_num) from None
+            raise self._error(f"damaged: {error}", reader.line_num) from None
 
     def _advise(self, number: int) -> str:
         if number == 1 and self.names is None:
@@ -236,7 +236,7 @@ class SeparatedRows(TextRows):
                 try:
                     labels[text] = read(text)
                 except ValueError:
-                    raise self._refuse(f"{text!r} is no number", number) from None
+                    raise self._error(f"{text!r} is no number", number) from None
         return [labels[fields[place]] for _, fields in lines]
 
 
@@ -266,7 +266,7 @@ class JsonRows(TextRows):
         for number, row in objects:
             if is_unnamed and not row.keys() <= known:
                 (new, *_) = row.keys() - known
-                raise self._refuse(
+                raise self._error(
                     f"column {new!r}, which the first {FIRST_LINES} lines lack, and the model "
                     "takes its columns by their order",
                     number,
@@ -281,9 +281,9 @@ class JsonRows(TextRows):
             try:
                 row = json.loads(line, object_pairs_hook=_to_dict)
             except (ValueError, RecursionError) as error:
-                raise self._refuse(f"no JSON: {error}", number) from None
+                raise self._error(f"no JSON: {error}", number) from None
             if not isinstance(row, dict):
-                raise self._refuse("no object of names and values", number)
+                raise self._error("no object of names and values", number)
             yield number, row
 
     def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
@@ -297,7 +297,7 @@ class JsonRows(TextRows):
         for number, fields in lines:
             if fields[place] is not None and type(fields[place]) not in kinds:
                 names = " or ".join(sorted(kind.__name__ for kind in kinds))
-                raise self._refuse(f"{fields[place]!r} among labels ({names})", number)
+                raise self._error(f"{fields[place]!r} among labels ({names})", number)
         return list(map(itemgetter(place), (fields for _, fields in lines)))
 
 

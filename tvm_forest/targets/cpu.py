@@ -12,6 +12,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
+from ..internals.names import BUILD_LLVM, CL_OPT, HOST_FEATURES
 from ..passes.cpu.outline import FinishOutlined, OutlineParts
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.model_table import ModelTable
@@ -73,7 +74,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
         BuildError: TVM has no LLVM, or the code would not run on the CPU at hand.
         InputError: TVM or LLVM refuses an option, or an option would change results.
     """
-    if tvm.get_global_func("target.build.llvm", allow_missing=True) is None:
+    if tvm.get_global_func(BUILD_LLVM, allow_missing=True) is None:
         raise BuildError(
             "build: argument 'target': this TVM was built without LLVM, so 'llvm' cannot be "
             "compiled for; install apache-tvm from its wheel"
@@ -90,7 +91,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
         options = [NO_SLP, NO_UNROLLING]
         options += [NO_LOOPS] if "fast-gather" in known else []
         options += [NO_REDUCTION] if "avx512f" in known else []
-        full = tvm.target.Target({**spec, "cl-opt": options})
+        full = tvm.target.Target({**spec, CL_OPT: options})
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"{WHERE}: TVM refuses {target.host()}: {reason}") from None
@@ -162,7 +163,7 @@ def _name_cpu_here() -> dict[str, Any]:
 @functools.cache
 def _find_features() -> dict[str, bool]:
     """Return features that LLVM looks for in the CPU at hand, and whether they are there."""
-    find = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")
+    find = tvm.get_global_func(HOST_FEATURES)
     return {str(name): bool(is_there) for name, is_there in find().items()}
 
 

@@ -23,6 +23,7 @@ from ..gpu_runtime import cuda_compiler
 from ..gpu_runtime.cuda import CudaDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
+from ..internals import names
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen import ops
@@ -41,10 +42,7 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
-#define CUDART_INF_F __int_as_float(0x7f800000)
-#define CUDART_NAN_F __int_as_float(0x7fffffff)
-#define CUDART_INF __longlong_as_double(0x7ff0000000000000ll)
-#define CUDART_NAN __longlong_as_double(0x7ff8000000000000ll)
+{numbers}
 #else
 #include <cstdint>
 #include <math_constants.h>
@@ -52,7 +50,7 @@ typedef unsigned long long uint64_t;
 #define uint unsigned int
 #define uchar unsigned char
 #define ushort unsigned short
-"""
+""".format(numbers="\n".join(f"#define {name} {x}" for name, x in names.CUDA_NUMBERS.items()))
 """What TVM's text needs, without headers that come with a toolkit only."""
 
 ATOMIC_ADD = """\
@@ -112,8 +110,8 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
     kernels = tirx.compilation_pipeline.finalize_device_passes()(drop_fences(kernels))
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     with _source_only():
-        text = str(tvm.get_global_func("target.build.cuda")(kernels, target).inspect_source())
-    return text[text.index('extern "C"') :]
+        text = str(tvm.get_global_func(names.BUILD_CUDA)(kernels, target).inspect_source())
+    return text[text.index(names.KERNEL) :]
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
@@ -127,7 +125,7 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 @contextmanager
 def _source_only() -> Iterator[None]:
     """Keep TVM from compiling the text where there is a GPU: it would use fast math."""
-    name = "TVM_COMPILE_FORCE_FALLBACK"
+    name = names.FORCE_FALLBACK
     before = os.environ.get(name)
     os.environ[name] = "1"
     try:

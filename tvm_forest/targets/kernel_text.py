@@ -12,11 +12,12 @@ import tvm_ffi
 from tvm import tirx
 
 from ..gpu_runtime.plan import HostLoop, HostStep, Launch, Plan
+from ..internals import names
 from ..target import STATIC_SHARED_BYTES
 from ..tir_gen.ops import is_call
 
-KERNEL = re.compile(r'(?=extern "C" __global__ )')
-SHARED = re.compile(r"__shared__ alignas\((\d+)\) ((?:signed )?\w+) (\w+)\[(\d+)\];")
+KERNEL = re.compile(f"(?={names.KERNEL})")
+SHARED = re.compile(names.SHARED)
 BYTES = {
     **dict.fromkeys(("bool", "uchar", "signed char", "int8_t", "uint8_t"), 1),
     **dict.fromkeys(("short", "ushort", "int16_t", "uint16_t"), 2),
@@ -42,7 +43,7 @@ def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
     """Return kernels without `ops.keep_rounded`, for compilers that fuse nothing."""
 
     def drop(call: Any) -> Any:
-        is_fence = is_call(call, "tirx.call_llvm_pure_intrin") and int(call.args[0]) == _FENCE
+        is_fence = is_call(call, names.CALL_LLVM) and int(call.args[0]) == _FENCE
         return call.args[1] if is_fence else call
 
     return map_nodes(mod, tvm.ir.Call, drop)
@@ -77,7 +78,7 @@ def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
         for alignment, kind, name, count in declared:
             places[name] = -(-total // int(alignment)) * int(alignment)
             total = places[name] + BYTES[kind] * int(count)
-        found = re.search(r"(\w+)\(", part.partition("__launch_bounds__")[2].partition(")")[2])
+        found = re.search(r"(\w+)\(", part.partition(names.LAUNCH_BOUNDS)[2].partition(")")[2])
         if total <= STATIC_SHARED_BYTES or found is None:
             continue
 

@@ -1,4 +1,4 @@
-"""Machine code: compiled, and stored as bytes; `loading` makes a library of them again.
+"""Machine code: compiled, and stored as bytes; `stored_code` makes a library of them again.
 
 takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode.
 
@@ -19,10 +19,11 @@ from tvm.support import cc
 
 from ..process.locks import make_lock
 from ..process.scratch import make_folder
+from ..runtime import Library
+from ..runtime.loading import LINKED, MachineCode, describe_system
 from ..target import Target
 from ..threads.pool_code import make_pool_object
-from . import Library, cpu, cuda, opencl, rocm, simt
-from .loading import LINKED, MachineCode, describe_system
+from . import cpu, cuda, opencl, rocm, simt
 
 TVM_VERSION: str = tvm.__version__
 
@@ -51,7 +52,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
 
 
 def write_machine_code(library: tvm.runtime.Executable, target: Target) -> MachineCode:
-    """Return the code of an executable, see `loading.to_machine_code`."""
+    """Return the code of an executable, see `stored_code.to_machine_code`."""
     with _writing:
         if library not in _stored_code:
             needs: dict[str, Any] = {
@@ -79,7 +80,7 @@ def describe(target: Target) -> str:
     )
 
 
-def load_bitcode(file: Path, code: MachineCode) -> tvm.runtime.Executable:
+def load_bitcode(code: MachineCode, file: Path) -> tvm.runtime.Executable:
     """Return the library of a file with LLVM bitcode."""
     library = tvm.runtime.Executable(tvm_ffi.load_module(str(file), keep_module_alive=False))
     _stored_code[library] = code

@@ -19,22 +19,23 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
+from ..internals import names
 from ..process.scratch import make_folder
 
 SUFFIX = "_compiled"
 """What these names end with, as no other name of an exported library does."""
 
 RENAMED = (
-    (r"^(define|@\S+ =)( \w+)? dllexport", r"\1\2"),
-    (r"^define (weak |linkonce )?(.*@__tvm_ffi_)", r"define \1hidden \2"),
-    (r"^(@__TVMBackend\w+) = .*global ptr null.*$", r"\1 = external hidden global ptr"),
-    (r"^\$__(TVMBackend|tvm_ffi_)\w+ = comdat any$", ""),
-    (r"^(define .*@__tvm_ffi_\w+\(.*) comdat \{$", r"\1 {"),
-    (r"^declare (void @TVMFFIErrorSetRaisedFromCStrParts)", r"declare hidden \1"),
-    (r"^define weak (dso_local )?(\w+ @__(?:trunc|extend)\w+f2\()", r"define internal \2"),
-    (r"@__tvm_ffi_(\w+)", rf"@{{prefix}}\1{SUFFIX}"),
-    (r"@__TVMBackend(\w+)", rf"@{{prefix}}\1{SUFFIX}"),
-    (r"@TVMFFIErrorSetRaisedFromCStrParts\b", f"@{{prefix}}raise{SUFFIX}"),
+    (names.DLL_EXPORT, r"\1\2"),
+    (names.CALLABLE, r"define \1hidden \2"),
+    (names.BACKEND_VARIABLE, r"\1 = external hidden global ptr"),
+    (names.COMDAT, ""),
+    (names.IN_COMDAT, r"\1 {"),
+    (names.RAISE, r"declare hidden \1"),
+    (names.HALF_FLOATS, r"define internal \2"),
+    (names.CALLABLE_NAME, rf"@{{prefix}}\1{SUFFIX}"),
+    (names.BACKEND_NAME, rf"@{{prefix}}\1{SUFFIX}"),
+    (names.RAISE_NAME, f"@{{prefix}}raise{SUFFIX}"),
 )
 """Patterns in LLVM's language, and what takes their place."""
 

@@ -8,7 +8,7 @@ The text and the plans say all that a host program needs. Nothing here runs them
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import NoReturn
 
 import tvm
 from tvm import tirx
@@ -16,6 +16,7 @@ from tvm import tirx
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
+from ..internals import names
 from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
@@ -71,7 +72,7 @@ def backend(target: Target) -> Backend:
     return Backend(_refuse, lambda source, *_: source.encode())
 
 
-def _refuse() -> Any:
+def _refuse() -> NoReturn:
     raise DeviceError(
         "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
         "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"
@@ -97,8 +98,8 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    text = str(tvm.get_global_func("target.build.opencl")(kernels, target).inspect_source())
+    text = str(tvm.get_global_func(names.BUILD_OPENCL)(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
-    text = re.sub(r"^__kernel .*;\n", "", text, flags=re.M)
-    text = text.replace("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
+    text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)
+    text = text.replace(names.OPENCL_FENCE, f"{names.OPENCL_FENCE} | CLK_GLOBAL_MEM_FENCE")
     return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans

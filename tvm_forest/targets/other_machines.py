@@ -100,13 +100,11 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
     machines = MACHINES.get(architecture)
     if machines is None or not re.fullmatch(architecture + machines.systems, triple):
         have = ", ".join(each.example for each in MACHINES.values())
-        raise _refuse(
-            "mtriple", triple, f"is no machine that code is made for; use one like {have}"
-        )
+        raise _error("mtriple", triple, f"is no machine that code is made for; use one like {have}")
     _check_abilities(spec.get("mattr", []), machines, triple)
     halved = [f"-{x}" for x in WITH_PARTS if f"-{x}" in spec.get("mattr", []) and "mcpu" in spec]
     if architecture == "riscv64" and halved:
-        raise _refuse("mattr", halved[0], "would leave parts of it; leave 'mcpu' out, or name one")
+        raise _error("mattr", halved[0], "would leave parts of it; leave 'mcpu' out, or name one")
     full = {**machines.given, **spec}
     if "mattr" in full:
         given = [] if "mcpu" in spec else machines.given.get("mattr", [])
@@ -115,13 +113,13 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
     of_machine = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     known = sorted(map(str, codegen.llvm_get_cpu_archlist(of_machine)))
     if cpu not in known:
-        raise _refuse("mcpu", cpu, f"is no CPU of {triple}; use one of: {', '.join(known)}")
+        raise _error("mcpu", cpu, f"is no CPU of {triple}; use one of: {', '.join(known)}")
     if architecture not in ("aarch64", "wasm32") and "64bit" not in _list_abilities(triple, cpu):
-        raise _refuse("mcpu", cpu, f"has no 64-bit mode, which {triple} needs; name a newer one")
+        raise _error("mcpu", cpu, f"has no 64-bit mode, which {triple} needs; name a newer one")
     if architecture == "riscv64":
         return _choose_abi(full)
     if "mabi" in full:
-        raise _refuse("mabi", full["mabi"], "is for riscv64 only; leave it out")
+        raise _error("mabi", full["mabi"], "is for riscv64 only; leave it out")
     return full
 
 
@@ -137,12 +135,12 @@ def _keep_last_words(mattr: list[str]) -> list[str]:
 def _check_abilities(mattr: Any, machines: Machines, triple: str) -> None:
     have = ", ".join(machines.mattr)
     if not isinstance(mattr, list | tuple):
-        raise _refuse("mattr", mattr, f"is no list; use one such as ['+{machines.mattr[0]}']")
+        raise _error("mattr", mattr, f"is no list; use one such as ['+{machines.mattr[0]}']")
     for ability in mattr:
         if not isinstance(ability, str) or ability[:1] not in ("+", "-"):
-            raise _refuse("mattr", ability, f"begins with neither '+' nor '-'; {triple} has {have}")
+            raise _error("mattr", ability, f"begins with neither '+' nor '-'; {triple} has {have}")
         if ability[1:] not in machines.mattr:
-            raise _refuse("mattr", ability, f"is no ability that {triple} may have; use: {have}")
+            raise _error("mattr", ability, f"is no ability that {triple} may have; use: {have}")
 
 
 def _choose_abi(spec: dict[str, Any]) -> dict[str, Any]:
@@ -151,9 +149,9 @@ def _choose_abi(spec: dict[str, Any]) -> dict[str, Any]:
     fitting = [abi for abi, needed in ABIS.items() if needed in has]
     abi = spec.get("mabi", fitting[-1])
     if abi not in ABIS:
-        raise _refuse("mabi", abi, f"is unknown; use one of: {', '.join(ABIS)}")
+        raise _error("mabi", abi, f"is unknown; use one of: {', '.join(ABIS)}")
     if abi not in fitting:
-        raise _refuse("mabi", abi, f"needs '+{ABIS[abi]}' in 'mattr'; add it, or use {fitting[-1]}")
+        raise _error("mabi", abi, f"needs '+{ABIS[abi]}' in 'mattr'; add it, or use {fitting[-1]}")
     return {**spec, "mabi": abi}
 
 
@@ -162,5 +160,5 @@ def _list_abilities(triple: str, cpu: str, mattr: Any = ()) -> set[str]:
     return set(map(str, tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))))
 
 
-def _refuse(option: str, value: Any, what: str) -> InputError:
+def _error(option: str, value: Any, what: str) -> InputError:
     return InputError(f"{WHERE}: option {option!r}: {value!r:.100} {what}")

@@ -20,16 +20,17 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
 from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
+from ..internals import names
+from ..internals.replacing import replace_functions
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
 from ..process.locks import make_lock
@@ -53,18 +54,16 @@ ASSUMED_THREADS = 256
 """What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
 made a second time, from IR that says how many."""
 
-GROUP_SIZE = '"amdgpu-flat-work-group-size"="1,{}"'
 UNLAUNCHED = "tvmf_nobody"
 """Name of a kernel that is never launched."""
 
 ROCM_LINKERS = ("/opt/rocm/llvm/bin/ld.lld", "/opt/rocm/lib/llvm/bin/ld.lld")
-BITCODE, LINK = "tvm_callback_rocm_bitcode_path", "tvm_callback_rocm_link"
 
-FUNCTIONS = {f"tirx.{name}": name for name in ("exp", "exp2", "log1p")}
+FUNCTIONS = {names.EXP: "exp", names.EXP2: "exp2", names.LOG1P: "log1p"}
 """Operators for which `arithmetic.ll` has functions."""
 
 STDERR = 2
-UNWANTED = b"Unable to detect ROCm version", b"Cannot get maximum number of threads for AMD"
+UNWANTED = tuple(text.encode() for text in (names.NO_ROCM, names.NO_AMD_GPU))
 """Warnings of TVM that come wherever there is no GPU, several for each kernel."""
 
 _hearing = make_lock()
@@ -118,7 +117,7 @@ _driver = functools.cache(HipDriver)
 """All predictors share the driver of a GPU."""
 
 
-def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> bytes:
+def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> NoReturn:
     raise DeviceError(
         f"rocm: the GPU is a {architecture}, and code was made for the default list "
         f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"
@@ -192,7 +191,8 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
     if "addrspacecast (ptr addrspace(3)" in ir or "addrspacecast ptr addrspace(3)" in ir:
         raise BuildError(f"{WHERE}: TVM took shared memory for memory of the device; report this")
     if threads > ASSUMED_THREADS:
-        ir = ir.replace(GROUP_SIZE.format(ASSUMED_THREADS), GROUP_SIZE.format(threads))
+        more = names.GROUP_SIZE.replace(str(ASSUMED_THREADS), str(threads))
+        ir = ir.replace(names.GROUP_SIZE, more)
         code, ir, asm = _generate(_make_caller(list(mod.functions.values())), target, ir)
     compiled = CompiledKernels(link(linker, code), ir, asm)
     kernels = code_object.read(compiled.image).kernels
@@ -210,16 +210,16 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
         return code
 
     with _callbacks(library, keep), _quiet():
-        module = tvm.get_global_func("target.build.rocm")(mod, target)
+        module = tvm.get_global_func(names.BUILD_ROCM)(mod, target)
     return codes[-1], str(module.inspect_source("llvm")), str(module.inspect_source("asm"))
 
 
 def _make_caller(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
     """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
-    names = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
-    calls = [tirx.Evaluate(tirx.call_extern("void", name)) for name in names]
+    symbols = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
+    calls = [tirx.Evaluate(tirx.call_extern("void", symbol)) for symbol in symbols]
     func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)])).with_attr(
-        {"target": kernels[0].attrs["target"], "calling_conv": 2, "global_symbol": UNLAUNCHED}
+        {"target": kernels[0].attrs["target"], names.CALLING_CONV: 2, "global_symbol": UNLAUNCHED}
     )
     return tvm.IRModule({UNLAUNCHED: func})
 
@@ -264,15 +264,14 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
     with _compiling, make_folder(WHERE) as folder:
         file = folder / "library.ll"
         file.write_text(library, encoding="ascii")
-        ours = {BITCODE: lambda folder=None: tvm.runtime.convert([str(file)]), LINK: link}
+        bitcode, link_name = names.ROCM_BITCODE, names.ROCM_LINK
+        ours = {bitcode: lambda folder=None: tvm.runtime.convert([str(file)]), link_name: link}
         theirs = {name: tvm.get_global_func(name) for name in ours}
         try:
-            for name, function in ours.items():
-                tvm_ffi.register_global_func(name, function, override=True)
+            replace_functions(ours)
             yield
         finally:
-            for name, function in theirs.items():
-                tvm_ffi.register_global_func(name, function, override=True)
+            replace_functions(theirs)
 
 
 @contextmanager
@@ -314,7 +313,7 @@ def call_own(call: Any) -> Any:
         _, value, by, width, _ = values  # all lanes take part, so the mask says nothing
         numbers = (x.astype("int32") for x in (by, width))
         return tirx.call_extern(*_own_function("shuffle_down", call), value, *numbers)
-    if name == "tirx.pow" and isinstance(values[0], tirx.FloatImm) and float(values[0]) == 2.0:
+    if name == names.POW and isinstance(values[0], tirx.FloatImm) and float(values[0]) == 2.0:
         return tirx.call_pure_extern(*_own_function("exp2", call), values[1])
     if name in FUNCTIONS:
         return tirx.call_pure_extern(*_own_function(FUNCTIONS[name], call), *values)
@@ -329,5 +328,5 @@ def _own_function(name: str, call: Any) -> tuple[str, str]:
 
 def threads_of(func: tirx.PrimFunc) -> int:
     """Return how many threads a block of a kernel has."""
-    extents = find_all(func.body, tirx.AttrStmt, lambda x: x.attr_key == "thread_extent")
+    extents = find_all(func.body, tirx.AttrStmt, lambda x: x.attr_key == names.THREAD_EXTENT)
     return prod(int(x.value) for x in extents if str(x.node.thread_tag).startswith("threadIdx"))

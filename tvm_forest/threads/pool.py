@@ -17,15 +17,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from ..late import import_late
 from ..process.locks import make_lock
-
-if TYPE_CHECKING:
-    from . import pool_code
-else:
-    pool_code = import_late("tvm_forest.threads.pool_code")
 
 SET_LAUNCHER = "set_launcher"
 """Name of the function of a library that takes the address of what runs its parallel loops."""
@@ -63,26 +58,32 @@ class Pool:
         if self._native is not None:
             self._native.reset()
 
-    def serve(self, library: Any, holds_pool: bool = False) -> None:
+    def serve(self, library: Any, find_code: Callable[[], Any]) -> None:
         """Let a library, which holds `make_launcher_setter`, run its parallel loops here.
 
         Args:
             library: with parallel loops.
-            holds_pool: whether the code of `pool.ll` is linked into it, as into those of files.
-                The first one gives it to the process; without one it is compiled.
+            find_code: see `load`.
         """
-        library[SET_LAUNCHER](self._load(library if holds_pool else None).launcher)
+        library[SET_LAUNCHER](self.load(find_code))
 
-    @property
-    def launcher(self) -> int:
-        """The address of what runs parallel loops, as TVM's TVMBackendParallelLaunch does it."""
-        return self._load(None).launcher
-
-    def run(self, function: Any, arguments: tuple[Any, ...], helpers: int, waits: bool) -> bool:
-        """Call a function of a library that the pool serves with helpers for its parallel loops.
+    def load(self, find_code: Callable[[], Any]) -> int:
+        """Return the address of what runs parallel loops, as TVMBackendParallelLaunch does it.
 
         Args:
-            function: to be called.
+            find_code: returns a library with the code of `pool.ll`, which it gives to the process.
+                It is called unless another library has done so.
+        """
+        if self._native is None:
+            with self._loading:
+                self._native = self._native or _Native(find_code())
+        return self._native.launcher
+
+    def run(self, function: Any, arguments: tuple[Any, ...], helpers: int, waits: bool) -> bool:
+        """Call a function with helpers for its parallel loops.
+
+        Args:
+            function: to be called, of a library that the pool serves.
             arguments: what it takes.
             helpers: number of helpers; fewer help if the system gives no more threads.
             waits: whether to wait while another thread has the helpers.
@@ -90,15 +91,8 @@ class Pool:
         Returns:
             Whether the function was called; if not, another thread has the helpers.
         """
-        return bool(self._load(None).run(function, helpers, waits, *arguments))
-
-    def _load(self, library: Any) -> _Native:
-        native = self._native
-        if native is None:
-            with self._loading:
-                native = self._native or _Native(library or pool_code.compile_pool())
-                self._native = native
-        return native
+        assert self._native is not None, "no library is served yet"
+        return bool(self._native.run(function, helpers, waits, *arguments))
 
 
 POOL = Pool()

@@ -6,6 +6,7 @@ takes: nothing; gives: a function for each library, the code of the pool as a mo
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PrimType, StringImm
 
+from ..internals.names import IMPORT_LLVM, PARALLEL_LAUNCH, TARGET_LINE
 from ..process.scratch import make_folder
 from .pool import SET_LAUNCHER
 
@@ -22,13 +24,13 @@ MAX_OBJECT_BYTES = 1 << 16
 
 ZERO = tirx.const(0, "int32")
 
-SLOT = """
-@__TVMBackendParallelLaunch = external global ptr
-define i32 @tvm_forest_set_launcher(i64 %address) {
+SLOT = f"""
+@{PARALLEL_LAUNCH} = external global ptr
+define i32 @tvm_forest_set_launcher(i64 %address) {{
   %launcher = inttoptr i64 %address to ptr
-  store ptr %launcher, ptr @__TVMBackendParallelLaunch
+  store ptr %launcher, ptr @{PARALLEL_LAUNCH}
   ret i32 0
-}
+}}
 """
 """LLVM code of that function: it sets the variable that holds the address which TVM's code calls,
 and which TVM itself sets when it loads a library."""
@@ -38,7 +40,7 @@ def make_launcher_setter() -> tirx.PrimFunc:
     """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
     address = tirx.Var("address", "int64")
     done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
-    body = tirx.AttrStmt(ZERO, "pragma_import_llvm", StringImm(SLOT), tirx.Evaluate(done))
+    body = tirx.AttrStmt(ZERO, IMPORT_LLVM, StringImm(SLOT), tirx.Evaluate(done))
     return tirx.PrimFunc([address], body).with_attr("global_symbol", SET_LAUNCHER)
 
 
@@ -65,4 +67,4 @@ def _target_lines() -> str:
     nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
     mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
     text = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"})).mod.inspect_source("ll")
-    return "\n".join(line for line in text.splitlines() if line.startswith("target "))
+    return "\n".join(line for line in text.splitlines() if re.match(TARGET_LINE, line))

@@ -1,19 +1,18 @@
 """What a function says of the model whose trees it walks, so that it can be compiled by itself.
 
-takes: Forest, Representation, arrays; gives: attributes of a function, as plain values; takes: a
+takes: Forest, Representation; gives: attributes of a function, as plain values; takes: a
 function with them; gives: ModelFacts.
 
     tvm_forest.forest   {"trees": 100, "classes": 1, "comparison": "<", "depths": "6 6 5 ..."}
     tvm_forest.layout   {"kind": "tvm_forest.layouts.packed:PackedLayout", "feature_bits": 8, ...}
 
-Of the numbers of the model itself there are few: how deep trees are, where they begin, and how
-large its integers are. They decide the code.
+Of the numbers of the model itself there are few, how deep trees are, for they decide the code. For
+GPUs, `passes.gpu.array_facts` adds where trees begin, and how large integers are.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -24,8 +23,8 @@ from tvm import tirx
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
 from ..layouts.representation import REPRESENTATIONS, Representation
+from ..runtime.results import SUMS, Output, result_names
 from ..schedule_prims.walks import TreeDepths
-from .results import SUMS, Output, result_names
 
 FOREST = "tvm_forest.forest"
 LAYOUT = "tvm_forest.layout"
@@ -46,8 +45,6 @@ class ModelFacts:
         depths: of the trees.
         layout: how the model lies in memory.
         steps: of a trace, which rewrote the model and laid it out, as dicts.
-        arrays: arrays of integers by name, as far as code depends on them: where trees begin, and
-            of others the least and the greatest number.
     """
 
     output: Output
@@ -61,7 +58,6 @@ class ModelFacts:
     depths: TreeDepths
     layout: Representation
     steps: list[dict[str, Any]]
-    arrays: dict[str, Array]
 
     @property
     def is_sorted(self) -> bool:
@@ -74,7 +70,6 @@ def with_model_facts(
     forest: Forest,
     rep: Representation,
     output: Output,
-    arrays: Mapping[str, Array],
     steps: list[dict[str, Any]],
 ) -> tirx.PrimFunc:
     """Return a function that says of which model it is.
@@ -82,7 +77,7 @@ def with_model_facts(
     Args:
         func: a canonical function.
         forest: the model as the schedule rewrote it.
-        rep, arrays: how it lies in memory.
+        rep: how it lies in memory.
         output: what the function gives.
         steps: see `ModelFacts`.
 
@@ -103,19 +98,8 @@ def with_model_facts(
         "shallowest": _to_text(trees.shallowest),
         "likely": None if trees.likely is None else _to_text(trees.likely),
         "steps": steps,
-        "arrays": _pick_numbers(rep, arrays),
     }
     return func.with_attr(FOREST, facts).with_attr(LAYOUT, _encode(rep, f"layout {rep.name!r}"))
-
-
-def _pick_numbers(rep: Representation, arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the numbers of `ModelFacts.arrays`, their type before them."""
-    starts = rep.copied.values()
-    return {
-        name: f"{x.dtype} {_to_text(x if name in starts else np.array([x.min(), x.max()]))}"
-        for name, x in arrays.items()
-        if x.dtype.kind in "iu" and x.size and (name in starts or x.dtype == np.int64)
-    }
 
 
 def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
@@ -134,10 +118,8 @@ def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
     depths, likely = said.pop("depths"), said.pop("likely")
     shallowest = _from_text(said.pop("shallowest"))
     trees = TreeDepths(_from_text(depths), shallowest, likely and _from_text(likely))
-    typed = ((name, text.split(" ", 1)) for name, text in said.pop("arrays").items())
-    arrays = {name: _from_text(numbers).astype(dtype) for name, (dtype, numbers) in typed}
     layout = _decode(to_plain(attributes[LAYOUT]))
-    return ModelFacts(**said, depths=trees, layout=layout, arrays=arrays)
+    return ModelFacts(**said, depths=trees, layout=layout)
 
 
 def _to_text(numbers: Array) -> str:

@@ -19,8 +19,7 @@ sums) or spatial (in leaves), so the same directives apply to both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -28,14 +27,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
-from ..forest import Array, Forest
+from ..forest import Forest
 from ..layouts.representation import Expr, Representation
-from . import ops
-from .attributes import with_model_facts
-from .ir import i64, name_of_var
-from .leaves import leaf_buffers, walk_dtype
-from .links import emit_epilogue
-from .results import (
+from ..runtime.leaves import leaf_buffers, walk_dtype
+from ..runtime.results import (
     OF_LEAVES,
     Output,
     link_arrays,
@@ -43,13 +38,16 @@ from .results import (
     result_dtype,
     result_names,
 )
+from . import ops
+from .attributes import with_model_facts
+from .ir import i64, name_of_var
+from .links import emit_epilogue
 
 
 def emit_canonical(
     forest: Forest,
     rep: Representation,
     output: Output,
-    arrays: Mapping[str, Array] = MappingProxyType({}),
     steps: Sequence[dict[str, Any]] = (),
 ) -> tvm.IRModule:
     """Return the module for one kind of output.
@@ -59,7 +57,6 @@ def emit_canonical(
         rep: how the model lies in memory.
         output: "predict" (rows, model ..., base, tables ..., results ...), see `link_arrays` and
             `result_names`; "per_tree" or "apply" (rows, model ..., leaf).
-        arrays: of the model, if kernels are to be made.
         steps: of a trace, by which the model was rewritten and laid out.
 
     Emits:
@@ -92,7 +89,7 @@ def emit_canonical(
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results, *tables)
-    func = with_model_facts(ib.get(), forest, rep, output, arrays, list(steps))
+    func = with_model_facts(ib.get(), forest, rep, output, list(steps))
     return tvm.IRModule({"main": func})
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from tvm import tirx
 
 from ..contributions import BITS, NODE_NUMBERS, NODE_REALS, ContributionTables
+from ..internals.names import FMA
 from ..layouts.representation import NodeTest
 from .builder import Builder
 from .ir import guard, i64, lanes, spread
@@ -144,7 +145,7 @@ class ContributionWalk:
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c."""
-        return tirx.call_intrin(str(c.ty.dtype), "tirx.fma", a, b, c) if self.fused else a * b + c
+        return tirx.call_intrin(str(c.ty.dtype), FMA, a, b, c) if self.fused else a * b + c
 
     @contextmanager
     def _each_point(self) -> Iterator[Any]:

@@ -29,6 +29,9 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 from tvm.tirx import script
 
+from ..internals import names
+from ..internals.replacing import put_word
+from ..internals.value_hooks import repair_hooks
 from .ir import find_all
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ WALKS = (WALK, WALK_ID)
 
 LANE, BALLOT = "tvmf_lane", "tvmf_ballot"
 """Functions of a team of threads that decide a tile together, as its code calls them."""
-EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
+EXTERN = (names.CALL_EXTERN, names.CALL_PURE_EXTERN)
 
 ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"
 INITIAL = {ADD: 0.0, MIN: float("inf"), MAX: -float("inf"), ATOMIC_ADD: 0.0}
@@ -161,18 +164,17 @@ def _register_reducer(how: str) -> None:
         tvm_ffi.register_global_func(f"{REDUCE}.{function.__name__}.{how}", function, override=True)
         for function in (combine, identity)
     ]
-    tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")(1, *held)
+    tvm.get_global_func(names.REGISTER_REDUCER)(1, *held)
 
 
 def _register(name: str, in_script: Callable[..., Any], prints_dtype: bool) -> None:
     """Register an operator, and what its call in TVMScript stands for."""
     # it reads memory, so TVM may not write it twice or drop it
-    register_op_attr(name, "TCallEffectKind", tirx.CallEffectKind.ReadState.value, level=11)
+    register_op_attr(name, names.EFFECT_KIND, tirx.CallEffectKind.ReadState.value, level=11)
     script_name = name.replace(".", "_")
-    register_op_attr(name, "TScriptPrinterName", script_name, level=20)
-    register_op_attr(name, "TScriptDtypePrintLocation", int(prints_dtype), level=20)
-    for module in (script, script.parser):
-        setattr(module, script_name, in_script)
+    register_op_attr(name, names.PRINTER_NAME, script_name, level=20)
+    register_op_attr(name, names.PRINTS_DTYPE, int(prints_dtype), level=20)
+    put_word(script_name, in_script, (script, script.parser))
 
 
 def _parse_walk(name: str) -> Callable[..., Any]:
@@ -183,6 +185,7 @@ def _parse_reduction(element: Any, value: Any, initial: Any, how: str) -> Any:
     return tirx.call_intrin(element.ty, REDUCE, element, value, initial, tvm.ir.StringImm(how))
 
 
+repair_hooks()
 if REDUCE not in tvm.ir.Op.list_op_names():  # a second import finds them
     for _name in (WALK, WALK_ID, LINEAR):
         _register(_name, _parse_walk(_name), prints_dtype=True)

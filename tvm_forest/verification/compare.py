@@ -15,7 +15,7 @@ import numpy as np
 from ..forest import Array, Forest, choose_labels
 from ..forest.coarse_powers import COARSE_LINKS, ULPS_ELSEWHERE
 from ..forest.rules import LINK_ULPS
-from ..frontends.oracle import LibraryPredictions, predict_by_library
+from ..frontends.library_predictions import LibraryPredictions, predict_by_library
 from ..inputs import to_rows
 from ..inputs.encoding import to_objects
 from ..inputs.values import UNWANTED
@@ -75,7 +75,8 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     for word in UNWANTED.keys() & set(forest.refuses):
         accepted &= ~UNWANTED[word](every).any(axis=1)
     chosen = every[accepted]
-    margin, value = predictor._sums(chosen, None)  # labels hide the values of public methods
+    sums = predictor.predict_margin(chosen), predictor.predict_value(chosen)
+    margin, value = (array.reshape(-1, forest.n_outputs) for array in sums)
     labels = predictor.predict(chosen) if forest.gives_labels else None
     number = np.flatnonzero(accepted)
     compiled = _Compiled(forest, predictor, chosen, number, margin, value, labels)

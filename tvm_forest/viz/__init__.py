@@ -23,7 +23,9 @@ from ..forest.reference import cast_rows, goes_left, walk_trees
 from ..forest.rewrites.canonical_form import canonicalize
 from ..forest.rewrites.ordering import take_trees
 from ..laying_out import Packed, pack
+from ..runtime.results import check_forest
 from ..schedule import Schedule
+from ..schedule_prims.fitting import check_order
 from .nests import nest
 from .orders import order
 from .picture import LETTER, LINE, SIZE, Picture, draw_squares
@@ -254,9 +256,11 @@ def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) ->
 def _pack_model(
     model: Any, sch: Schedule, profile: Profile | None, tree: int | None = None
 ) -> Packed:
-    forest = _load_forest(model, profile)
+    forest = canonicalize(_load_forest(model, profile))
     if tree is not None:
-        _check_tree("layout", tree, canonicalize(forest).n_trees)
+        _check_tree("layout", tree, forest.n_trees)
+    check_forest(forest)
+    check_order(forest, sch, exact=False)
     return pack(forest, sch, tree=tree)
 
 

@@ -20,7 +20,7 @@ SHADES = 16
 """From the first step to the last one, where one thread does them all."""
 
 
-class _Walk(NamedTuple):
+class _DrawnWalk(NamedTuple):
     """One walk: where it is in the picture, and when and by whom it is done.
 
     Attributes:
@@ -76,7 +76,7 @@ def order(schedule: Schedule, rows: int = 8, trees: int = 16) -> Picture:
     return Picture(text, lambda figure: _draw(figure, title, step, colour))
 
 
-def _list_walks(sch: Schedule, rows: int) -> Iterator[_Walk]:
+def _list_walks(sch: Schedule, rows: int) -> Iterator[_DrawnWalk]:
     """Yield all walks; a loop whose iterations run at the same time ends with the last of them."""
     leaves = {leaf.name for leaf in sch.leaves()}
 
@@ -111,11 +111,11 @@ def _list_walks(sch: Schedule, rows: int) -> Iterator[_Walk]:
 
 def _walk(
     sch: Schedule, leaf: Loop, here: dict[str, int], thread: tuple[int, ...], step: int
-) -> _Walk:
+) -> _DrawnWalk:
     sums = {"batch": 0, "class": 0, "tree": 0}
     for loop in sch.path(leaf.name):
         sums[loop.kind] += here[loop.name]
-    return _Walk(sums["batch"], sums["tree"] * sch.round_size + sums["class"], step, thread)
+    return _DrawnWalk(sums["batch"], sums["tree"] * sch.round_size + sums["class"], step, thread)
 
 
 def _amount(bound: Bound, rows: int) -> int:

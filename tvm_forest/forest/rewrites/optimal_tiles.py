@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import Array, Forest
-from ..edges import list_levels
+from ..structure.edges import list_levels
 
 NEVER = 1 << 60
 """Cost of a tiling that is impossible; the sum of two such costs still fits an int64."""

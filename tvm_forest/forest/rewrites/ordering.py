@@ -12,9 +12,9 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import invert, list_levels
 from ..hits import find_peel_depths, require_hits
 from ..model import ROLES
+from ..structure.edges import invert, list_levels
 from .rebuild import take_nodes
 
 NULL_TREE = -1

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import BuildError, ScheduleError
 from .. import LEAF, Array, Forest
-from ..edges import find_children, invert
+from ..structure.edges import find_children, invert
 from .rebuild import take_nodes
 from .tile_rules import check_tiling, find_tile_roots
 

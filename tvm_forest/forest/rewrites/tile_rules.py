@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import find_parents
+from ..structure.edges import find_parents
 
 
 def check_tiling(forest: Forest) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import find_children, invert
+from ..structure.edges import find_children, invert
 from .ordering import order_by_level
 from .tile_rules import find_tile_roots
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from ...errors import ScheduleError
 from .. import Array, Forest
-from ..edges import find_children
 from ..hits import count_node_hits, find_skewed_trees
+from ..structure.edges import find_children
 from .optimal_tiles import choose_optimal_tiles
 from .ordering import order_by_level
 from .padding import fill_tiles

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...process.locks import cached_property
-from ..edges import find_oblivious
-from ..leaf_table import LeafTable, collect_leaves
 from ..rules import LEAF, Array, Comparison
+from .edges import find_oblivious
+from .leaf_table import LeafTable, collect_leaves
 from .metadata import per_model, per_node, per_tree
 
 

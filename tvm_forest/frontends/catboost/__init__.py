@@ -21,7 +21,7 @@ from ..cursor import Cursor
 from ..objects import find_class
 from ..refusals import TRUNCATED, damaged, name_in_errors, unsupported
 from ..support import list_accepted, list_linked, list_refused
-from .categories import KINDS, Columns, Features, missing_above, refuse_ambiguous
+from .categories import KINDS, DocumentFeatures, EncodedColumns, missing_above, refuse_ambiguous
 from .document import Document, as_numbers, parse, take, take_index, take_number
 from .losses import CLASSES, NUMBERS, RANKS, Kind, read_loss, read_outputs, widen
 from .trees import Test, read_oblivious, read_others
@@ -89,7 +89,8 @@ def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
     """Return the values of all leaves of a JSON file, and its scale and bias."""
     document = parse(data)
     scale, bias = _read_scale_and_bias(document)
-    _, nodes = _read_trees(document, len(bias), Columns(_read_features(document), document), None)
+    columns = EncodedColumns(_read_features(document), document)
+    _, nodes = _read_trees(document, len(bias), columns, None)
     leaves = nodes["leaf_value"][nodes["left"] == LEAF]
     return leaves.ravel(), (scale, bias.tolist())
 
@@ -137,7 +138,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
     loss = read_loss(info)
     scale, base_score = _read_scale_and_bias(document)
     refuse_ambiguous(info, loss, features)
-    columns = Columns(features, document)
+    columns = EncodedColumns(features, document)
     encoder = columns.make_encoder() if features.categories else None
     sizes, nodes = _read_trees(document, len(base_score), columns, model)
     nodes["leaf_value"], base_score = widen(info, loss, nodes["leaf_value"], base_score)
@@ -164,7 +165,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
     )
 
 
-def _read_features(document: Document) -> Features:
+def _read_features(document: Document) -> DocumentFeatures:
     """Read what the document says of the columns of a row."""
     info = take(document, "features_info", dict)
     if take(info, "text_features", list, []):
@@ -183,7 +184,7 @@ def _read_features(document: Document) -> Features:
             raise damaged("flat_feature_index", "columns in another order than their features")
     width = max(flat, default=-1) + 1
     is_named = len(flat) == width and all(names) and width > 0
-    return Features(
+    return DocumentFeatures(
         floats,
         categories,
         statistics=take(info, "ctrs", list, []),
@@ -231,7 +232,7 @@ def _find_trees(document: Document) -> tuple[str, list[Any]]:
 
 
 def _read_trees(
-    document: Document, n_outputs: int, columns: Columns, model: Any
+    document: Document, n_outputs: int, columns: EncodedColumns, model: Any
 ) -> tuple[Array, Nodes]:
     floats, encodes = columns.features.floats, bool(columns.features.categories)
 

@@ -35,7 +35,7 @@ _NO_KEY = 2**64 - 1
 """The key of an empty place in CatBoost's table."""
 
 
-class Features(NamedTuple):
+class DocumentFeatures(NamedTuple):
     """The features of a document.
 
     Attributes:
@@ -52,7 +52,7 @@ class Features(NamedTuple):
     names: tuple[str, ...] | None
 
 
-class Table(NamedTuple):
+class StatisticTable(NamedTuple):
     """A table of the document.
 
     Attributes:
@@ -66,7 +66,7 @@ class Table(NamedTuple):
     total: float
 
 
-def refuse_ambiguous(info: Document, loss: str, features: Features) -> None:
+def refuse_ambiguous(info: Document, loss: str, features: DocumentFeatures) -> None:
     """Refuse statistics of which the document holds one table in place of several.
 
     A table goes by its features and kind. CatBoost keeps another for each way in which the target
@@ -104,10 +104,10 @@ def missing_above(feature: Document) -> bool:
     return treatment == "AsTrue" and feature.get("has_nans") is True
 
 
-class Columns:
+class EncodedColumns:
     """The columns that an encoder makes, as splits name them."""
 
-    def __init__(self, features: Features, document: Document) -> None:
+    def __init__(self, features: DocumentFeatures, document: Document) -> None:
         self.features = features
         floats, categories = features.floats, features.categories
         in_order = sorted(floats, key=lambda number: floats[number]["flat_feature_index"])
@@ -187,7 +187,8 @@ class Columns:
     def make_encoder(self) -> Encoder:
         """Return the encoder that makes the columns."""
         features, combinations, tables = self.features, list[list[Any]](), dict[str, int]()
-        of_table, table, known, unknown, held = list[int](), list[int](), [], [], list[Table]()
+        of_table, table, known, unknown = list[int](), list[int](), [], []
+        held = list[StatisticTable]()
         for about in features.statistics:
             name = take(about, "identifier", str)
             if name not in tables:
@@ -258,7 +259,7 @@ def _as_hash(value: Any) -> int:
     return value % 2**32
 
 
-def _read_table(data: Document, about: Document) -> Table:
+def _read_table(data: Document, about: Document) -> StatisticTable:
     """Read a table; entries of keys that CatBoost never finds are left out."""
     stride = take_index(data, "hash_stride", 2**16)
     entries = take(data, "hash_map", list)
@@ -277,10 +278,10 @@ def _read_table(data: Document, about: Document) -> Table:
         raise damaged("hash_map", "a key occurs twice")
     name = "counter_denominator"  # which CatBoost reads as 32 bits
     total = float(take_index(data, name)) if name in data else 0.0
-    return Table(keys, np.stack(counts, axis=1)[order], total)
+    return StatisticTable(keys, np.stack(counts, axis=1)[order], total)
 
 
-def _compute(about: Document, table: Table) -> Array:
+def _compute(about: Document, table: StatisticTable) -> Array:
     """Return a statistic of each key, float32 (K + 1,); the last one is that of any other key."""
     kind, border = take(about, "ctr_type", str), take_index(about, "target_border_idx")
     if kind not in KINDS:

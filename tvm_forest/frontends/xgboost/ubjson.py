@@ -28,7 +28,7 @@ def loads(data: bytes) -> Any:
     Raises:
         ValueError: the document is cut off or damaged; the message says at which byte.
     """
-    reader = _Reader(data)
+    reader = _DocumentReader(data)
     try:
         value = reader.read_value(0)
     except (struct.error, IndexError):
@@ -40,7 +40,7 @@ def loads(data: bytes) -> Any:
     return value
 
 
-class _Reader:
+class _DocumentReader:
     """A position in a document."""
 
     def __init__(self, data: bytes) -> None:

@@ -43,7 +43,7 @@ def read_trees(model: Any, spec: Any, columns: list[int]) -> tuple[Array, Nodes,
     if not means and any(_is_of_bins(node) for tree in trees for node in tree):
         what = "of missing values, bins are told another side than the mean, and engines differ"
         raise unsupported("na_value", what, "train without discretize_numerical_columns")
-    reader = _Reader(spec, columns, means)
+    reader = _TreeReader(spec, columns, means)
     for tree in trees:
         reader.read(tree)
     nodes: Nodes = {name: np.array(reader.found[name], dtype) for name, dtype in _FIELDS.items()}
@@ -51,7 +51,7 @@ def read_trees(model: Any, spec: Any, columns: list[int]) -> tuple[Array, Nodes,
     return np.array([len(tree) for tree in trees]), nodes, reader.sets, reader.leaves
 
 
-class _Reader:
+class _TreeReader:
     """What was read of the trees so far."""
 
     def __init__(self, spec: Any, columns: list[int], means: bool) -> None:

@@ -72,7 +72,7 @@ class PlaneCode:
         return self.tests - self.unions.planes
 
 
-class NumberedTests(NamedTuple):
+class PlaneTests(NamedTuple):
     """The distinct tests of a forest.
 
     Attributes:
@@ -86,7 +86,7 @@ class NumberedTests(NamedTuple):
     plane: Array
 
 
-def number_tests(forest: Forest) -> NumberedTests:
+def number_tests(forest: Forest) -> PlaneTests:
     """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
     ranked = rank_tests(forest, by_levels=True)
     inner = ~forest.is_leaf
@@ -115,7 +115,7 @@ def number_tests(forest: Forest) -> NumberedTests:
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
     code = PlaneCode(ranked.code, tests, unions=sizes, panels=panels)
-    return NumberedTests(code, ranked.arrays | arrays | pieces | lists, plane)
+    return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
 def words_together(words: int) -> int:

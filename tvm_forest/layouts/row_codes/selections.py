@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ...forest.edges import find_children, list_levels
+from ...forest.structure.edges import find_children, list_levels
 from ..complete_trees import count_leaves
 
 MAX_PLANES = 1 << 16

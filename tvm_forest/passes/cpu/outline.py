@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, GlobalVar, PrimType, StringImm
 
+from ...internals.names import DEVICE_ID, DEVICE_TYPE
 from ...tir_gen.ir import find_all, join_statements
 
 PART = "tvm_forest.part"
@@ -74,7 +75,7 @@ class FinishOutlined:
 
 
 def _on_host(code: tirx.Stmt) -> tirx.Stmt:
-    for key, number in (("device_id", 0), ("device_type", int(tvm.cpu().dlpack_device_type()))):
+    for key, number in ((DEVICE_ID, 0), (DEVICE_TYPE, int(tvm.cpu().dlpack_device_type()))):
         code = tirx.AttrStmt(StringImm("default"), key, tirx.const(number, "int32"), code)
     return code
 

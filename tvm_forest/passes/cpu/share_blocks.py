@@ -14,20 +14,20 @@ So LLVM compiles the code of a block once, and not once for each of the two func
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar
 
+from ...internals.names import PACKED
 from ...tir_gen.ir import change_loop, rewrite_loops
+from ..nest_facts import NestFacts
 from .outline import SYMBOL, outline
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
-
-PACKED = "__tvm_ffi_"
-"""How TVM begins the symbols of functions that it can call."""
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -42,6 +42,31 @@ def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _is_parallel(loop: tirx.For) -> bool:
     return loop.kind == tirx.ForKind.PARALLEL
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_forest.AddTwins")
+@dataclass(frozen=True)
+class AddTwins:
+    """Add the twins of functions that are to have one.
+
+    Where trees are parallel, what is beside the blocks touches what they do, so that these are not
+    shared: the functions forget their twins.
+
+    Attributes:
+        facts: of the loops.
+    """
+
+    facts: NestFacts
+
+    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
+        """Visit all functions."""
+        functions = dict(mod.functions.items())
+        shared = not any(x.kind == "tree" and x.parallel for x in self.facts.nest.loops())
+        for var, func in mod.functions.items():
+            if _has_twin(func):
+                functions[GlobalVar(str(func.attrs[TWIN]))] = make_twin(func)
+                functions[var] = func if shared else func.without_attr(TWIN)
+        return tvm.IRModule(functions)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.DropTwins")

@@ -19,20 +19,21 @@ Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...forest import Array
 from ...layouts import COPIED
 from ...layouts.representation import find
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
+from .array_facts import STARTS
 from .kernel_code import TensorLoad, loads_of
 
 COPYING = ("auto", "shared")
@@ -42,38 +43,48 @@ COPY_BYTES = 16
 """What a thread loads and stores in one instruction."""
 
 
-def cache_trees(func: tirx.PrimFunc, facts: NestFacts, arrays: dict[str, Array]) -> tirx.PrimFunc:
-    """Return a function that copies trees where loops ask for it.
+@function_pass
+@dataclass(frozen=True)
+class CacheTrees:
+    """Copy trees where loops ask for it.
 
-    Args:
-        func: walks are loads already.
+    Attributes:
         facts: of the loops, asked for the trees that they can reach.
-        arrays: the model, asked how many nodes these have at most.
-
-    Raises:
-        ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
     """
-    nest, buffers = facts.nest, {str(buffer.name): buffer for buffer in func.params}
-    asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
-    if not asking:
-        return func
-    copied = find(nest.representation).copied
-    here = [name for name in copied if name in buffers and copied[name] in buffers]
-    if not here:
-        name, layout = asking[0].name, repr(nest.representation)
-        tiled = facts.model.tile_size > 1
-        raise ScheduleError(
-            f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
-            f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
-            f"or leave this cache out\n{nest.render(name)}"
-        )
-    n, body = func.params[0].shape[0], func.body
-    for name in here:
-        offset = copied[name]
-        ends = [*arrays[offset].tolist(), int(buffers[name].shape[0])]
-        copier = _TreeCopier(facts, n, buffers[offset], buffers[name], ends)
-        body = rewrite_nest(body, copier.copy, inside_first=True)
-    return func.with_body(body)
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Visit all loops; walks are loads already.
+
+        Raises:
+            ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
+        """
+        nest, buffers = self.facts.nest, {str(buffer.name): buffer for buffer in func.params}
+        asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
+        if not asking:
+            return func
+        copied = find(nest.representation).copied
+        here = [name for name in copied if name in buffers and copied[name] in buffers]
+        if not here:
+            _refuse(self.facts, asking[0].name)
+        n, body = func.params[0].shape[0], func.body
+        for name in here:
+            starts, elements = copied[name], buffers[name]
+            ends = [*map(int, func.attrs[STARTS][starts]), int(elements.shape[0])]
+            copier = _TreeCopier(self.facts, n, buffers[starts], elements, ends)
+            body = rewrite_nest(body, copier.copy, inside_first=True)
+        return func.with_body(body)
+
+
+def _refuse(facts: NestFacts, name: str) -> NoReturn:
+    """Refuse a loop that asks for copies in a layout that has none."""
+    layout, tiled = repr(facts.nest.representation), facts.model.tile_size > 1
+    raise ScheduleError(
+        f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
+        f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
+        f"or leave this cache out\n{facts.nest.render(name)}"
+    )
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,10 @@ from tvm import s_tir, tirx
 
 from ...errors import BuildError
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
+from ...internals import names as tvm_names
 from ...tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
 from ...tir_gen.ops import is_call
 from . import kernel_code
-
-CALL_KERNEL = "tirx.call_ffi_kernel"
-BUFFER_DATA = "tirx.buffer_data"
 
 BINARY = {
     **{"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"},
@@ -150,7 +148,7 @@ def _rename(loop: tirx.For) -> tirx.Stmt:
     var = tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty)
     loop, tag = kernel_code.change_variable(loop, var), kernel_code.axis_tag(loop)
     axis = kernel_code.thread_axis(var, tag)
-    return tirx.AttrStmt(axis, "thread_extent", loop.extent, loop.body) if tag else loop
+    return tirx.AttrStmt(axis, tvm_names.THREAD_EXTENT, loop.extent, loop.body) if tag else loop
 
 
 # -- plan -----------------------------------------------------------------------------------------
@@ -179,7 +177,7 @@ def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
         then = tuple(_plan_steps(statement.then_case, names))
         return [HostLoop("", _size_expr(statement.condition), then)]
     call = getattr(statement, "value", None)
-    if is_call(call, CALL_KERNEL):
+    if is_call(call, tvm_names.CALL_KERNEL):
         return [_plan_launch(call, names)]
     raise BuildError(f"build: the host of a GPU cannot do: {statement}")
 
@@ -207,12 +205,12 @@ def _plan_launch(call: Any, names: BufferNames) -> Launch:
         tuple(_argument(x, names) for x in arguments),
         tuple(sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"),
         tuple(sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz"),
-        sizes.get("tirx.use_dyn_shared_memory", 0),
+        sizes.get(tvm_names.DYNAMIC_SHARED, 0),
     )
 
 
 def _argument(x: Any, names: BufferNames) -> tuple[str, SizeExpr]:
-    if is_call(x, BUFFER_DATA):
+    if is_call(x, tvm_names.BUFFER_DATA):
         return "pointer", names[x.args[0]]
     return str(x.ty.dtype), _size_expr(x)
 
@@ -235,6 +233,6 @@ def _size_expr(expr: Any) -> SizeExpr:
         return ("not", _size_expr(expr.a))
     if isinstance(expr, tirx.Select):
         return ("if", *map(_size_expr, (expr.condition, expr.true_value, expr.false_value)))
-    if is_call(expr, "prim.if_then_else"):
+    if is_call(expr, tvm_names.IF_THEN_ELSE):
         return ("if", *map(_size_expr, expr.args))
     raise BuildError(f"build: a size that is no arithmetic of whole numbers: {expr}")

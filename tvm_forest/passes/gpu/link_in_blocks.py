@@ -8,32 +8,48 @@ takes: a lowered function for a GPU; gives: the same with one loop over rows les
         value[r] = link(margin[r])                    if b0 * 64 + r < n:
                                                           value[b0 * 64 + r] = link(...)
 
-Only where a block adds up whole rows: no trees and no classes are on other blocks.
+Only where a block adds up whole rows, which follow each other: no trees and no classes are on other
+blocks, and no rows of others lie between.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
+from ...schedule_prims.regions import is_cut, list_values_inside
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
-from ..nest_facts import NestFacts
+from ..function_pass import function_pass
+from ..nest_facts import NestFacts, name_of
 
 
-def link_in_blocks(func: tirx.PrimFunc, facts: NestFacts) -> tirx.PrimFunc:
-    """Return a function that does the epilogue of a block's rows in that block, where it can."""
-    parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
-    if len(parts) < 2:
-        return func
-    *before, nest, epilogue = parts
-    is_epilogue = isinstance(epilogue, tirx.For) and EPILOGUE in epilogue.annotations
-    if not is_epilogue or any(map(facts.has_level, before)):
-        return func
-    fused = _with_epilogue(nest, epilogue, facts, func.params[0], ())
-    return func if fused is None else func.with_body(join_statements([*before, fused]))
+@function_pass
+@dataclass(frozen=True)
+class LinkInBlocks:
+    """Let a block do the epilogue of its rows, where it can.
+
+    Attributes:
+        facts: of the loops.
+    """
+
+    facts: NestFacts
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Look at the last two statements."""
+        parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
+        if len(parts) < 2:
+            return func
+        *before, nest, epilogue = parts
+        is_epilogue = isinstance(epilogue, tirx.For) and EPILOGUE in epilogue.annotations
+        if not is_epilogue or any(map(self.facts.has_level, before)):
+            return func
+        fused = _with_epilogue(nest, epilogue, self.facts, func.params[0], ())
+        return func if fused is None else func.with_body(join_statements([*before, fused]))
 
 
 def _with_epilogue(
@@ -46,13 +62,28 @@ def _with_epilogue(
     if facts.has_level(nest.body, "grid"):
         inside = _with_epilogue(nest.body, epilogue, facts, rows, around)
         return None if inside is None else with_body(nest, inside)
-    first, _, most = facts.rows(around, rows.shape[0])
+    most = _count_own_rows(facts, around)
     if most is None:
         return None
+    first, _ = facts.reach("batch", around, [], rows.shape[0])
     code = Builder()
     code.add(nest.body)
     with code.nest("row", [i64(most)], spread=True) as (place,):
         row = first + place
         done = replace_vars(epilogue.body, {epilogue.loop_var: row})
-        code.add(guard(done, [row < rows.shape[0]]))
+        limits = facts.limits(around, rows.shape[0])
+        code.add(guard(done, [row < rows.shape[0], *limits]))
     return with_body(nest, code.finish())
+
+
+def _count_own_rows(facts: NestFacts, around: tuple[tirx.For, ...]) -> int | None:
+    """Return how many rows a block has; None if they depend on the block, or others lie between."""
+    fact, guards = facts.nest[name_of(around[-1])], facts.nest.guards
+    if not fact.children:
+        return 1
+    values = [list_values_inside(child, guards, "batch") for child in fact.children]
+    if any(own is None for own in values):
+        return None
+    cut = any(is_cut(child, guards, "batch") for child in fact.children)
+    rows = np.unique(np.concatenate([own for own in values if own is not None]))
+    return None if cut or not np.array_equal(rows, np.arange(len(rows))) else len(rows)

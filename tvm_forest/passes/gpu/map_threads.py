@@ -14,41 +14,64 @@ A kernel is the outermost mapped loop, see `write_kernel`; where that holds seve
 one after the other, each of them is one, for blocks cannot wait for each other. A statement beside
 the kernels becomes a kernel as well, with a thread for each of its iterations: no other code
 touches memory of the device.
-
-Not a pass of TVM, which would turn our errors into its own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
+from ...schedule_prims.fitting import check_gaps
 from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
+from ..function_pass import function_pass
 from ..nest_facts import NestFacts
-from .kernel_code import Place, move_buffers, simplify, widen
+from .kernel_code import Place, buffers_of, move_buffers, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
+SPILLED = "tvm_forest.spilled"
+"""Attribute of a function with buffers that lie in the memory of the device, for kernels share them
+that cannot be one, though another function of the schedule has them in shared memory."""
 
-def map_threads(func: tirx.PrimFunc, facts: NestFacts, shared_bytes: int) -> tirx.PrimFunc:
-    """Return a function whose mapped loops are kernels, each a nest of thread bindings.
 
-    Args:
-        func: a nest, and statements beside it.
-        facts: of its loops.
+@function_pass
+@dataclass(frozen=True)
+class MapThreads:
+    """Make kernels of the mapped loops, each a nest of thread bindings.
+
+    Attributes:
+        facts: of the loops.
         shared_bytes: of shared memory that a block may have.
-
-    Raises:
-        ScheduleError: a block has too many threads or too much shared memory.
     """
-    return func.with_body(_KernelMaker(facts, shared_bytes).make(func.body, ()))
+
+    facts: NestFacts
+    shared_bytes: int
+
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Visit a nest, and the statements beside it.
+
+        Raises:
+            ScheduleError: a block has too many threads or too much shared memory, or threads would
+                add to rows of other blocks.
+        """
+        check_gaps(self.facts.nest)
+        body = _KernelMaker(self.facts, self.shared_bytes).make(func.body, ())
+        spilled = _count_shared(func.body) - _count_shared(body)
+        func = func.with_body(body)
+        return func.with_attr(SPILLED, 1) if spilled else func
+
+
+def _count_shared(body: tirx.Stmt) -> Counter[str]:
+    """Count the buffers in shared memory by name."""
+    return Counter(str(buffer.name) for buffer in buffers_of(body, "shared"))
 
 
 @dataclass(frozen=True)
 class _KernelMaker:
-    """Finds the kernels of a function; see `map_threads` for the attributes."""
+    """Finds the kernels of a function; see `MapThreads` for the attributes."""
 
     facts: NestFacts
     shared_bytes: int

@@ -1,6 +1,6 @@
 """Count in 32 bits what cannot be more, in the kernels of a GPU.
 
-takes: a function with kernels, the arrays of the model; gives: the same with smaller integers.
+takes: a function with kernels and the ranges of its arrays; gives: the same with smaller integers.
 
     for tx in thread_binding(int64(64)):            for tx in thread_binding(int32(64)):
         node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1
@@ -23,8 +23,9 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ...forest import Array
 from ...tir_gen.ir import find_loops, find_stores, rewrite_loops
+from ..function_pass import function_pass
+from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
 
 MAX_SHORT = 2**27
@@ -36,22 +37,22 @@ COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 SHORT_DTYPES = ("bool", "int8", "int16", "int32", "uint8", "uint16")
 
 
-def narrow_indices(func: tirx.PrimFunc, arrays: dict[str, Array]) -> tirx.PrimFunc:
-    """Return a function whose kernels compute with 32 bits where these are enough.
+@function_pass
+class NarrowIndices:
+    """Let kernels compute with 32 bits where these are enough."""
 
-    Args:
-        func: kernels are nests of loops bound to blockIdx and threadIdx.
-        arrays: the model, asked for the greatest numbers in it.
-    """
-    model = {x for x in func.params if _is_counted(arrays.get(str(x.name)))}
-    return func.with_body(map_kernels(func.body, lambda kernel: _narrow_kernel(kernel, model)))
+    def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Visit all nests of loops that are bound to blockIdx and threadIdx."""
+        ranges = func.attrs[RANGES]
+        short = {str(name) for name, ends in ranges.items() if all(map(_is_short, ends))}
+        model = {x for x in func.params if str(x.name) in short}
+        body = map_kernels(func.body, lambda kernel: _narrow_kernel(kernel, model))
+        return func.with_body(body).without_attr(RANGES).without_attr(STARTS)  # nobody asks again
 
 
-def _is_counted(array: Array | None) -> bool:
-    """Whether all numbers of an array of integers can be indices."""
-    if array is None or array.dtype != "int64":
-        return False
-    return bool(array.max(initial=0) < MAX_SHORT and array.min(initial=0) > -MAX_SHORT)
+def _is_short(number: int) -> bool:
+    """Whether a number can be an index of 32 bits."""
+    return abs(int(number)) < MAX_SHORT
 
 
 def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
@@ -106,7 +107,7 @@ class _Narrowing:
     def short(self, x: Any) -> Any | None:
         """Return an index in 32 bits, or None if it may not fit."""
         if isinstance(x, tirx.IntImm):
-            return tirx.IntImm("int32", int(x)) if abs(int(x)) < MAX_SHORT else None
+            return tirx.IntImm("int32", int(x)) if _is_short(x) else None
         if isinstance(x, tirx.Cast):
             inner, kind = x.value, str(x.value.ty.dtype)
             fits = kind in SHORT_DTYPES or (kind == "uint32" and max_value(inner) is not None)

@@ -29,6 +29,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
+from ...internals.names import ADDRESS_OF
 from ...nest import Nest
 from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION
 from ...tir_gen import ir
@@ -295,7 +296,7 @@ class _Accesses:
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
         """Collect them; who has the address of an element may do both."""
-        pointed = {call.args[0].source for call in find_calls(statement, "tirx.address_of")}
+        pointed = {call.args[0].source for call in find_calls(statement, ADDRESS_OF)}
         reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in find_stores(statement)}
         reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))

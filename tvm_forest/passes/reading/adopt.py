@@ -15,14 +15,14 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...schedule_prims.directive import refuse
+from ...schedule_prims.directive import make_error
 from ...schedule_prims.replay import NAME, PREFIX
 from ...schedule_prims.schedule import JSON_VERSION, Schedule
 from ...tir_gen import ir
-from ...tir_gen.attributes import FOREST, LAYOUT, read_model_facts
+from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import read_nest, read_told, refuse_loop
+from .read_nest import make_loop_error, read_nest, read_told
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -70,12 +70,12 @@ def _adopt(loop: tirx.For, name: str) -> tirx.For:
     """Return a loop around the walk with a name, and annotations for all that TVM says of it."""
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
-        raise refuse_loop(name, f"has the annotation '{foreign}'", "leave it out")
+        raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")
     notes, kind = {**loop.annotations, NAME: name}, loop.kind
     if loop.thread_binding is not None:
         level, _, axis = str(loop.thread_binding.thread_tag).partition(".")
         if level not in LEVELS:
-            raise refuse_loop(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
+            raise make_loop_error(name, f"is bound to {level}.{axis}", "bind blockIdx or threadIdx")
         notes[PREFIX + "gpu_dimension"], kind = f"{LEVELS[level]}.{axis}", tirx.ForKind.SERIAL
     if kind == tirx.ForKind.VECTORIZED:
         notes[PREFIX + "simdize"], kind = "gather", tirx.ForKind.SERIAL
@@ -97,8 +97,9 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
 
 def _to_text(func: tirx.PrimFunc) -> str:
     """Return a function as JSON, without what is said of the model."""
-    bare = func.without_attr(FOREST).without_attr(LAYOUT)
-    return str(tvm.ir.save_json(tvm.IRModule({"main": bare})))
+    for name in [str(x) for x in func.attrs.keys() if str(x).startswith(PREFIX)]:
+        func = func.without_attr(name)
+    return str(tvm.ir.save_json(tvm.IRModule({"main": func})))
 
 
 def put_into_model(sch: Schedule, canonical: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -116,10 +117,12 @@ def put_into_model(sch: Schedule, canonical: tirx.PrimFunc) -> tirx.PrimFunc:
             "build: argument 'schedule': the s_tir.Schedule is of another model; begin with "
             "tvm_forest.lower(model, schedule).before of this one"
         )
-    for name in (FOREST, LAYOUT):
-        func = func.with_attr(name, canonical.attrs[name])
+    for name, value in canonical.attrs.items():
+        func = func.with_attr(str(name), value) if str(name).startswith(PREFIX) else func
     if read_nest(func).nest.nest != sch.nest:
-        raise refuse(sch, "build", "argument 'schedule': its function has other loops than it says")
+        raise make_error(
+            sch, "build", "argument 'schedule': its function has other loops than it says"
+        )
     return func
 
 

@@ -186,7 +186,7 @@ class _Reader:
             whole = False
         if not whole:
             what = f"has an annotation '{PARTS}' that is no nest in its place"
-            raise refuse_loop(name_of(replaced[0]), what, "split with directives")
+            raise make_loop_error(name_of(replaced[0]), what, "split with directives")
         return parts
 
     @property
@@ -200,27 +200,27 @@ class _Reader:
         kind = notes.get(KIND, ["batch", 1])
         pair = isinstance(kind, list) and len(kind) == 2 and type(kind[1]) is int
         if not pair or kind[0] not in (*OUTPUT_KINDS, "tree"):
-            raise refuse_loop(name_of(loop), f"has {kind!r} as '{KIND}'", "leave it out")
+            raise make_loop_error(name_of(loop), f"has {kind!r} as '{KIND}'", "leave it out")
         unknown = next((key for key in notes if key not in KNOWN), None)
         if unknown is not None:
             known = f"use one of {', '.join(PREFIX + word for word in MARKS)}"
-            raise refuse_loop(name_of(loop), f"has the unknown annotation '{unknown}'", known)
+            raise make_loop_error(name_of(loop), f"has the unknown annotation '{unknown}'", known)
         return notes
 
     def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
         """Return what one loop is."""
         name = str(notes.get(NAME, loop.loop_var.name))
         if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
-            raise refuse_loop(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
+            raise make_loop_error(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
         if factor is None:
             if not self._is(loop.extent, 1):
-                raise refuse_loop(name, "counts neither rows nor classes nor trees")
+                raise make_loop_error(name, "counts neither rows nor classes nor trees")
             guessed = _guess_kind(loop)
             kind, step = notes[KIND] if KIND in notes else (guessed, 1)
             return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
         if step is None or not self._is(loop.min, 0):
-            raise refuse_loop(name, f"steps by {factor[1]}, or does not begin at 0")
+            raise make_loop_error(name, f"steps by {factor[1]}, or does not begin at 0")
         return Loop(name, kind, 0, self._read_stop(loop.extent, step), step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
@@ -234,12 +234,15 @@ class _Reader:
             both = next((var for var in here if var in found), None)
             if (here and not len(factors)) or both is not None:
                 named = {loop.loop_var: name_of(loop) for loop in self.walk.around}
-                what = f"is not a sum of loops in the index of its {kinds[axis.var]}"
-                advice = "fuse loops that are neighbours of one tile only, and split again"
-                raise refuse_loop(named[both if both is not None else here[0]], what, advice)
+                uneven = (x for x in here if not len(sym.detect_linear_equation(value, [x])))
+                wrong = both if both is not None else next(uneven, here[-1])
+                what = f"counts its {kinds[axis.var]} in no even steps, or more than that"
+                raise make_loop_error(
+                    named[wrong], what, "fuse no rows, classes or trees with others"
+                )
             if here and not self._is(factors[-1], 0):
                 what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
-                raise refuse_loop(name_of(self.walk.around[0]), what)
+                raise make_loop_error(name_of(self.walk.around[0]), what)
             found |= {var: (kinds[axis.var], factors[i]) for i, var in enumerate(here)}
         return found
 
@@ -301,7 +304,9 @@ class _Reader:
             ratio = self._find_ratio([facts[var].step for var in here], factors)
             if ratio is None:
                 name = facts[here[0]].name if here else ""
-                raise refuse_loop(name, f"has the condition {clause}, which is no end of a tile")
+                raise make_loop_error(
+                    name, f"has the condition {clause}, which is no end of a tile"
+                )
             yield Guard(tuple(facts[var].name for var in here), self._read_end(clause.b, ratio))
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
@@ -328,6 +333,6 @@ def _guess_kind(loop: tirx.For) -> Kind:
     return root if root in (*OUTPUT_KINDS, "tree") else "batch"
 
 
-def refuse_loop(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
+def make_loop_error(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
     """Make the exception for a loop that is not of a nest."""
     return ScheduleError(f"build: argument 'schedule': loop '{name}' {what}; {advice}")

@@ -32,7 +32,8 @@ def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[s
     forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
     if library.mod.kind != "llvm":
-        library, arrays, _ = compile_forest(forest, schedules, predictor.target)
+        compiled = compile_forest(predictor.request, anew=True)
+        library, arrays = compiled.library, compiled.arguments
     write_object(library, folder / "code.o", prefix)
     functions = list[str]()
     for smallest, name in name_functions(schedules).items():

@@ -23,7 +23,7 @@ import numpy as np
 import tvm_ffi
 
 from ...forest import Forest
-from ...tir_gen.results import result_dtype, result_names
+from ...runtime.results import result_dtype, result_names
 from . import cpu, cuda, meaning
 from .data import Data
 

@@ -18,6 +18,8 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
+from ...internals.names import NOT_FOUND, ROCM_BITCODE, ROCM_LINK
+from ...internals.replacing import replace_functions
 from ...passes.gpu import kernel_code
 from ...passes.gpu.launch_plan import for_device
 from ...targets import rocm
@@ -55,7 +57,7 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def serve_functions() -> None:
     """Give TVM our functions beside AMD's, and our linker where it finds none, for good."""
     own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
-    bitcode, link = (tvm.get_global_func(name) for name in (rocm.BITCODE, rocm.LINK))
+    bitcode, link = (tvm.get_global_func(name) for name in (ROCM_BITCODE, ROCM_LINK))
 
     def find_bitcode(*folder: Any) -> Any:
         return tvm.runtime.convert([*_unless_missing(bitcode, [], *folder), *own])
@@ -64,8 +66,7 @@ def serve_functions() -> None:
         linked = _unless_missing(link, None, code)
         return linked if linked is not None else rocm.link(rocm.find_linker(), bytes(code))
 
-    tvm_ffi.register_global_func(rocm.BITCODE, find_bitcode, override=True)
-    tvm_ffi.register_global_func(rocm.LINK, link_object, override=True)
+    replace_functions({ROCM_BITCODE: find_bitcode, ROCM_LINK: link_object})
 
 
 def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
@@ -73,6 +74,6 @@ def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
     try:
         return call(*arguments)
     except RuntimeError as error:
-        if "annot find" not in str(error):
+        if NOT_FOUND not in str(error):
             raise
         return otherwise

@@ -13,6 +13,7 @@ from tvm.ir import GenericConst
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.s_tir import dlight
 
+from ...internals.names import IS_SCHEDULED, OP_PATTERN
 from ...tir_gen.ir import guard, i64
 from ..functions import OPAQUE
 
@@ -68,4 +69,4 @@ def give_threads(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFun
         code = tvm.transform.Sequential(passes)(tvm.IRModule({"main": func}))["main"]
     n = code.params[-1].shape[0]
     code = code.with_body(guard(code.body, [n > i64(0)]))
-    return code.with_attrs({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return code.with_attrs({OP_PATTERN: OPAQUE, IS_SCHEDULED: True})

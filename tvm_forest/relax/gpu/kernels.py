@@ -25,8 +25,9 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from ...errors import ScheduleError
+from ...internals import names
 from ...passes.gpu import kernel_code
-from ...passes.gpu.launch_plan import CALL_KERNEL, separate
+from ...passes.gpu.launch_plan import separate
 from ...target import STATIC_SHARED_BYTES
 from ...targets import cuda
 from ...tir_gen import ops
@@ -34,14 +35,7 @@ from ...tir_gen.ir import guard, i64
 from ...tir_gen.ops import is_call
 
 ARITHMETIC = Path(__file__).with_name("arithmetic.cuh")
-HEAD = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(')
-INFINITE = {
-    "CUDART_INF_F": "__int_as_float(0x7f800000)",
-    "CUDART_NAN_F": "__int_as_float(0x7fffffff)",
-    "CUDART_INF": "__longlong_as_double(0x7ff0000000000000ll)",
-    "CUDART_NAN": "__longlong_as_double(0x7ff8000000000000ll)",
-}
-"""What stands for words of a header that a module of TVM need not include."""
+HEAD = re.compile(names.KERNEL_HEAD)
 
 OPERATIONS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 TESTS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -66,7 +60,7 @@ def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def launch(statement: tirx.Evaluate) -> tirx.Stmt:
         call = statement.value
-        return _launch(call, texts) if is_call(call, CALL_KERNEL) else statement
+        return _launch(call, texts) if is_call(call, names.CALL_KERNEL) else statement
 
     _check_sizes(host)
     _check_shared(kernels)
@@ -112,7 +106,7 @@ def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:
     body: tirx.Stmt = tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text))
     for tag, extent in reversed(list(zip(tags, call.args[-len(tags) :], strict=True))):
         axis = kernel_code.thread_axis(tirx.Var(tag.replace("Idx.", ""), extent.ty), tag)
-        body = tirx.AttrStmt(axis, "thread_extent", extent, body)
+        body = tirx.AttrStmt(axis, names.THREAD_EXTENT, extent, body)
     return body
 
 
@@ -126,7 +120,7 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
     kinds += [(tirx.Cast, _convert), (tvm.ir.Call, _call)]
     kernel = kernel.with_body(tvm_ffi.structural_map(kernel.body, kinds))
     text = cuda.kernel_text(tvm.IRModule({"kernel": kernel}), target)
-    for word, value in INFINITE.items():
+    for word, value in names.CUDA_NUMBERS.items():
         text = re.sub(rf"\b{word}\b", value, text)
     name = f"tvmf_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)

@@ -51,7 +51,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
     result = node.compute(encode, numbers, known, hot)
     if not node.get("zeros", 1):
         unknown = node.compute(find_unknown, result)
-        result = node.refuse(unknown, result, "a category is unknown, and zeros is 0")
+        result = node.emit_check(unknown, result, "a category is unknown, and zeros is 0")
     return [Value(result)]
 
 

@@ -126,7 +126,7 @@ def convert_binarizer(node: Node) -> list[Value]:
         return te.compute(x.shape, lambda *at: tirx.isnan(x[at]).astype("int32"))
 
     result = node.compute(binarize, x)
-    return [Value(node.refuse(node.compute(find_nan, x), result, "a value is NaN"))]
+    return [Value(node.emit_check(node.compute(find_nan, x), result, "a value is NaN"))]
 
 
 def convert_feature_vectorizer(node: Node) -> list[Value]:
@@ -161,7 +161,7 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
     places = node.emit(relax.op.reshape(places, (-1,)))
     if known is None:
         wrong = node.compute(_find_beyond, places, np.array([width], np.int64))
-        places = node.refuse(wrong, places, f"a place is not within 0 to {width - 1}")
+        places = node.emit_check(wrong, places, f"a place is not within 0 to {width - 1}")
     result = node.emit(relax.op.take(x, places, axis=x.ty.ndim - 1, mode="clip"))
     return [Value(node.emit(relax.op.expand_dims(result, 0)) if x.ty.ndim == 1 else result, labels)]
 

@@ -16,6 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from ...forest import Array
 from ...frontends.refusals import damaged, unsupported
+from ...internals.names import IS_SCHEDULED, OP_PATTERN
 from ..functions import OPAQUE
 from ..model import to_tensor_constant
 
@@ -104,9 +105,9 @@ class Node:
         which rounds once where onnxruntime rounds twice.
         """
         given = [x if isinstance(x, relax.Expr) else to_tensor_constant(x) for x in arguments]
-        return self.emit(self.bb.call_te(function, *given, primfunc_attrs={"op_pattern": OPAQUE}))
+        return self.emit(self.bb.call_te(function, *given, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
-    def refuse(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
+    def emit_check(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
         """Return a result, whose computation fails where some number of `bad` is not zero."""
         message = f"onnx {self.name}: {what}"
         var = self.bb.add_func(_guard(message), "guard")
@@ -154,4 +155,4 @@ def _guard(message: str) -> tirx.PrimFunc:
         ]
     )
     func = tirx.PrimFunc([bad, zero], SBlockRealize([], True, SBlock([], [], [], "root", body)))
-    return func.with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+    return func.with_attr({OP_PATTERN: OPAQUE, IS_SCHEDULED: True})

@@ -16,6 +16,7 @@ import numpy as np
 from tvm import relax, topi
 
 from ...forest import Array
+from ...internals.names import OP_PATTERN
 from ..functions import OPAQUE
 from ..model import to_tensor_constant
 
@@ -72,9 +73,7 @@ class Arithmetic:
 
     def multiply(self, x: Any, y: Any) -> Any:
         """Return a product that is rounded, whatever it is added to."""
-        return self.emit(
-            self._bb.call_te(topi.multiply, x, y, primfunc_attrs={"op_pattern": OPAQUE})
-        )
+        return self.emit(self._bb.call_te(topi.multiply, x, y, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
         """Return what `numpy.clip` gives; NaN stays."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.rewrites.canonical_form import canonicalize
+from ...laying_out.request import BuildRequest
 from ...layouts import WORD_NODES
 from ...target import Target, cpu_name, cpu_vendor
 from ..cost import count_operations
@@ -102,7 +103,7 @@ def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
         1 if x.batch == least else x.batch: Space(work, work.start, x.batch, False).write(x.point)
         for x in cells
     }
-    predict = build(forest, schedules, target).predict_margin
+    predict = build(BuildRequest.of(forest, schedules, target)).predict_margin
     return [_Timed(x, predict, itertools.cycle(_cut_batches(x.batch, forest))) for x in cells]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import BuildError, DeviceError, InputError
 from ...forest import Array
+from ...laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import Target
 from ..records import REAL_GPUS
@@ -109,7 +110,8 @@ def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
     from ...predictor.device import DevicePredictor
 
     setup = measure.current_setup()
-    predictor: Any = build(setup.forest, sch, setup.target, exact=sch.keeps_order)
+    exact = sch.keeps_order
+    predictor: Any = build(BuildRequest.of(setup.forest, sch, setup.target, exact=exact))
     if sch.keeps_order:
         measure.check_margins(setup, predictor.predict_margin, batch, parallel=False)
     else:

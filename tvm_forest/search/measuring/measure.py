@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import BuildError
 from ...forest import Array, Forest
+from ...laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import Target
 
@@ -129,7 +130,7 @@ def _build(schedule: str) -> Any:
     from ...predictor.building import build
 
     setup = current_setup()
-    return build(setup.forest, Schedule.from_json(schedule), setup.target)
+    return build(BuildRequest.of(setup.forest, Schedule.from_json(schedule), setup.target))
 
 
 def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:

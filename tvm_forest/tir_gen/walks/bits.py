@@ -28,7 +28,7 @@ from .. import ops
 from ..bit_matrices import join_planes
 from ..builder import Builder
 from ..ir import at_iteration, i64, lanes, mentions, spread
-from .leaf_tables import LeafTable
+from .leaf_tables import LeafLookUp
 from .vectors import Vectors
 from .walker import MAX_CLASS_LANES, BlockWalker
 
@@ -85,14 +85,14 @@ class BitWalker(BlockWalker):
         """
         calls: list[Any] = [ops.find_walk(at_iteration(loop, loop.min)) for loop in loops]
         assert self.comparer.vectors is not None, "checked by CodeRows"
-        walks, count, loop = list[tuple[LeafTable, Any]](), fact.count or 0, loops[0]
+        walks, count, loop = list[tuple[LeafLookUp, Any]](), fact.count or 0, loops[0]
         for call, tree in zip(calls, self.open_trees(code, calls), strict=True):
             words = count // ROWS_IN_WORD
             row, vectors = call.args[0], self.comparer.vectors
             walk = BitWalk.begin(code, tree, row, words, vectors, row.source in self.shared)
             numbers, bits = walk.numbers()
             is_id = ops.is_call(call, ops.WALK_ID)
-            walks.append((LeafTable(walk.vectors, tree, is_id, bits), numbers))
+            walks.append((LeafLookUp(walk.vectors, tree, is_id, bits), numbers))
         full = isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count
         full = full and isinstance(loop.body, tirx.BufferStore)
         rows = walks[0][0].rows

@@ -49,7 +49,7 @@ LANE_BYTES = 16
 
 
 @dataclass(frozen=True)
-class LeafTable:
+class LeafLookUp:
     """How the leaves of a tree are looked up.
 
     Attributes:

@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from ...internals.names import IMPORT_LLVM
 from .llvm_types import SHORT, llvm_type
 from .picks import write_pick
 
@@ -81,7 +82,7 @@ class Vectors:
         if not self.functions:
             return body
         text = tvm.ir.StringImm("\n".join(self.functions.values()))
-        return tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
+        return tirx.AttrStmt(tirx.IntImm("int32", 0), IMPORT_LLVM, text, body)
 
     def bits(self, how: str, left: Any, right: Any) -> Any:
         """Compare lane by lane.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .rules import LEAF, Array
+from ..rules import LEAF, Array
 
 if TYPE_CHECKING:
-    from .structure.trees import Trees
+    from .trees import Trees
 
 
 def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:

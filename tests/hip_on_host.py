@@ -18,7 +18,7 @@ from tvm_forest.gpu_runtime import code_object
 from tvm_forest.targets.rocm import CompiledKernels
 
 MOCK = Path(__file__).with_name("hip_mock.c")
-PIPELINE = "tvm_forest.twin"
+PIPELINE = "tvm_forest.on_host"
 
 INTRINSICS = {
     **{f"workgroup.id.{axis}()": f"tvmf_group(i32 {n})" for n, axis in enumerate("xyz")},
@@ -99,7 +99,9 @@ def host_functions(ir: str, kinds: dict[str, list[str]]) -> tvm.IRModule:
 def shim_of(name: str, kinds: list[str]) -> str:
     values = ", ".join(f"*({kind}*)a[{number}]" for number, kind in enumerate(kinds))
     host = f"{name}_host"
-    return f"void {host}({', '.join(kinds)});\nvoid {name}_twin(void** a) {{ {host}({values}); }}\n"
+    return (
+        f"void {host}({', '.join(kinds)});\nvoid {name}_on_host(void** a) {{ {host}({values}); }}\n"
+    )
 
 
 def _plain() -> tuple[tvm.transform.Pass, tvm.transform.Pass, tvm.transform.Pass]:

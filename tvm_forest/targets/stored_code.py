@@ -1,9 +1,9 @@
-"""Stored machine code becomes a library again, without the compiler.
+"""Libraries become MachineCode that can be stored, and libraries again.
 
-takes: MachineCode; gives: a library, or why it cannot run here; MachineCode again; what names the
-machine at hand.
+takes: a library; gives: MachineCode. takes: MachineCode; gives: a library, or why it cannot run
+here; what names the machine at hand.
 
-A shared library needs apache-tvm-ffi and nothing of TVM: the code of the pool is linked into it.
+What `runtime.loading` answers is not asked of the compiler, which is imported for the rest alone.
 LLVM bitcode is for the TVM that wrote it, which translates it anew in about half a second.
 """
 
@@ -12,22 +12,31 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
-import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 
+from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..process.scratch import make_folder
-from ..target import Target, cpu_abilities, describe_cpu
-from . import Library
+from ..runtime import Library
+from ..runtime.loading import (
+    KERNELS,
+    LINKED,
+    LinkedLibrary,
+    MachineCode,
+    describe_system,
+    known_instructions,
+    load_linked,
+)
+from ..target import Target, describe_cpu
 
 if TYPE_CHECKING:
     from . import cpu, machine_code
@@ -36,59 +45,6 @@ else:
     machine_code = import_late("tvm_forest.targets.machine_code")
 
 LOG = logging.getLogger(__name__)
-
-INTERFACE = 4
-"""Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
-"""
-
-LINKED = "so"
-"""The form of code that is a shared library."""
-
-KERNELS = "kernels"
-"""The form of code that is a KernelLibrary."""
-
-LLVM_NAMES = {
-    "3dnowprefetch": "prfchw",
-    "abm": "lzcnt",
-    "bmi1": "bmi",
-    "fpu": "x87",
-    "lahf_lm": "sahf",
-    "lm": "64bit 64bit-mode",
-    "pni": "sse3",
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-}
-"""How LLVM calls what Linux calls otherwise; other names differ by underscores alone."""
-
-
-class MachineCode(NamedTuple):
-    """Code that can be stored.
-
-    Attributes:
-        form: LINKED, a shared library, "ll", LLVM bitcode, or KERNELS.
-        data: the code.
-        made_for: the system, interfaces and instructions that it needs.
-    """
-
-    form: str
-    data: bytes
-    made_for: dict[str, Any]
-
-
-class LinkedLibrary:
-    """The functions of a shared library.
-
-    Attributes:
-        mod: the module of tvm_ffi that holds them.
-        code: what was loaded.
-    """
-
-    def __init__(self, mod: Any, code: MachineCode) -> None:
-        self.mod, self.code = mod, code
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a function."""
-        return self.mod.get_function(name)
 
 
 @is_waited_for
@@ -118,13 +74,26 @@ def load_library(code: MachineCode, target: Target) -> Library | None:
         with make_folder("load_library") as folder:
             file = folder / f"code.{code.form}"
             file.write_bytes(code.data)
-            if code.form != LINKED:
-                return machine_code.load_bitcode(file, code)
-            # It is unmapped when nothing holds it or a function of it any more.
-            return LinkedLibrary(tvm_ffi.load_module(str(file), keep_module_alive=False), code)
+            load = load_linked if code.form == LINKED else machine_code.load_bitcode
+            return load(code, file)
     except (BuildError, OSError, RuntimeError, ValueError) as error:
         LOG.warning("compiled code cannot be loaded: %s", error)
         return None
+
+
+def find_code_cache(target: Target) -> CodeCache | None:
+    """Return the cache if it is on and keeps code for a target."""
+    return find_cache() if target.kind == "llvm" and not target.is_elsewhere else None
+
+
+def load_kept(cache: CodeCache, key: str, target: Target) -> Library | None:
+    """Load a library of the cache; None if it is not there, or cannot run."""
+    found = cache.read(key)
+    if found is None or find_obstacle(found.manifest["made_for"]) is not None:
+        return None
+    form = found.manifest["form"]
+    code = MachineCode(form, found.parts[f"code.{form}"], found.manifest["made_for"])
+    return load_library(code, target)
 
 
 def find_obstacle(made_for: dict[str, Any]) -> str | None:
@@ -151,22 +120,8 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
 
     What Linux tells is believed; LLVM is asked only where that does not answer.
     """
-    missing = set(instructions) - _known_instructions()
+    missing = set(instructions) - known_instructions()
     return missing and missing - cpu.instructions_here()
-
-
-@functools.cache
-def _known_instructions() -> frozenset[str]:
-    """Return what Linux tells of the CPU at hand, in LLVM's words."""
-    names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
-    return frozenset(name for text in names for name in text.split())
-
-
-def describe_system() -> dict[str, Any]:
-    """Return what all code depends on that runs without TVM."""
-    ffi = ".".join(tvm_ffi.__version__.split(".")[:2])  # the versions of its binary interface
-    machine = {"system": sys.platform, "machine": platform.machine()}
-    return {"interface": INTERFACE, **machine, "ffi": ffi}
 
 
 @functools.cache

@@ -11,18 +11,22 @@ from typing import Literal
 
 import numpy as np
 
+from ..contributions import CONTRIBUTIONS, INTERACTIONS
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.coarse_powers import COARSE_LINKS, power_table
 from ..layouts.representation import BufferSpec, Representation
 from .leaves import leaf_buffers
 
-Output = Literal["predict", "per_tree", "apply"]
+Output = Literal["predict", "per_tree", "apply", "contributions", "interactions"]
 
 SUMS: Output = "predict"
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
 """Outputs that say what each leaf says; they are compiled when a user first asks for them."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
+"""Outputs that schedules are for."""
+OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
+"""Outputs that are computed from tables, see `ContributionTables`, without a schedule."""
 
 
 def result_names(forest: Forest) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..rules import Array
 from .edges import invert
-from .rules import Array
 
 if TYPE_CHECKING:
-    from .structure.trees import Trees
+    from .trees import Trees
 
 
 SHIFT = np.uint64(29)

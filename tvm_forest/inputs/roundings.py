@@ -1,0 +1,122 @@
+"""The dtypes that numbers pass through on their way to those of the model.
+
+takes: arrays, columns, frames; gives: numbers that are rounded as often as the library rounds them.
+
+A large integer that becomes float64 and then float32 may end beside the float32 that is nearest to
+it. Libraries differ in what they send this way, and some in one kind of frame only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..forest import Array, Forest
+from .checks import refusal
+from .column_names import Kind
+
+_DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
+"""Numbers that do not become `Forest.other_dtype` first."""
+
+
+def library_of(forest: Forest) -> str:
+    """Return the name of the library that a model is of."""
+    return forest.source.partition(" ")[0]
+
+
+def pass_array(array: Array, forest: Forest) -> Array:
+    """Return an array in the dtype that its numbers have before they become rows.
+
+    Raises:
+        InputError: its bytes are other numbers to XGBoost.
+    """
+    if array.dtype in _DIRECT:
+        return array
+    if forest.other_dtype is not None:
+        return array.astype(forest.other_dtype)
+    return pass_numbers(array, forest)
+
+
+def pass_numbers(array: Array, forest: Forest) -> Array:
+    """Do the same for numbers that do not become `Forest.other_dtype`, such as those of frames.
+
+    CatBoost takes each long double, and each number whose bytes are not in the order of the
+    machine, for a float of Python.
+    """
+    dtype, library = array.dtype, library_of(forest)
+    is_long = dtype.kind == "f" and dtype.itemsize > 8
+    if library == "catboost" and (is_long or not dtype.isnative):
+        return array.astype(np.float64)
+    is_read = dtype.isnative and (not is_long or array.flags.c_contiguous)
+    if library == "xgboost" and not is_read:
+        raise refusal(
+            f"numbers of dtype {dtype.str} whose bytes XGBoost takes for other numbers; use "
+            "rows.astype('float64')"
+        )
+    return array
+
+
+def pass_column(
+    numbers: Array, missing: Array | None, series: Any, kind: Kind, forest: Forest
+) -> Array:
+    """Return a column in the dtype that its numbers have before they become rows.
+
+    Args:
+        numbers: (R,), of any dtype.
+        missing: bool (R,), where they are not, or None.
+        series: the column, if it is of pandas.
+        kind: of the frame.
+        forest: the model.
+    """
+    library, dtype = library_of(forest), getattr(series, "dtype", None)
+    is_object = getattr(dtype, "kind", "") == "O"
+    has_gaps = missing is not None and bool(missing.any())
+    if library == "catboost":
+        is_split = kind == "pandas" and (has_gaps or is_object)
+    elif library == "ydf":  # numpy makes floats of Python's integers, and not of its own
+        is_split = has_gaps or (is_object and int in set(map(type, series)))
+    else:  # XGBoost takes what Arrow makes of columns of pandas that Arrow holds
+        is_split = library == "xgboost" and has_gaps and hasattr(dtype, "pyarrow_dtype")
+    return numbers.astype(np.float64) if is_split else pass_numbers(numbers, forest)
+
+
+def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
+    """Return the entries of a sparse matrix in the dtype that they have before they become rows.
+
+    CatBoost takes those of other formats than CSR and CSC one by one.
+    """
+    is_split = library_of(forest) == "catboost" and matrix.format not in ("csr", "csc")
+    return entries.astype(np.float64) if is_split else pass_numbers(entries, forest)
+
+
+def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array | None:
+    """Return a frame as the one array that the library makes of it first, None if it makes none.
+
+    scikit-learn makes an array of all columns and then one of float32, but converts the columns of
+    pandas one by one where some are bools or may have gaps. XGBoost and LightGBM do not know record
+    batches, and leave them to numpy.
+    """
+    library = library_of(forest)
+    if forest.category_names or forest.pandas_categories or kind == "named":
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            if library == "scikit-learn" and forest.row_dtype == "float32":
+                if kind == "pandas" and any(map(_is_converted_early, frame.dtypes)):
+                    frame = frame.astype(dtype)
+                return np.asarray(frame, dtype)
+            if library in ("xgboost", "lightgbm") and type(frame).__name__ == "RecordBatch":
+                array = np.asarray(frame)
+                return array.astype(np.float32) if array.dtype.kind == "O" else array
+    except (TypeError, ValueError, OverflowError):  # columns are refused by name, or read
+        pass
+    return None
+
+
+def _is_converted_early(dtype: Any) -> bool:
+    """Return whether scikit-learn has pandas convert the columns because of one of a dtype."""
+    if hasattr(dtype, "categories"):
+        return bool(dtype.categories.dtype == bool)
+    may_have_gaps = not isinstance(dtype, np.dtype) and not hasattr(dtype, "fill_value")
+    return dtype.kind == "b" or (may_have_gaps and dtype.kind in "iuf")

@@ -1,0 +1,104 @@
+"""How values of TVM are hashed and compared, where apache-tvm-ffi is newer than TVM.
+
+takes: nothing; gives: nothing. It changes entries of a table of apache-tvm-ffi.
+
+Maps ask a type of values for two functions, "__any_hash__" and "__any_equal__", which a C++ library
+may give by their addresses. Until 0.1.14 such a function returns a number. From 0.1.15 on it
+returns a TVMFFIAny, 16 bytes of which the first say what the others are. TVM 0.27 was built with
+the older way, and `pip install apache-tvm` brings the newer one beside it:
+
+    ir.PrimType    of TVM, called by apache-tvm-ffi: a hash is taken for the kind of a value, which
+                   is not that of a number and so must be that of an error, whose address leads
+                   nowhere. `tvm.ir.save_json` and `tensorize` end the process so.
+    ffi.BigInt     of apache-tvm-ffi, called by TVM: all big integers have one hash, and are equal.
+
+An entry may also be a function object, which both ways call alike; such take the addresses' places.
+`tests/upstream/any_hash.py` shows the fault without this package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import tvm_ffi
+
+from .names import RECURSIVE_EQUAL, RECURSIVE_HASH
+
+FIRST = (0, 1, 15)
+"""The version of apache-tvm-ffi that calls addresses in another way than TVM 0.27."""
+
+TYPES = ("ir.PrimType", "ffi.BigInt")
+HOOKS = {"__any_hash__": RECURSIVE_HASH, "__any_equal__": RECURSIVE_EQUAL}
+"""By the names of the entries, the functions that are put there."""
+
+NOTHING, ADDRESS, FUNCTION = 0, 4, 68
+"""Kinds of values: kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFIFunction."""
+
+
+class _Value(ctypes.Structure):
+    """TVMFFIAny."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("padding", ctypes.c_uint32),
+        ("content", ctypes.c_uint64),
+    )
+
+
+class _Column(ctypes.Structure):
+    """TVMFFITypeAttrColumn: one entry for each type from the first one on."""
+
+    _fields_ = (
+        ("entries", ctypes.POINTER(_Value)),
+        ("count", ctypes.c_int32),
+        ("first", ctypes.c_int32),
+    )
+
+
+class _Text(ctypes.Structure):
+    """TVMFFIByteArray."""
+
+    _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
+def repair_hooks() -> None:
+    """Put functions where this version of apache-tvm-ffi would misunderstand an address."""
+    if tuple(map(int, re.findall(r"\d+", tvm_ffi.__version__)[:3])) >= FIRST:
+        replace_addresses()
+
+
+def replace_addresses() -> None:
+    """Put functions in place of addresses, whatever the version."""
+    for type_name in TYPES:
+        for hook, function in HOOKS.items():
+            entry = _find_entry(type_name, hook)
+            if entry is not None and entry.kind == ADDRESS:
+                _put(entry, tvm_ffi.get_global_func(function))
+
+
+def _find_entry(type_name: str, hook: str) -> _Value | None:
+    """Return the entry of a type in the table itself; None if there is none."""
+    find = tvm_ffi.LIB.TVMFFIGetTypeAttrColumn
+    find.restype = ctypes.POINTER(_Column)
+    number = ctypes.c_int32()
+    failed = tvm_ffi.LIB.TVMFFITypeKeyToIndex(_text(type_name), ctypes.byref(number))
+    column = find(_text(hook))
+    if failed or not column:
+        return None
+    at = number.value - column.contents.first
+    return column.contents.entries[at] if 0 <= at < column.contents.count else None
+
+
+def _put(entry: _Value, function: tvm_ffi.Function) -> None:
+    """Overwrite an entry; a thread that reads it meanwhile finds none, which is no error."""
+    address = function.__chandle__()
+    tvm_ffi.LIB.TVMFFIObjectIncRef(ctypes.c_void_p(address))  # as the table owns what it holds
+    entry.kind = NOTHING
+    entry.content = address
+    entry.kind = FUNCTION
+
+
+def _text(text: str) -> ctypes._Pointer[_Text]:
+    data = text.encode()
+    return ctypes.pointer(_Text(data, len(data)))

@@ -1,0 +1,201 @@
+"""A model in memory: the arrays that compiled functions read.
+
+takes: BuildRequest; gives: LaidOut, and Packed for each schedule. By numpy alone: who has the code
+needs nothing else to call it.
+
+    Forest --rewrite--> Forest --pack--> Representation + arrays
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..contributions import ContributionTables, contribution_arrays
+from ..forest import Array, Forest
+from ..forest.rewrites.ordering import take_trees
+from ..layouts import representation
+from ..process.locks import cached_property
+from ..runtime.leaves import leaf_arrays, with_leaf_numbers
+from ..runtime.results import (
+    OF_LEAVES,
+    OF_TABLES,
+    SUMS,
+    Output,
+    columns_of_trees,
+    link_arrays,
+    model_buffers,
+)
+from ..schedule import Schedule
+from ..schedule_prims import rewrite
+from ..schedule_prims.batches import name_functions, select_hop_schedule
+from ..schedule_prims.fitting import check_tiles
+from .request import BuildRequest
+
+if TYPE_CHECKING:
+    from ..runtime import Library
+
+
+class Compiled(NamedTuple):
+    """Functions that can be called.
+
+    Attributes:
+        library: gives them by name.
+        arguments: for each, the arrays that it takes between the rows and its outputs.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+        block_rows: for functions without a schedule, how many rows each takes together.
+        code_key: of the library in the cache of code; "" if it is not there.
+    """
+
+    library: Library
+    arguments: dict[str, list[Array]]
+    columns: Array
+    block_rows: dict[str, int] = {}
+    code_key: str = ""
+
+
+class Packed(NamedTuple):
+    """A model in memory.
+
+    Attributes:
+        forest: the model as the schedule rewrote it.
+        layout: how to read the arrays.
+        arrays: all buffers, by name.
+    """
+
+    forest: Forest
+    layout: representation.Representation
+    arrays: dict[str, Array]
+
+    def read_by(self, output: Output) -> dict[str, Array]:
+        """Return the arrays that a function reads, in its order of arguments."""
+        specs = model_buffers(self.forest, self.layout, output)
+        return {spec.name: self.arrays[spec.name] for spec in specs}
+
+    def arguments_of(self, output: Output) -> list[Array]:
+        """Return the arrays that a function takes between the rows and its outputs."""
+        forest = self.forest
+        arrays = [*self.read_by(output).values()]
+        if output == SUMS:
+            arrays += [forest.base_score.astype(forest.base_dtype), *link_arrays(forest).values()]
+        return arrays
+
+
+@dataclass(frozen=True)
+class LaidFunction:
+    """A function that is to be compiled, and the model in memory as it reads it.
+
+    Attributes:
+        name: of the function.
+        output: what it gives.
+        schedule: how it does so.
+        packed: the model in the layout of the schedule.
+    """
+
+    name: str
+    output: Output
+    schedule: Schedule
+    packed: Packed
+
+    @cached_property
+    def arguments(self) -> list[Array]:
+        """The arrays that it takes between the rows and its outputs."""
+        return self.packed.arguments_of(self.output)
+
+
+@dataclass(frozen=True)
+class LaidTables:
+    """Functions that are to be compiled, and the tables that they read.
+
+    Attributes:
+        name: of the functions, and what they give.
+        tables: of the model.
+    """
+
+    name: Output
+    tables: ContributionTables
+
+    @cached_property
+    def arguments(self) -> list[Array]:
+        """See `LaidFunction.arguments`."""
+        return list(contribution_arrays(self.tables, self.name).values())
+
+
+class LaidOut(NamedTuple):
+    """A model in memory for each of the functions that are to be compiled.
+
+    Attributes:
+        functions: in the order in which they are compiled.
+        columns: (T, W), the places `round * C + class` of each tree of the source model.
+    """
+
+    functions: list[LaidFunction | LaidTables]
+    columns: Array
+
+    @property
+    def arguments(self) -> dict[str, list[Array]]:
+        """The arrays that each function takes between the rows and its outputs, by its name."""
+        return {each.name: each.arguments for each in self.functions}
+
+    @property
+    def layouts(self) -> list[representation.Representation]:
+        """How the functions with a schedule read their arrays."""
+        return [x.packed.layout for x in self.functions if isinstance(x, LaidFunction)]
+
+
+def lay_out(request: BuildRequest) -> LaidOut:
+    """Lay the model out for the functions of some outputs.
+
+    Raises:
+        ScheduleError, BuildError: a layout cannot hold the model, or not with such tiles.
+    """
+    if request.outputs[0] in OF_TABLES:
+        tables = [LaidTables(name, request.tables) for name in request.outputs]
+        return LaidOut(list(tables), columns_of_trees(request.forest))
+    schedules = request.schedules
+    packed = _pack_each(request.forest, schedules)
+    names = name_functions(schedules)
+    sums = [(name, SUMS, schedules[k]) for k, name in names.items()]
+    of_leaves = select_hop_schedule(schedules)
+    leaves = [(name, name, of_leaves) for name in OF_LEAVES]
+    functions: list[LaidFunction | LaidTables] = [
+        LaidFunction(name, output, sch, packed[sch])
+        for name, output, sch in dict.fromkeys([*sums, *leaves])
+        if output in request.outputs
+    ]
+    return LaidOut(functions, columns_of_trees(packed[of_leaves].forest))
+
+
+def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule, Packed]:
+    """Lay the model out for each schedule, once for all that ask for the same."""
+    shared = dict[tuple[str, ...], Packed]()
+    packed = {}
+    for sch in schedules.values():
+        key = (sch.representation, str(sch.types), *(str(step) for step in sch.rewrites))
+        if key not in shared:
+            shared[key] = pack(forest, sch)
+        packed[sch] = shared[key]
+    return packed
+
+
+def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
+    """Rewrite a model as a schedule asks, and lay it out in memory.
+
+    Args:
+        forest: the model in canonical form.
+        sch: made for it.
+        tree: lay out this tree by itself, counted after the rewrites; None for all.
+
+    Raises:
+        ScheduleError, BuildError: see `build`.
+    """
+    forest = rewrite(forest, sch)
+    if tree is not None:
+        forest = take_trees(forest, np.array([tree]))
+    layout = representation.find(sch.representation)
+    check_tiles(layout, forest, sch)
+    forest_of_numbers, types = with_leaf_numbers(forest), dict(sch.types)
+    rep, arrays = representation.pack_with_types(layout, forest_of_numbers, types)
+    return Packed(forest, rep, arrays | leaf_arrays(forest))

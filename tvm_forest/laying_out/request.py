@@ -1,0 +1,114 @@
+"""What is to be compiled: a model, schedules, a machine, and what the functions are to give.
+
+takes: Forest, schedules, Target; gives: BuildRequest. Needs no TVM, so that a process that finds
+the code in the cache does not import it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..contributions import ContributionTables
+from ..forest import Forest
+from ..forest.rewrites.canonical_form import canonicalize
+from ..process.locks import cached_property
+from ..runtime.results import SUMS, Output, check_forest
+from ..schedule import Schedule
+from ..schedule_prims.batches import Schedules, arrange_by_batch
+from ..schedule_prims.fitting import check_device, check_order
+from ..target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class BuildRequest:
+    """What is to be compiled, made and checked once, by `of` and `with_schedules`.
+
+    Attributes:
+        forest: the model in canonical form.
+        target: the machine.
+        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; empty
+            until the default ones are chosen, which a process does not do if the cache has them.
+        outputs: what the functions give.
+        exact: whether a schedule is refused that adds leaves in another order than the model.
+        origin: the model as it was given.
+        known_signature: of the model if `origin` is what became of it, or if the cache has it, for
+            that of a large model takes long to compute; "" otherwise.
+    """
+
+    forest: Forest
+    target: Target
+    schedules: dict[int, Schedule]
+    outputs: tuple[Output, ...]
+    exact: bool
+    origin: Forest
+    known_signature: str
+
+    @classmethod
+    def of(
+        cls,
+        forest: Forest,
+        schedule: Schedules | None,
+        target: Target,
+        *,
+        outputs: tuple[Output, ...] = (SUMS,),
+        exact: bool = True,
+        signature: str = "",
+    ) -> BuildRequest:
+        """Bring a model into canonical form, and check its schedules.
+
+        Args:
+            forest: the model in any form.
+            schedule: one for all batches or several, made for `canonicalize(forest)`; None for the
+                default ones, which `with_schedules` takes when they are chosen.
+            target, outputs, exact: see the attributes.
+            signature: see `known_signature`.
+
+        Raises:
+            UnsupportedModel: the model cannot be compiled.
+            ScheduleError: see `with_schedules`.
+        """
+        canonical = canonicalize(forest)
+        check_forest(canonical)
+        request = cls(canonical, target, {}, outputs, exact, forest, signature)
+        return request if schedule is None else request.with_schedules(arrange_by_batch(schedule))
+
+    def with_schedules(self, schedules: dict[int, Schedule]) -> BuildRequest:
+        """Return the same request for some schedules, checked.
+
+        Raises:
+            ScheduleError: one is of another model, or is not exact.
+        """
+        for sch in dict.fromkeys(schedules.values()):
+            check_order(self.forest, sch, self.exact)
+        return replace(self, schedules=schedules)
+
+    def check_machine(self) -> None:
+        """Refuse schedules that the machine cannot run, though they can be looked at.
+
+        Raises:
+            ScheduleError: one is for a GPU and the target is a CPU, or the other way round.
+        """
+        for sch in dict.fromkeys(self.schedules.values()):
+            check_device(sch, self.target)
+
+    def settled(self) -> BuildRequest:
+        """Return the same request without the model as it was given, which need not stay."""
+        return replace(self, origin=self.forest, known_signature=self.signature)
+
+    def with_outputs(self, *outputs: Output) -> BuildRequest:
+        """Return the same request for other outputs."""
+        return replace(self, outputs=outputs)
+
+    @cached_property
+    def tables(self) -> ContributionTables:
+        """What SHAP values are computed from.
+
+        Raises:
+            UnsupportedModel: see `ContributionTables`.
+        """
+        return ContributionTables(self.forest)
+
+    @cached_property
+    def signature(self) -> str:
+        """Hex digest of everything that decides a prediction, see `Forest.signature`."""
+        return self.known_signature or self.origin.signature

@@ -1,0 +1,11 @@
+"""What callers of compiled code need, without TVM.
+
+takes: Forest, layouts, stored machine code; gives: names and dtypes of results, arrays of leaves,
+libraries. Of TVM's packages it needs the small apache-tvm-ffi alone, which calls functions.
+"""
+
+from typing import Any, TypeAlias
+
+Library: TypeAlias = Any
+"""A TVM executable, a LinkedLibrary or a KernelLibrary: gives functions by name, which take the
+rows, arrays of the model, and arrays for results."""

@@ -1,0 +1,65 @@
+"""Machine code that processes share, kept by what it is made of.
+
+takes: a lowered module as a text, and a library that was compiled of it; gives: the library again,
+in this process or another one.
+
+A lowered module holds no arrays of the model, so models of one shape share their code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from ..archive import Archive
+from ..code_cache import CodeCache, digest, digest_sources
+from ..errors import BuildError
+from ..runtime import Library
+from ..runtime.loading import LINKED
+from ..target import Target
+from . import machine_code
+from .stored_code import find_code_cache, load_kept, load_library, to_machine_code
+
+LOG = logging.getLogger(__name__)
+
+
+class CodeKeeper(NamedTuple):
+    """The machine code for a target in the cache.
+
+    Attributes:
+        cache: the user's folder.
+        target: what code is made for.
+        machine: all that decides what becomes of a lowered module, beside this package.
+    """
+
+    cache: CodeCache
+    target: Target
+    machine: str
+
+    @classmethod
+    def of(cls, target: Target) -> CodeKeeper | None:
+        """Return the keeper for a target, None if there is no cache or it keeps no such code.
+
+        Raises:
+            InputError: the target is unknown.
+        """
+        cache = find_code_cache(target)
+        return None if cache is None else cls(cache, target, machine_code.describe(target))
+
+    def find(self, text: str) -> tuple[str, Library | None]:
+        """Return the key of a lowered module, and its library if the cache has it."""
+        key = digest("code", digest_sources(), self.machine, text)
+        return key, load_kept(self.cache, key, self.target)
+
+    def keep(self, key: str, library: Library) -> Library:
+        """Store a library; return it as it comes back, so that LLVM makes its code once."""
+        try:
+            code = to_machine_code(library, self.target)
+        except BuildError as error:  # no room for temporary files; the library itself needs none
+            LOG.warning("%s keeps nothing: %s", self.cache.folder, error)
+            return library
+        about = {"form": code.form, "made_for": code.made_for}
+        self.cache.write(key, Archive(about, {f"code.{code.form}": code.data}))
+        if code.form != LINKED:
+            return library
+        return load_library(code, self.target) or library
