@@ -33,6 +33,7 @@ import tvm_forest
 from tvm_forest.forest import Forest
 from tvm_forest.laying_out import pack
 from tvm_forest.layouts import SIMDIZED
+from tvm_forest.runtime.results import SUMS
 from tvm_forest.schedule import Schedule
 from tvm_forest.schedule_prims.walks import LANE_COUNTS
 from tvm_forest.search.measuring.child import look_at
@@ -40,7 +41,6 @@ from tvm_forest.target import parse_target
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir
 from tvm_forest.tir_gen.attributes import read_model_facts
-from tvm_forest.tir_gen.results import SUMS
 
 LAYOUTS = ("packed", "ranked", "bitsliced")
 BLOCKS = (16, 64, 256)
