@@ -15,21 +15,21 @@ from scheduled_models import answers_of
 from test_bench import module
 from test_studies import tiny
 
-metaschedule = module("metaschedule")
+space = module("metaschedule_space")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["packed", "bitsliced"])
 def test_a_schedule_that_metaschedule_draws_is_built_and_exact(layout: str) -> None:
     known = answers_of("xgboost default_options")
-    func = metaschedule.canonical(known.forest, layout)
-    given = tvm.IRModule({"main": metaschedule.fix_rows(func)})
-    drawn = metaschedule.make_space(layout, 64).generate_design_space(given)[-1]
+    func = space.canonical(known.forest, layout)
+    given = tvm.IRModule({"main": space.fix_rows(func)})
+    drawn = space.make_space(layout, 64).generate_design_space(given)[-1]
     repeated = s_tir.Schedule(func)
     drawn.trace.apply_to_schedule(repeated, remove_postproc=True)
     predictor = tvm_forest.build(known.forest, schedule=repeated)
     assert np.array_equal(predictor.predict_margin(known.rows), known.margins[:, 0])
-    timed = metaschedule.free_rows(drawn.mod["main"])
+    timed = space.free_rows(drawn.mod["main"])
     assert tvm_ffi.structural_equal(timed, repeated.mod["main"], map_free_vars=True)
 
 
