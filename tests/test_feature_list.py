@@ -201,6 +201,7 @@ ROWS = """
     studies:choices_are_counted_on_a_cpu_and_on_a_gpu studies:constructs_are_taken_away
     studies_of_schedules:schedules_of_two_sizes_of_batch_change_places
     studies_of_schedules:a_search_is_set_beside_a_part_of_all_points
+    metaschedule:metaschedule_searches_beside_tune
     studies_of_schedules:rows_and_trees_are_shared_out_and_planned
     studies_of_schedules:rows_are_drawn_as_the_profile_has_them
     studies_of_schedules:tensors_are_compared_where_there_is_torch
