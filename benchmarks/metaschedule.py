@@ -48,12 +48,10 @@ class Trial(NamedTuple):
     Attributes:
         seconds: of a call; infinity if it was refused.
         cpu: seconds that all processes of the search have computed by then.
-        wall: seconds by the clock.
     """
 
     seconds: float
     cpu: float
-    wall: float
 
 
 class Found(NamedTuple):
@@ -72,22 +70,27 @@ def register() -> None:
 
 
 class Log(NamedTuple):
-    """Where trials are written: the file, the process that searches, and when it began."""
+    """Where trials are written.
+
+    Attributes:
+        path: of the file.
+        process: the one that searches.
+        cpu: seconds that it had computed before.
+    """
 
     path: Path
     process: int
     cpu: float
-    wall: float
 
 
 def begin_log(path: Path) -> Log:
     """Begin now."""
-    return Log(path, os.getpid(), _count_seconds(os.getpid()), time.time())
+    return Log(path, os.getpid(), _count_seconds(os.getpid()))
 
 
 def note(place: Log, seconds: float) -> Trial:
     """Return a trial that is done now."""
-    return Trial(seconds, _count_seconds(place.process) - place.cpu, time.time() - place.wall)
+    return Trial(seconds, _count_seconds(place.process) - place.cpu)
 
 
 def log(place: Log, seconds: float) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
 import metaschedule
 import models
 import report
+import timing
 import tvm_forest
 from studies import Results, Study
 from tvm_forest.search.records import read_records
@@ -49,7 +51,9 @@ def measure(chosen: Namespace) -> Results:
         for batch in batches:
             cells.append({"model": name, "batch": batch, **_search(forest, rows, batch, trials)})
             print(tables({"cells": cells[-1:]}), flush=True)
-    return {"cells": cells}
+    processor = tvm.target.codegen.llvm_get_system_cpu()
+    machine = f"{timing.cpu_name()} ({processor}), {timing.cores()} cores"
+    return {"about": {"machine": machine}, "cells": cells}
 
 
 def _search(forest: Any, rows: Any, batch: int, trials: int) -> dict[str, Any]:
@@ -63,10 +67,15 @@ def _search(forest: Any, rows: Any, batch: int, trials: int) -> dict[str, Any]:
     times = _time_in_turns(built, batches)
     cell: dict[str, Any] = {"default": times["default"]}
     for who, (tried, _) in found.items():
-        known = [[None if math.isinf(x.seconds) else x.seconds, x.cpu, x.wall] for x in tried]
+        known = [[_rounded(x.seconds), round(x.cpu, 2)] for x in tried]
         best = {"layout": built[who].schedule.representation, "seconds": times[who]}
         cell[who] = {**best, "schedule": str(built[who].schedule), "trials": known}
     return cell
+
+
+def _rounded(seconds: float) -> float | None:
+    """Return what JSON can hold; None for a schedule that was refused."""
+    return None if math.isinf(seconds) else float(f"{seconds:.4g}")
 
 
 def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
@@ -120,7 +129,7 @@ def path_of(cell: dict[str, Any], who: str) -> list[tuple[float, float]]:
     MetaSchedule times functions, and the turns, as ours, calls from Python; what these take besides
     is the difference in the times of what a search found.
     """
-    tried = [(math.inf if x is None else x, cpu) for x, cpu, _ in cell[who]["trials"]]
+    tried = [(math.inf if x is None else x, cpu) for x, cpu in cell[who]["trials"]]
     besides = cell[who]["seconds"] - min(x for x, _ in tried)
     paths = (np.minimum.accumulate([x for x, _ in tried]) + besides) / best_of(cell)
     return [(cpu, float(ratio)) for (_, cpu), ratio in zip(tried, paths, strict=True)]
