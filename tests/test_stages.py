@@ -144,7 +144,7 @@ def test_stages_are_the_passes_by_their_names_in_order(target: str) -> None:
     stages = tvm_forest.lower(FOREST, sch, target).stages
     assert [*stages][:3] == ["schedule", "tirx.BindTarget", "tvm_forest.SeparateSums"]
     ours = [name.partition(".")[2] for name in stages if name.startswith("tvm_forest.")]
-    at_end = ["LowerWalks", "LowerLinear", "LowerReductions", "ForgetNest"]
+    at_end = ["LowerWalks", "LowerLinear", "LowerReductions"]
     if target == "simt":
         at_end += ["CacheTrees", "LinkInBlocks", "MapThreads", "NarrowIndices"]
     assert ours[:4] == ["SeparateSums", "PlaceInitials", "WriteNest", "TightenGuards"]

@@ -69,11 +69,11 @@ def pipeline(
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
+            ForgetNest(),
             # phase 5: operators become loads, comparisons, steps, terms and additions
             LowerWalks(rep, comparison, abilities, facts),
             LowerLinear(),
             LowerReductions(),
-            ForgetNest(),
             # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
             *([] if shared_bytes is None else _make_kernels(facts, shared_bytes)),
         ],

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -52,6 +53,7 @@ CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce",
 """Annotations of parallel loops."""
 
 
+@lru_cache(maxsize=2)  # the compiler asks, and then the pipeline
 def read_nest(func: tirx.PrimFunc) -> NestFacts:
     """Return the facts of a function whose loops have names; without names there are none.
 
