@@ -188,8 +188,9 @@ def says(results: Results) -> str:
     cells = results["cells"]
     near = {who: [x for cell in cells if (x := find_near(cell, who))] for who in WHO}
     trials, seconds = ({who: [x[i] for x in near[who]] for who in WHO} for i in (0, 1))
-    every = [cell["metaschedule"]["trials"] for cell in cells]
-    rate = sum(map(len, every)) / sum(x[-1][1] for x in every)
+    ends = [[cpu for _, cpu in cell["metaschedule"]["trials"]] for cell in cells]
+    tried, spent = sum(map(len, ends)), [x[-1] for x in ends]
+    run = float(np.median(np.concatenate([np.diff(x) for x in ends])))  # rounds run at their end
     loss = report.geometric_mean(x["metaschedule"]["seconds"] / best_of(x) for x in cells)
     own = report.geometric_mean(x["ours"]["seconds"] / best_of(x) for x in cells)
     planes = sum(x["metaschedule"]["layout"] == "bitsliced" for x in cells)
@@ -202,13 +203,13 @@ Our search comes within 5 % of the best known in {len(near["ours"])} of {len(cel
 {said(trials["ours"])} trials and {said(seconds["ours"])} s; MetaSchedule in
 {len(near["metaschedule"])}, after {said(trials["metaschedule"])} trials and
 {said(seconds["metaschedule"])} s. What they have found in the end takes {own:.2f} and {loss:.2f}
-times as long as the best (geometric means). MetaSchedule tries {rate:.1f} schedules a second of
-the processor, most of which goes into starting processes and compiling. Its space is smaller
-than ours: three layouts, with nodes one by one. It ends with bit planes in {planes} of
-{len(cells)} cells, whose task comes third in a round and has at most four points, so what counts
-is how soon it has its turn. Its model of costs sees a walk as one call, where our prices know what
-a hop costs; so our search begins near the best, and has little left to find. What MetaSchedule
-found is built by `build(model, schedule=...)` and gives the same bits.
+times as long as the best (geometric means). A trial of MetaSchedule takes {sum(spent) / tried:.2g}
+CPU seconds, {run:.2g} of them to run it; the rest is to draw it, to start processes and to compile.
+Its space is smaller than ours: three layouts, with nodes one by one. It ends with bit planes in
+{planes} of {len(cells)} cells, whose task comes third in a round and has at most four points, so
+what counts is how soon it has its turn. Its model of costs sees a walk as one call, where our
+prices know what a hop costs: ours begins with the layout that is expected to be best. What
+MetaSchedule found is built by `build(model, schedule=...)` and gives the same bits.
 
 Older papers on TVM tune whole networks in Relay. Relay is gone from TVM, and Relax has taken its
 place; [forests in Relax](relax.md) are built with schedules of ours. So MetaSchedule is compared
