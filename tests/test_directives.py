@@ -938,6 +938,15 @@ def test_the_page_names_every_directive_and_no_other() -> None:
     assert all(len(cells) == 3 for cells in table().values())
 
 
+def test_the_page_shows_every_directive_beside_what_does_the_same_in_tvm() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Both forms side by side")[2]
+    both = text.partition("\n## ")[0]
+    shown = set(re.findall(r"`sch\.(\w+)\(", both))
+    assert shown == DIRECTIVES.keys()
+    notes = set(re.findall(r'"tvm_forest\.(\w+)"', both))
+    assert notes <= MARKS.keys()
+
+
 @pytest.mark.parametrize("name", sorted(DIRECTIVES))
 def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> None:
     hook, used = DIRECTIVES[name].onto_tir, set[str]()
