@@ -17,7 +17,8 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import representation
-from tvm_forest.passes import gpu, pipeline
+from tvm_forest.nest.marks import MARKS
+from tvm_forest.passes import pipeline
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.directive import TirNest
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -963,9 +964,8 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
 def test_the_page_names_passes_that_there_are() -> None:
     rep, _ = representation.find("array").pack(forest_of([0.5]))
     mod = emit_canonical(forest_of([0.5]), rep, "predict")
-    passes = pipeline(mod["main"], None).passes
+    passes = pipeline(mod["main"], None, shared_bytes=48 * 1024).passes
     known = {step.info.name.removeprefix("tvm_forest.") for step in passes}
-    known |= {name for name in vars(gpu) if callable(getattr(gpu, name))}
     known |= {x.onto_forest.__name__ for x in DIRECTIVES.values() if x.onto_forest}
     named = {name for cells in table().values() for name in cells[1]}
     assert named and named <= known
