@@ -17,7 +17,8 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import representation
-from tvm_forest.passes import gpu, pipeline
+from tvm_forest.nest.marks import MARKS
+from tvm_forest.passes import pipeline
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.directive import TirNest
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -938,6 +939,15 @@ def test_the_page_names_every_directive_and_no_other() -> None:
     assert all(len(cells) == 3 for cells in table().values())
 
 
+def test_the_page_shows_every_directive_beside_what_does_the_same_in_tvm() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Both forms side by side")[2]
+    both = text.partition("\n## ")[0]
+    shown = set(re.findall(r"`sch\.(\w+)\(", both))
+    assert shown == DIRECTIVES.keys()
+    notes = set(re.findall(r'"tvm_forest\.(\w+)"', both))
+    assert notes <= MARKS.keys()
+
+
 @pytest.mark.parametrize("name", sorted(DIRECTIVES))
 def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> None:
     hook, used = DIRECTIVES[name].onto_tir, set[str]()
@@ -954,9 +964,8 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
 def test_the_page_names_passes_that_there_are() -> None:
     rep, _ = representation.find("array").pack(forest_of([0.5]))
     mod = emit_canonical(forest_of([0.5]), rep, "predict")
-    passes = pipeline(mod["main"], None).passes
+    passes = pipeline(mod["main"], None, shared_bytes=48 * 1024).passes
     known = {step.info.name.removeprefix("tvm_forest.") for step in passes}
-    known |= {name for name in vars(gpu) if callable(getattr(gpu, name))}
     known |= {x.onto_forest.__name__ for x in DIRECTIVES.values() if x.onto_forest}
     named = {name for cells in table().values() for name in cells[1]}
     assert named and named <= known
