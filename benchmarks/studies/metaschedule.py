@@ -173,6 +173,7 @@ def draw(results: Results, figure: Any) -> None:
     for panel, batch in zip(panels, BATCHES, strict=True):
         for cell in (x for x in results["cells"] if x["batch"] == batch):
             for who, colour in colours.items():
+                # the earliest of equals, so that a plot stays small
                 steps = dict(reversed([(ratio, cpu) for cpu, ratio in path_of(cell, who)]))
                 end = [cell[who]["trials"][-1][1]]
                 style = {"where": "post", "color": colour, "linewidth": 1}
