@@ -96,9 +96,11 @@ def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
         watcher = threading.Thread(target=watch)
         watcher.start()
         common: Any = {"n_jobs": 1, "progress": False, "budget_s": 300.0, "limit_s": 60.0}
-        tuned = tvm_forest.tune(forest, batch_size=batch, rows=rows, records=path, **common)
-        ended.set()
-        watcher.join()
+        try:
+            tuned = tvm_forest.tune(forest, batch_size=batch, rows=rows, records=path, **common)
+        finally:
+            ended.set()
+            watcher.join()
         records = read_records(path)
         noted += [metaschedule.note(place, 0.0)] * (len(records) - len(noted))
     trials = [x._replace(seconds=r.time) for x, r in zip(noted, records, strict=True)]
