@@ -502,7 +502,6 @@ REFUSALS = [
             (TILES.unroll("t1"), "t1", "unroll", "for"),
             (BLOCKS.interleave("b1", 8), "b1", "interleave 8", "for"),
             (LANES.simdize("b1"), "b1", "simdize gather", "for"),
-            (SPECIAL, "t0", "specialize", "for"),
         )
     ),
     # tile of an annotated loop

@@ -36,7 +36,7 @@ from random_schedules import (
 )
 from scheduled_models import MODELS, Answers, forest_named
 from strategies import examples, forests, schedules_from
-from tvm_forest.errors import ScheduleError
+from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.layouts.representation import REPRESENTATIONS
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
@@ -156,7 +156,8 @@ def test_trees_are_near_wherever_a_random_schedule_says_so(data: Any) -> None:
     outer = [name for name in cached if {x.name for x in sch.path(name)} & {*cached} == {name}]
     try:
         text = tvm_forest.lower(forest, sch, "simt").after["predict"].script()
-    except ScheduleError:
+    except (BuildError, ScheduleError):
         assume(False)
-    copies = len(re.findall(r"near_nodes\w* = T.alloc_shared", text))
+    # Kernels inside the loop share what its copy holds, in the memory of the device.
+    copies = len(re.findall(r"near_nodes\w* = T.alloc_(?:shared|buffer)", text))
     assert len(outer) <= copies <= len(cached), str(sch)

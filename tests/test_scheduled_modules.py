@@ -88,6 +88,16 @@ def test_a_scheduled_function_shows_the_loops_that_take_the_place_of_others() ->
     assert r"\"unroll_walk\": \"depth\"" in text
 
 
+def test_rows_in_a_single_part_are_read_off_the_function() -> None:
+    """Its one step is the number of rows, which is what one thread gets of all of them."""
+    forest = drawn_forest(20, 4)
+    sch = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", parts=1)
+    built = tvm_forest.build(forest, schedule=sch.reorder("b0", "tree", "b1").parallel("b0"))
+    rows = hard_rows(forest, 300)
+    found = built.predict_margin(rows, n_jobs=2)
+    assert np.array_equal(found, forest.predict_reference(rows)[:, 0])
+
+
 def test_a_module_of_tvmscript_is_compiled_as_directives_are() -> None:
     module = schedule_functions(FOREST, BLOCKS.interleave("b1", 8))["predict"]
     parsed = tvm.script.from_source(module.script(show_meta=True))

@@ -117,7 +117,7 @@ DYNAMIC_SHARED = word(
 )
 OP_PATTERN = word("op_pattern", "Relax fuses no forest with what surrounds it")
 IS_SCHEDULED = word("tirx.is_scheduled", "TVM's schedules leave our functions as they are")
-DICT_ATTRS = word("ir.DictAttrs", "attributes of calls of our operators of Relax")
+DICT_ATTRS = word("ir.DictAttrs", "attributes of calls of our operators of Relax, and of functions")
 EXTERNAL_MODS = word("external_mods", "machine code that TVM links to a Relax module")
 EFFECT_KIND = word("TCallEffectKind", "walks read memory, and are not written twice")
 PRINTER_NAME = word("TScriptPrinterName", "our operators in TVMScript")

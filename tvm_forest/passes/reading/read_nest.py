@@ -26,6 +26,7 @@ import tvm
 from tvm import sym, tirx
 
 from ...errors import ScheduleError
+from ...internals.names import DICT_ATTRS
 from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths
 from ...nest.marks import (
     MARKS,
@@ -97,7 +98,7 @@ class ForgetNest:
 
         body = ir.rewrite_loops(func.body, forget)
         kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT)}
-        attributes = tvm.ir.make_node("ir.DictAttrs", **kept)
+        attributes = tvm.ir.make_node(DICT_ATTRS, **kept)
         return tirx.PrimFunc(func.params, body, func.ret_type, attributes)
 
 
@@ -277,7 +278,8 @@ class _Reader:
         """Return a step: a number, or a share of the rows; None for anything else."""
         if isinstance(value, tirx.IntImm):
             return int(value)
-        return next((x for x in self._shares if self._equal(value, amount(x, self.n))), None)
+        shares = (Share(1), *self._shares)  # a single part has all rows
+        return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
     def _read_stop(self, extent: Any, step: Any) -> Bound:
         """Return the bound of values that are multiples of a step, of which there are so many."""
