@@ -160,4 +160,6 @@ def test_trees_are_near_wherever_a_random_schedule_says_so(data: Any) -> None:
         assume(False)
     # Kernels inside the loop share what its copy holds, in the memory of the device.
     copies = len(re.findall(r"near_nodes\w* = T.alloc_(?:shared|buffer)", text))
-    assert len(outer) <= copies <= len(cached), str(sch)
+    # Trees of one leaf have no node to be copied, and a straight line may be for such ones only.
+    reads_nodes = forest.depths.max(initial=0) > 0 and all(x.hops is None for x in sch.loops())
+    assert len(outer) * reads_nodes <= copies <= len(cached), str(sch)
