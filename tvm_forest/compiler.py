@@ -255,7 +255,7 @@ def _lower_function(
     # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
     forest, rep, arrays = laid.packed
     # 2. what is to be computed
-    steps = list_model_steps(laid.schedule)
+    steps = [step.to_dict() for step in laid.schedule.steps if step.do in OF_MODEL]
     unscheduled = canonical.emit_canonical(forest, rep, laid.output, steps)
     if target.on_gpu:
         function = with_array_facts(unscheduled["main"], rep, arrays)
@@ -264,11 +264,6 @@ def _lower_function(
     scheduled = schedule_function(unscheduled, laid.schedule, laid.output)["main"]
     # 4. what the machine has to do
     return unscheduled["main"], lower_scheduled(scheduled, laid.name, target)
-
-
-def list_model_steps(sch: Schedule) -> list[dict[str, Any]]:
-    """Return the steps of a trace that are about the model and not about loops."""
-    return [step.to_dict() for step in sch.steps if step.do in OF_MODEL]
 
 
 def lower_scheduled(
