@@ -20,7 +20,7 @@ import tvm_forest
 from forests import drawn_forest
 from scheduled_modules import list_cases, list_differences, schedule_functions
 from tvm_forest import Schedule
-from tvm_forest.errors import ScheduleError
+from tvm_forest.errors import ModelFormatError, ScheduleError
 from tvm_forest.probe_rows import hard_rows
 from user_nests import check
 
@@ -144,6 +144,15 @@ def test_a_predictor_of_a_nest_by_tvm_is_kept_like_any_other(tmp_path: Path) -> 
         assert np.array_equal(each.predict_margin(ROWS).reshape(expected.shape), expected)
         assert np.array_equal(each.apply(ROWS), predictor.apply(ROWS))
         assert each.schedules == predictor.schedules
+
+
+def test_a_function_of_a_file_that_is_not_trusted_is_not_read(tmp_path: Path) -> None:
+    forest = drawn_forest(6, 3)
+    start = tvm_forest.new_schedule(forest)
+    tir = s_tir.Schedule(tvm_forest.lower(forest, start).before["predict"])
+    tvm_forest.build(forest, schedule=tir).save(tmp_path / "model.tvmf")
+    with pytest.raises(ModelFormatError, match="which TVM reads unchecked; build the model with"):
+        tvm_forest.load_predictor(tmp_path / "model.tvmf", recompile=True)
 
 
 def test_a_nest_by_tvm_for_threads_of_a_gpu_is_right() -> None:
