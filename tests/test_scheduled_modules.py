@@ -242,7 +242,7 @@ def test_a_function_that_leaves_out_trees_is_refused() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("function", "{}", "is of another model"),
+        ("function", "{}", "its function was changed"),
         ("function", 5, "no schedule"),
         ("loops", [], "no schedule"),
         ("guards", [[1]], "no schedule"),

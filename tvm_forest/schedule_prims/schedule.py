@@ -5,6 +5,7 @@ takes: the size of a problem; gives: Schedule, an immutable nest of loops and th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -241,6 +242,7 @@ class Schedule(Nest):
         steps = [step.to_dict() for step in self.steps]
         loops, guards = write_loops(self.nest.children, {}), write_guards(self.guards)
         nest = {"function": self.function, "loops": loops, "guards": guards}
+        nest["sha256"] = _digest(self.function)
         made = {"nest": nest} if self.function else {}
         return json.dumps({**head, "classes": self.classes, **size, "steps": steps, **made})
 
@@ -260,7 +262,8 @@ class Schedule(Nest):
             version, batch, nest = data["version"], data["batch"], data.get("nest")
             if nest is not None:
                 read_loops(nest["loops"], marked=False)[0], read_guards(nest["guards"])
-                nest["function"].encode()
+                if nest["sha256"] != _digest(nest["function"]):  # TVM may crash on a damaged one
+                    raise ValueError("its function was changed")
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
@@ -289,6 +292,10 @@ class Schedule(Nest):
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
         nest = (self.nest, self.guards, self.function)
         return (*size, self.representation, self.types, rewrites, *nest)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:

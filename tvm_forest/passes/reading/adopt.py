@@ -89,10 +89,10 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
     model = read_model_facts(func)
-    nest = {**read_told(func, model), "function": _to_text(func)}
+    nest = read_told(func, model)
     size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
-    about = {"version": JSON_VERSION, **size, "steps": model.steps, "nest": nest}
-    return Schedule.from_json(json.dumps(about))
+    about = {"version": JSON_VERSION, **size, "steps": model.steps}
+    return Schedule.from_json(json.dumps(about)).take_nest(nest, _to_text(func))
 
 
 def _to_text(func: tirx.PrimFunc) -> str:
