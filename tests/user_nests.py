@@ -205,7 +205,7 @@ def check(device: str, seed: int) -> tuple[str, str]:
     """Draw a nest, build and compare it; return what became of it, and why."""
     try:
         name, drawn, rng = draw(device, seed)
-        sch: Schedule = compiler.take_schedule(drawn.tir)
+        sch: Schedule = compiler.take_schedule(drawn.tir, forest_named(name, seen=True))
         if is_large(sch):
             return "large", ""
         return compare(device, name, sch, rng), ""

@@ -160,7 +160,7 @@ def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
 
 def edit_schedule(given: Edited, forest: Forest) -> Schedules:
     """Call the functions among schedules, and read those of TVM."""
-    return edit(given, lambda: new_schedule(forest), lambda made: compiler.take_schedule(made))
+    return edit(given, lambda: new_schedule(forest), lambda x: compiler.take_schedule(x, forest))
 
 
 def lower(

@@ -31,11 +31,11 @@ from .passes.gpu.array_facts import STARTS, with_array_facts
 from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
-from .passes.reading.adopt import adopt_loops, put_into_model, read_schedule
+from .passes.reading.adopt import adopt_loops, computes, read_schedule
 from .passes.reading.read_nest import make_serial, read_nest
 from .passes.stages import keep_stage, keep_stages, run_passes
 from .runtime import Library
-from .runtime.results import OF_LEAVES, OUTPUTS, SUMS, Output
+from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
@@ -162,14 +162,16 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
     return lowered
 
 
-def take_schedule(given: Any) -> Any:
+def take_schedule(given: Any, forest: Forest) -> Any:
     """Return the Schedule that stands for an `s_tir.Schedule`; anything else as it is.
 
     Args:
         given: the schedule of a function of `lower(model).before`, or a module with one.
+        forest: the model.
 
     Raises:
-        ScheduleError: what it says of loops is wrong, or more than a nest of loops.
+        ScheduleError: what it says of loops is wrong, or more than a nest of loops, or it computes
+            something else than the model.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):
@@ -180,7 +182,14 @@ def take_schedule(given: Any) -> Any:
             f"build: argument 'schedule': {len(sums)} functions of the module give sums, but one "
             "is scheduled; give s_tir.Schedule(lower(model, schedule).before['predict'])"
         )
-    return read_schedule(adopt_loops(sums[0]))
+    sch = read_schedule(adopt_loops(sums[0]))
+    (laid,) = lay_out(BuildRequest.of(forest, sch, Target(), exact=False)).functions
+    if not isinstance(laid, LaidFunction) or not computes(sums[0], _emit(laid)["main"]):
+        raise ScheduleError(
+            "build: argument 'schedule': the s_tir.Schedule is of another model; begin with "
+            "tvm_forest.lower(model, schedule).before of this one"
+        )
+    return sch
 
 
 def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
@@ -252,18 +261,21 @@ def _lower_function(
     laid: LaidFunction, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
     """Return a function before and after lowering, with its twin for threads."""
-    # 1. the model as the schedule rewrote it, and how it lies in memory: see `pack`
-    forest, rep, arrays = laid.packed
-    # 2. what is to be computed
-    steps = [step.to_dict() for step in laid.schedule.steps if step.do in OF_MODEL]
-    unscheduled = canonical.emit_canonical(forest, rep, laid.output, steps)
+    # 1. what is to be computed, for the model as the schedule rewrote it and laid it out
+    unscheduled = _emit(laid)
     if target.on_gpu:
-        function = with_array_facts(unscheduled["main"], rep, arrays)
+        function = with_array_facts(unscheduled["main"], laid.packed.layout, laid.packed.arrays)
         unscheduled = tvm.IRModule({"main": function})
-    # 3. how it is to be computed
-    scheduled = schedule_function(unscheduled, laid.schedule, laid.output)["main"]
-    # 4. what the machine has to do
+    # 2. how it is to be computed
+    scheduled = schedule_function(unscheduled, laid.schedule)["main"]
+    # 3. what the machine has to do
     return unscheduled["main"], lower_scheduled(scheduled, laid.name, target)
+
+
+def _emit(laid: LaidFunction) -> tvm.IRModule:
+    """Return the canonical function of a model that is laid out."""
+    steps = [step.to_dict() for step in laid.schedule.steps if step.do in OF_MODEL]
+    return canonical.emit_canonical(laid.packed.forest, laid.packed.layout, laid.output, steps)
 
 
 def lower_scheduled(
@@ -308,10 +320,8 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]
     return {"": alone, PARALLEL: func}
 
 
-def schedule_function(mod: tvm.IRModule, sch: Schedule, output: Output) -> tvm.IRModule:
-    """Replay the directives on TVM's schedule of one function, or take what another one made."""
-    if sch.function and output == SUMS:
-        return tvm.IRModule({"main": put_into_model(sch, mod["main"])})
+def schedule_function(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
+    """Replay a schedule on TVM's schedule of one function."""
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
         replay(tir, sch)

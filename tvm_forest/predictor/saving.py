@@ -216,11 +216,6 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
     request = _read_model(manifest, parts)
     target = request.target
     check_n_jobs("load_predictor", manifest["n_jobs"])
-    if recompile and any(sch.function for sch in request.schedules.values()):
-        raise ModelFormatError(
-            "load_predictor: argument 'recompile': field 'schedules': one holds a function of an "
-            "s_tir.Schedule, which TVM reads unchecked; build the model with directives and save it"
-        )
     code = "it is not trusted" if recompile else _load_all(manifest, parts, target)
     if isinstance(code, str):
         LOG.warning("the stored code is not used, and the model is compiled anew: %s", code)

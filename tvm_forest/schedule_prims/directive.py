@@ -132,7 +132,7 @@ class Directive:
         Raises:
             ScheduleError: an argument is wrong; `sch` is unchanged.
         """
-        if sch.function:
+        if sch.is_taken:
             what = "its loops are those of an s_tir.Schedule; change them there, and give it again"
             raise make_error(sch, self.name, f"argument 'self': {what}")
         named = dict(arguments)

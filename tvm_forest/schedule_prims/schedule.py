@@ -5,7 +5,6 @@ takes: the size of a problem; gives: Schedule, an immutable nest of loops and th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -54,7 +53,7 @@ class Schedule(Nest):
         hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
         steps: the trace.
-        function: the function of these loops, as JSON, if `s_tir.Schedule` has made them; else "".
+        is_taken: whether the loops are those that an `s_tir.Schedule` has made, and not the trace.
     """
 
     target: str | None = None
@@ -65,7 +64,7 @@ class Schedule(Nest):
     hops: tuple[int, ...] | None = ()
     likely: tuple[int, ...] | None = None
     steps: tuple[TraceStep, ...] = ()
-    function: str = ""
+    is_taken: bool = False
 
     # -- the language -----------------------------------------------------------------------------
 
@@ -180,14 +179,13 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
-    def take_nest(self, told: dict[str, Any], function: str = "") -> Schedule:
+    def take_nest(self, told: dict[str, Any]) -> Schedule:
         """Return this schedule with the loops of a function that `s_tir.Schedule` has scheduled.
 
         What annotations say of them is checked as if directives had said it.
 
         Args:
             told: loops and guards as plain values, see `nest.marks`.
-            function: as JSON.
 
         Raises:
             ScheduleError: loops or annotations that no directive would give.
@@ -206,7 +204,7 @@ class Schedule(Nest):
                 if word in said:
                     arguments = name_arguments(name, word, said[word])
                     new = DIRECTIVES[word].apply(new, arguments)
-        return replace(new, steps=self.steps, function=function)
+        return replace(new, steps=self.steps, is_taken=True)
 
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
@@ -241,9 +239,7 @@ class Schedule(Nest):
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
         loops, guards = write_loops(self.nest.children, {}), write_guards(self.guards)
-        nest = {"function": self.function, "loops": loops, "guards": guards}
-        nest["sha256"] = _digest(self.function)
-        made = {"nest": nest} if self.function else {}
+        made = {"nest": {"loops": loops, "guards": guards}} if self.is_taken else {}
         return json.dumps({**head, "classes": self.classes, **size, "steps": steps, **made})
 
     @classmethod
@@ -262,8 +258,6 @@ class Schedule(Nest):
             version, batch, nest = data["version"], data["batch"], data.get("nest")
             if nest is not None:
                 read_loops(nest["loops"], marked=False)[0], read_guards(nest["guards"])
-                if nest["sha256"] != _digest(nest["function"]):  # TVM may crash on a damaged one
-                    raise ValueError("its function was changed")
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
@@ -279,7 +273,7 @@ class Schedule(Nest):
                 "number of rows, so write null"
             )
         made = _replay(start, steps)
-        return made if nest is None else made.take_nest(nest, nest["function"])
+        return made if nest is None else made.take_nest(nest)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key() == other._key()
@@ -290,12 +284,7 @@ class Schedule(Nest):
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        nest = (self.nest, self.guards, self.function)
-        return (*size, self.representation, self.types, rewrites, *nest)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
 
 
 def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:

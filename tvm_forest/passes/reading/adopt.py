@@ -10,19 +10,17 @@ import json
 from collections import Counter
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...schedule_prims.directive import make_error
 from ...schedule_prims.replay import NAME, PREFIX
 from ...schedule_prims.schedule import JSON_VERSION, Schedule
 from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import make_loop_error, read_nest, read_told
+from .read_nest import make_loop_error, read_told
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -92,41 +90,10 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
     nest = read_told(func, model)
     size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
     about = {"version": JSON_VERSION, **size, "steps": model.steps}
-    return Schedule.from_json(json.dumps(about)).take_nest(nest, _to_text(func))
+    return Schedule.from_json(json.dumps(about)).take_nest(nest)
 
 
-def _to_text(func: tirx.PrimFunc) -> str:
-    """Return a function as JSON, without what is said of the model."""
-    for name in [str(x) for x in func.attrs.keys() if str(x).startswith(PREFIX)]:
-        func = func.without_attr(name)
-    return str(tvm.ir.save_json(tvm.IRModule({"main": func})))
-
-
-def put_into_model(sch: Schedule, canonical: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the function that a schedule has kept, for the model of a canonical function.
-
-    Raises:
-        ScheduleError: it does not compute what the model does.
-    """
-    try:
-        func = tvm.ir.load_json(sch.function)["main"]
-    except Exception:  # whatever TVM says of a text that is none of its own
-        func = None
-    if func is None or not _computes(func, canonical):
-        raise ScheduleError(
-            "build: argument 'schedule': the s_tir.Schedule is of another model; begin with "
-            "tvm_forest.lower(model, schedule).before of this one"
-        )
-    for name, value in canonical.attrs.items():
-        func = func.with_attr(str(name), value) if str(name).startswith(PREFIX) else func
-    if read_nest(func).nest.nest != sch.nest:
-        raise make_error(
-            sch, "build", "argument 'schedule': its function has other loops than it says"
-        )
-    return func
-
-
-def _computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:
+def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:
     """Return whether a function has the parameters of another one, and its blocks."""
     same = tvm_ffi.structural_equal
     if not same(func.params, canonical.params, map_free_vars=True):
