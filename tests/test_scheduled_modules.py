@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from forests import drawn_forest
 from scheduled_modules import list_cases, list_differences, schedule_functions
 from tvm_forest import Schedule
 from tvm_forest.errors import ScheduleError
+from tvm_forest.nest.marks import MARKS
+from tvm_forest.nest.problems import does_each_once
 from tvm_forest.probe_rows import hard_rows
 from user_nests import check
 
@@ -256,6 +261,54 @@ def test_a_stored_nest_is_checked_as_directives_are() -> None:
     loops[0]["interleave"] = 5000
     with pytest.raises(ScheduleError, match="interleave"):
         Schedule.from_json(json.dumps(stored))
+
+
+def inside(value: Any) -> Iterator[Any]:
+    """Yield a plain value, and all lists and dicts in it that hold something."""
+    if isinstance(value, list | dict) and value:
+        yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from inside(part)
+
+
+def damage(nest: Any, rng: random.Random) -> None:
+    """Change a list or a dict somewhere in a stored nest."""
+    strange = [
+        0,
+        1,
+        -1,
+        3,
+        10**6,
+        0.5,
+        True,
+        None,
+        "n",
+        "x",
+        "ceil(n/2)",
+        "ceil(n/0)",
+        "tree",
+        [],
+        {},
+    ]
+    target = rng.choice(list(inside(nest)))
+    if isinstance(target, dict):
+        words = sorted({*target, *MARKS, "case"}) if "kind" in target else sorted(target)
+        target[rng.choice(words)] = rng.choice(strange)
+    else:
+        target[rng.randrange(len(target))] = rng.choice(strange)
+
+
+def test_a_damaged_nest_is_refused_or_another_one_that_is_right() -> None:
+    stored, whole = json.loads(tvm_forest.build(FOREST, schedule=by_tvm()).schedule.to_json()), 0
+    for seed in range(400):
+        changed, rng = deepcopy(stored), random.Random(seed)
+        for _ in range(rng.randint(1, 3)):
+            damage(changed["nest"], rng)
+        with suppress(ScheduleError):
+            sch = Schedule.from_json(json.dumps(changed))
+            assert sch.problem() is None and does_each_once(sch)
+            whole += 1
+    assert 0 < whole < 100
 
 
 def test_directives_do_not_change_the_loops_that_tvm_has_made() -> None:

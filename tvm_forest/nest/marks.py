@@ -120,11 +120,24 @@ def read_loops(told: list[Told], marked: bool = True) -> tuple[Loop, ...]:
         start, stop, step = map(read_bound, here["range"])
         if here["kind"] not in (*OUTPUT_KINDS, "tree") or not isinstance(here["name"], str):
             raise ValueError(f"no loop {here['name']!r} over {here['kind']!r}")
+        if not _is_range(start, stop, step, counts_rows=here["kind"] == "batch"):
+            raise ValueError(f"no range {here['range']!r} of loop {here['name']!r}")
         case = read_bound(here.get("case", "n"))
+        if isinstance(case, Share) or (case is not None and case < 0):
+            raise ValueError(f"no iteration {here['case']!r} of loop {here['name']!r}")
         inside = read_loops(here.get("loops", []), marked)
         loop = Loop(here["name"], here["kind"], start, stop, step, inside, case)
         loops.append(with_marks(loop, here) if marked else loop)
     return tuple(loops)
+
+
+def _is_range(start: Bound, stop: Bound, step: Bound, counts_rows: bool) -> bool:
+    """Return whether values are those of a loop; only rows have a number that is not known."""
+    known = [x for x in (stop, step) if type(x) is int]
+    shares = [x for x in (stop, step) if isinstance(x, Share)]
+    sound = type(start) is int and start >= 0 and step is not None and min(known, default=0) >= 0
+    parts = all(x.parts >= 1 for x in shares)
+    return sound and step != 0 and parts and (counts_rows or len(known) == 2)
 
 
 def list_told(told: list[Told]) -> Iterator[Told]:
@@ -157,5 +170,11 @@ def write_guards(guards: Iterable[Guard]) -> list[Any]:
 
 
 def read_guards(told: list[Any]) -> tuple[Guard, ...]:
-    """Return the guards that `write_guards` was given."""
+    """Return the guards that `write_guards` was given.
+
+    Raises:
+        ValueError, TypeError: it was given nothing like that.
+    """
+    if not all(isinstance(name, str) for names, _ in told for name in names):
+        raise ValueError("a guard names no loops")
     return tuple(Guard(tuple(names), read_bound(stop)) for names, stop in told)
