@@ -10,13 +10,14 @@ import pytest
 from tvm_forest.nest import (
     Guard,
     Loop,
+    Nest,
     Share,
     find_leaf_loops,
     find_path,
     list_values,
     make_chain,
 )
-from tvm_forest.nest.problems import list_problems
+from tvm_forest.nest.problems import does_each_once, list_problems
 from tvm_forest.schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 
 ROWS = Loop("b", "batch", 0, None, 1)
@@ -285,3 +286,37 @@ def test_walks_that_find_vectors_may_go_together_above_loops_over_classes() -> N
     (problem,) = list_problems(path, wanted)
     assert str(problem) == "'t' is interleaved but contains 'c'; leave it innermost"
     assert list(list_problems(path, wanted, vectors=True)) == []
+
+
+def blocks(step: int, count: int) -> tuple[Loop, ...]:
+    """Return blocks of rows, a step apart, of so many rows each."""
+    return Loop("b0", "batch", 0, None, step), Loop("b1", "batch", 0, count, 1)
+
+
+@pytest.mark.parametrize(
+    ("loops", "whole"),
+    [
+        ((ROWS, TREES), True),
+        ((*blocks(64, 64), TREES), True),
+        ((*blocks(4096, 4096), TREES), True),
+        ((*blocks(128, 192), TREES), False),
+        ((*blocks(128, 100), TREES), False),
+        ((*blocks(4096, 4095), TREES), False),
+        ((*blocks(10**9, 10**9), TREES), False),
+        ((ROWS, replace(TREES, stop=9)), False),
+        ((ROWS, replace(TREES, stop=11)), False),
+        ((ROWS, *(replace(TREES, name=f"t{k}") for k in range(12))), False),
+    ],
+    ids=str,
+)
+def test_a_nest_does_each_row_and_tree_once_for_any_number_of_rows(
+    loops: tuple[Loop, ...], whole: bool
+) -> None:
+    around = make_chain([Loop("", "batch", 0, 1, 1), *loops])
+    guards = (Guard(("b0", "b1"), None),) if len(loops) == 3 else ()
+    assert does_each_once(Nest(10, nest=around, guards=guards)) == whole
+
+
+def test_a_nest_without_trees_does_each_of_them() -> None:
+    around = make_chain([Loop("", "batch", 0, 1, 1), ROWS, replace(TREES, stop=0)])
+    assert does_each_once(Nest(0, nest=around))

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
-from . import OUTPUT_KINDS, Bound, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
+from . import Bound, Guard, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
 
 
 @dataclass(frozen=True)
@@ -35,27 +37,55 @@ class Problem:
 TREE: Kind = "tree"
 
 
-def does_each_once(nest: Nest, rows: int = 67) -> bool:
+MAX_VALUES = 10**6
+"""Iterations of loops of one kind up to which a path is looked at; sound nests have no more values
+than rows, classes or trees, and a few that guards leave out."""
+
+
+def does_each_once(nest: Nest) -> bool:
     """Return whether the walks of a nest do every row, class and tree, and none twice.
 
-    Args:
-        nest: any nest.
-        rows: how many rows there are.
+    Looked at for a few rows, and for more than the largest tile of rows has: what a nest does with
+    the rows of two tiles, it does with all.
     """
-    rounds = -(-nest.trees // nest.round_size)
-    done = np.zeros((rows, nest.classes, rounds), np.int64)
+    steps = [x.step for x in nest.loops() if x.kind == "batch" and isinstance(x.step, int)]
+    largest = max(steps, default=1)
+    return largest <= MAX_VALUES and all(_covers(nest, rows) for rows in {67, 2 * largest + 3})
+
+
+def _covers(nest: Nest, rows: int) -> bool:
+    """Return whether each row has all that it must, every class and tree having its own weight."""
+    ends: dict[Kind, int] = {
+        "batch": rows,
+        "class": nest.classes,
+        TREE: -(-nest.trees // nest.round_size),
+    }
+    drawn = np.random.default_rng(1)
+    weights = {kind: drawn.integers(1, 2**12, end) for kind, end in ends.items()}
     guards = [replace(guard, stop=_count(guard.stop, rows)) for guard in nest.guards]
+    done = np.zeros(rows, np.int64)
     for path in find_paths(nest.nest):
-        here = []
-        for kind, end in zip((*OUTPUT_KINDS, TREE), done.shape, strict=True):
-            sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path[1:]]
-            # of values far behind the end, as large tiles have them, the first ones are enough
-            loops = [replace(x, stop=min(stop, end + step), step=step) for x, stop, step in sizes]
-            here.append(list_values(loops, guards, kind))
-        if any(x.size and x.max() >= end for x, end in zip(here, done.shape, strict=True)):
-            return False
-        np.add.at(done, np.ix_(*here), 1)
-    return bool(np.all(done == 1))
+        here = dict[Kind, npt.NDArray[np.int64]]()
+        for kind, end in ends.items():
+            values = _list_first_values(path[1:], guards, kind, end)
+            if values is None or values.max(initial=0) >= max(end, 1):
+                return False
+            here[kind] = values[: None if end else 0]
+        total = weights["class"][here["class"]].sum() * weights[TREE][here[TREE]].sum()
+        np.add.at(done, here["batch"], total)
+    return bool(np.all(done == weights["class"].sum() * weights[TREE].sum()))
+
+
+def _list_first_values(
+    path: tuple[Loop, ...], guards: list[Guard], kind: Kind, end: int
+) -> npt.NDArray[np.int64] | None:
+    """Return the values of loops up to an end and some behind it; None if there are too many."""
+    rows = end if kind == "batch" else 1
+    sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path]
+    # of values far behind the end, as large tiles have them, the first ones are enough
+    loops = [replace(x, stop=min(stop, end + step), step=step) for x, stop, step in sizes]
+    counts = [x.count or 0 for x in loops if x.kind == kind]
+    return None if prod(counts) > max(MAX_VALUES, 8 * end) else list_values(loops, guards, kind)
 
 
 def _count(bound: Bound, rows: int) -> int:
