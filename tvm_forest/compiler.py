@@ -182,7 +182,7 @@ def take_schedule(given: Any, forest: Forest) -> Any:
             f"build: argument 'schedule': {len(sums)} functions of the module give sums, but one "
             "is scheduled; give s_tir.Schedule(lower(model, schedule).before['predict'])"
         )
-    sch = read_schedule(adopt_loops(sums[0]))
+    sch = read_schedule(adopt_loops(sums[0])).retell()
     (laid,) = lay_out(BuildRequest.of(forest, sch, Target(), exact=False)).functions
     if not isinstance(laid, LaidFunction) or not computes(sums[0], _emit(laid)["main"]):
         raise ScheduleError(

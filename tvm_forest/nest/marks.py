@@ -94,7 +94,10 @@ def read_bound(value: Any) -> Bound:
     """
     if type(value) is int or value == "n":
         return None if value == "n" else value
-    return Share(int(str(value).removeprefix("ceil(n/").removesuffix(")")))
+    parts = int(str(value).removeprefix("ceil(n/").removesuffix(")"))
+    if parts < 1:
+        raise ValueError(f"no share {value!r} of the rows")
+    return Share(parts)
 
 
 def write_loops(loops: tuple[Loop, ...], of: dict[str, str]) -> list[Told]:
@@ -134,10 +137,8 @@ def read_loops(told: list[Told], marked: bool = True) -> tuple[Loop, ...]:
 def _is_range(start: Bound, stop: Bound, step: Bound, counts_rows: bool) -> bool:
     """Return whether values are those of a loop; only rows have a number that is not known."""
     known = [x for x in (stop, step) if type(x) is int]
-    shares = [x for x in (stop, step) if isinstance(x, Share)]
     sound = type(start) is int and start >= 0 and step is not None and min(known, default=0) >= 0
-    parts = all(x.parts >= 1 for x in shares)
-    return sound and step != 0 and parts and (counts_rows or len(known) == 2)
+    return sound and step != 0 and (counts_rows or len(known) == 2)
 
 
 def list_told(told: list[Told]) -> Iterator[Told]:

@@ -132,9 +132,6 @@ class Directive:
         Raises:
             ScheduleError: an argument is wrong; `sch` is unchanged.
         """
-        if sch.is_taken:
-            what = "its loops are those of an s_tir.Schedule; change them there, and give it again"
-            raise make_error(sch, self.name, f"argument 'self': {what}")
         named = dict(arguments)
         listed = named.pop(LIST_PARAMETER, ())
         bound = self.bind(sch, listed, named)

@@ -71,9 +71,6 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
 
 def _replay_steps(nest: TirNest, sch: Schedule) -> dict[str, Any]:
     """Apply what S-TIR can do; returns the loops that WriteNest replaces, outermost first."""
-    if sch.is_taken:  # its nest was made elsewhere, and is written as a whole
-        loops, nest.loops = nest.loops, {}
-        return loops
     now, written = sch.fresh(), dict[str, Any]()
     for step in sch.steps:
         before, now = now, DIRECTIVES[step.do].apply(now, step.arguments)
@@ -93,9 +90,7 @@ def _replay_steps(nest: TirNest, sch: Schedule) -> dict[str, Any]:
 
 def _write_parts(sch: Schedule, above: list[str], replaced: list[str]) -> str:
     """Return the loops in the place of those replaced, inside of those above, and all guards."""
-    kinds = {root.kind: root.name for root in sch.fresh().loops()}
     of = {copy: origin for origin in replaced for copy in sch.copies(origin)}
-    of |= {x.name: kinds[x.kind] for x in sch.loops() if sch.is_taken}
     around = [loop for loop in sch.loops() if loop.name in above and loop.name not in of]
     inside = around[-1].children if around else sch.nest.children
     loops, guards = write_loops(inside, of), write_guards(sch.guards)

@@ -6,6 +6,7 @@ takes: the size of a problem; gives: Schedule, an immutable nest of loops and th
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -13,16 +14,8 @@ from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
-from ..nest import Loop, Nest, find_paths, make_chain, replace_loop
-from ..nest.marks import (
-    MARKS,
-    list_told,
-    name_arguments,
-    read_guards,
-    read_loops,
-    write_guards,
-    write_loops,
-)
+from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
+from ..nest.marks import MARKS, list_told, marks_of, name_arguments, read_guards, read_loops
 from ..nest.problems import Problem, does_each_once, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
@@ -53,7 +46,6 @@ class Schedule(Nest):
         hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
         steps: the trace.
-        is_taken: whether the loops are those that an `s_tir.Schedule` has made, and not the trace.
     """
 
     target: str | None = None
@@ -64,7 +56,6 @@ class Schedule(Nest):
     hops: tuple[int, ...] | None = ()
     likely: tuple[int, ...] | None = None
     steps: tuple[TraceStep, ...] = ()
-    is_taken: bool = False
 
     # -- the language -----------------------------------------------------------------------------
 
@@ -199,12 +190,34 @@ class Schedule(Nest):
             what = "its loops leave out rows, classes or trees, or do them twice; change them by"
             raise make_error(new, "build", f"argument 'schedule': {what} TVM's primitives only")
         marks = {here["name"]: here for here in list_told(told["loops"])}
-        for word in MARKS:
-            for name, said in marks.items():
-                if word in said:
-                    arguments = name_arguments(name, word, said[word])
-                    new = DIRECTIVES[word].apply(new, arguments)
-        return replace(new, steps=self.steps, is_taken=True)
+        return replace(_mark(new, marks), steps=self.steps)
+
+    def retell(self) -> Schedule:
+        """Return a schedule whose directives make the loops of this one, which `take_nest` took.
+
+        Of loops over the same, that with the larger step is the outer one of a `tile`, wherever the
+        nest has it; a loop that was not split keeps the name that it has without directives:
+
+            for rows in (0, n, 1)        # the name stays "batch"
+              for t1 in (0, 8, 1)        # tile("tree", "t0", "t1", 8)
+                for t0 in (0, 96, 8)     # reorder("batch", "t1", "t0")
+
+        Raises:
+            ScheduleError: a directive refuses what TVM's primitives have made.
+        """
+        sch, names = self.without(), dict[str, str]()
+        for root in sch.loops():
+            own = sorted((x for x in self.loops() if x.kind == root.kind), key=_find_depth)
+            names |= {x.name: x.name if own[1:] else root.name for x in own}
+            index = root.name
+            for place, loop in enumerate(own[:-1], 2):
+                rest = own[-1].name if place == len(own) else f"{loop.name}.inside"
+                parts = isinstance(loop.step, Share)
+                how = {"parts": loop.step.parts} if parts else {"size": loop.step}
+                sch, index = sch.tile(index, loop.name, rest, **how), rest
+        order = [names[loop.name] for loop in self.loops()]
+        sch = sch if order == [*sch.names()] else sch.reorder(*order)
+        return _mark(sch, {names[loop.name]: marks_of(loop) for loop in self.loops()})
 
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
@@ -238,9 +251,7 @@ class Schedule(Nest):
         known = {"target": self.target, "depths": self.depths, "vectors": self.vectors or None}
         size = {key: value for key, value in known.items() if value is not None}
         steps = [step.to_dict() for step in self.steps]
-        loops, guards = write_loops(self.nest.children, {}), write_guards(self.guards)
-        made = {"nest": {"loops": loops, "guards": guards}} if self.is_taken else {}
-        return json.dumps({**head, "classes": self.classes, **size, "steps": steps, **made})
+        return json.dumps({**head, "classes": self.classes, **size, "steps": steps})
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -255,9 +266,7 @@ class Schedule(Nest):
             size = (data["trees"], data["classes"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
             steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
-            version, batch, nest = data["version"], data["batch"], data.get("nest")
-            if nest is not None:
-                read_loops(nest["loops"], marked=False)[0], read_guards(nest["guards"])
+            version, batch = data["version"], data["batch"]
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
@@ -272,8 +281,7 @@ class Schedule(Nest):
                 f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
                 "number of rows, so write null"
             )
-        made = _replay(start, steps)
-        return made if nest is None else made.take_nest(nest)
+        return _replay(start, steps)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key() == other._key()
@@ -285,6 +293,20 @@ class Schedule(Nest):
         size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
         return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
+
+
+def _mark(sch: Schedule, marks: dict[str, dict[str, Any]]) -> Schedule:
+    """Return a schedule of whose loops directives say what marks do."""
+    for word in MARKS:
+        for name, said in marks.items():
+            if word in said:
+                sch = DIRECTIVES[word].apply(sch, name_arguments(name, word, said[word]))
+    return sch
+
+
+def _find_depth(loop: Loop) -> tuple[int, bool]:
+    """Return what sorts loops over the same, outermost first; a loop of one iteration is last."""
+    return (-loop.step if isinstance(loop.step, int) else -sys.maxsize), loop.count == 1
 
 
 def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:
