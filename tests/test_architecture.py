@@ -116,5 +116,5 @@ def test_a_build_brings_the_model_into_its_form_once_and_checks_each_schedule_on
     assert count[canonical, lines_of(canonical)["canonicalize"].start] == 1
     fitting, walks = "schedule_prims/fitting.py", "tir_gen/walks/__init__.py"
     lowered = count["compiler.py", lines_of("compiler.py")["_lower_function"].start]
-    assert count[fitting, lines_of(fitting)["check_order"].start] == lowered > 1
+    assert count[fitting, lines_of(fitting)["check_fit"].start] == lowered > 1
     assert count[walks, lines_of(walks)["check_walks"].start] == lowered

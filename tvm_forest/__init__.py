@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .api import tune as tune
     from .api import verify as verify
     from .api import with_depths as with_depths
+    from .compiler import compile as compile
     from .errors import BuildError as BuildError
     from .errors import DeviceError as DeviceError
     from .errors import ForestError as ForestError
@@ -41,7 +42,6 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .forest import Forest as Forest
     from .forest.profile import Profile as Profile
     from .frontends import SUPPORT as SUPPORT
-    from .predictor.building import compile as compile
     from .predictor.crossover import Crossover as Crossover
     from .predictor.predictor import Predictor as Predictor
     from .pruning import Pruned as Pruned
@@ -65,7 +65,7 @@ _ROOMS = {
     "forest": "Forest",
     "forest.profile": "Profile",
     "frontends": "SUPPORT",
-    "predictor.building": "compile",
+    "compiler": "compile",
     "predictor.crossover": "Crossover",
     "predictor.predictor": "Predictor",
     "pruning": "Pruned prune",

@@ -39,10 +39,10 @@ from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
 from .schedule_prims import replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
-from .schedule_prims.fitting import check_additions, check_device
+from .schedule_prims.fitting import check_additions, check_device, check_exact
 from .schedule_prims.model import OF_MODEL
 from .schedule_prims.regions import adds_in_order
-from .target import Target
+from .target import Target, parse_target
 from .targets import cpu
 from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
@@ -137,7 +137,7 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS, exact=False)
+    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
     if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
         request.check_machine()
     with keep_stages() as stages:
@@ -183,7 +183,7 @@ def take_schedule(given: Any, forest: Forest) -> Any:
             "is scheduled; give s_tir.Schedule(lower(model, schedule).before['predict'])"
         )
     sch = read_schedule(adopt_loops(sums[0])).retell()
-    (laid,) = lay_out(BuildRequest.of(forest, sch, Target(), exact=False)).functions
+    (laid,) = lay_out(BuildRequest.of(forest, sch, Target())).functions
     if not isinstance(laid, LaidFunction) or not computes(sums[0], _emit(laid)["main"]):
         raise ScheduleError(
             "build: argument 'schedule': the s_tir.Schedule is of another model; begin with "
@@ -192,28 +192,57 @@ def take_schedule(given: Any, forest: Forest) -> Any:
     return sch
 
 
-def compile_scheduled(module: Any, target: Target, exact: bool) -> Library:
-    """Compile scheduled functions, by what they say and nothing else.
+def compile(
+    module: Any, target: str | dict[str, Any] | Target = "llvm", *, exact: bool = True
+) -> Library:
+    """Compile scheduled functions, by what they say themselves.
+
+    The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and our
+    annotations. They may come from TVMScript or from JSON, in a process that knows neither the
+    model nor a Schedule:
+
+        start = tvm_forest.new_schedule(model).represent_as("packed")
+        sch = s_tir.Schedule(tvm_forest.lower(model, start).before["predict"])
+        rows, trees = sch.get_loops("walk")
+        blocks, rows = sch.split(rows, [None, 64])
+        sch.reorder(blocks, trees, rows)
+        sch.annotate(rows, "tvm_forest.interleave", 16)
+        text = tvm.ir.save_json(sch.mod)
+        library = tvm_forest.compile(tvm.ir.load_json(text))
+
+    Args:
+        module: an IRModule, all functions of which are scheduled so; or an `s_tir.Schedule`.
+        target: see `build`.
+        exact: see `build`.
+
+    Returns:
+        the functions by name, and those that use threads as "<name>_parallel". Each takes the rows,
+        the addresses of the arrays of the model in an array of uint64, and arrays for results.
 
     Raises:
-        ScheduleError, BuildError, InputError: see `compile_forest`.
+        ScheduleError: a function has no attributes of a model, a loop or an annotation cannot be
+            read, or is refused as the directive of that name would be.
+        InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module
     if not isinstance(module, tvm.IRModule):
         what = f"expected an IRModule or an s_tir.Schedule, got {type(module).__name__}"
         raise ScheduleError(f"compile: argument 'module': {what}; see docs/directives.md")
     schedules, lowered = dict[int, Schedule](), dict[str, tirx.PrimFunc]()
+    machine = parse_target(target)
     for name, func in sorted((x.name_hint, func) for x, func in module.functions.items()):
         model, adopted = read_model_facts(func), adopt_loops(func)
         sch = schedules[len(schedules)] = read_schedule(adopted)
-        check_device(sch, target)
-        if target.on_gpu and STARTS not in func.attrs:
+        check_device(sch, machine)
+        if machine.on_gpu and STARTS not in func.attrs:
             what = f"function '{name}' was made for a CPU; begin with tvm_forest.lower(model, "
             raise ScheduleError(f"compile: argument 'module': {what}schedule, target).before")
-        check_additions(model.aggregate, sch, exact)
+        check_additions(model.aggregate, sch)
+        if exact:
+            check_exact(sch)
         check_walks(sch)
-        lowered |= lower_scheduled(adopted, name, target)
-    return _compile_lowered(tvm.IRModule(lowered), schedules, target)
+        lowered |= lower_scheduled(adopted, name, machine)
+    return _compile_lowered(tvm.IRModule(lowered), schedules, machine)
 
 
 def _lower_each(laid_out: LaidOut, target: Target) -> Lowered:

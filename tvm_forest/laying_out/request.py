@@ -15,7 +15,7 @@ from ..process.locks import cached_property
 from ..runtime.results import SUMS, Output, check_forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
-from ..schedule_prims.fitting import check_device, check_order
+from ..schedule_prims.fitting import check_additions, check_device, check_exact, check_fit
 from ..target import Target
 
 
@@ -29,7 +29,6 @@ class BuildRequest:
         schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; empty
             until the default ones are chosen, which a process does not do if the cache has them.
         outputs: what the functions give.
-        exact: whether a schedule is refused that adds leaves in another order than the model.
         origin: the model as it was given.
         known_signature: of the model if `origin` is what became of it, or if the cache has it, for
             that of a large model takes long to compute; "" otherwise.
@@ -39,7 +38,6 @@ class BuildRequest:
     target: Target
     schedules: dict[int, Schedule]
     outputs: tuple[Output, ...]
-    exact: bool
     origin: Forest
     known_signature: str
 
@@ -51,7 +49,7 @@ class BuildRequest:
         target: Target,
         *,
         outputs: tuple[Output, ...] = (SUMS,),
-        exact: bool = True,
+        exact: bool = False,
         signature: str = "",
     ) -> BuildRequest:
         """Bring a model into canonical form, and check its schedules.
@@ -60,26 +58,31 @@ class BuildRequest:
             forest: the model in any form.
             schedule: one for all batches or several, made for `canonicalize(forest)`; None for the
                 default ones, which `with_schedules` takes when they are chosen.
-            target, outputs, exact: see the attributes.
+            target, outputs: see the attributes.
+            exact: refuse a schedule that adds leaves in another order than the model does.
             signature: see `known_signature`.
 
         Raises:
             UnsupportedModel: the model cannot be compiled.
-            ScheduleError: see `with_schedules`.
+            ScheduleError: see `with_schedules`, or one is not exact.
         """
         canonical = canonicalize(forest)
         check_forest(canonical)
-        request = cls(canonical, target, {}, outputs, exact, forest, signature)
-        return request if schedule is None else request.with_schedules(arrange_by_batch(schedule))
+        schedules = {} if schedule is None else arrange_by_batch(schedule)
+        request = cls(canonical, target, {}, outputs, forest, signature).with_schedules(schedules)
+        for sch in dict.fromkeys(schedules.values()) if exact else ():
+            check_exact(sch)
+        return request
 
     def with_schedules(self, schedules: dict[int, Schedule]) -> BuildRequest:
         """Return the same request for some schedules, checked.
 
         Raises:
-            ScheduleError: one is of another model, or is not exact.
+            ScheduleError: one is of another model, or adds up parts of what is no sum.
         """
         for sch in dict.fromkeys(schedules.values()):
-            check_order(self.forest, sch, self.exact)
+            check_fit("build", self.forest, sch)
+            check_additions(self.forest.aggregate, sch)
         return replace(self, schedules=schedules)
 
     def check_machine(self) -> None:

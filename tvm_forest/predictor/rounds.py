@@ -131,7 +131,7 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     if whole.forest.aggregate == "average":
         return None
     forest = silence_rounds(whole.forest, *span)
-    request = BuildRequest.of(forest, whole.schedules, whole.target, exact=False).settled()
+    request = BuildRequest.of(forest, whole.schedules, whole.target).settled()
     known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None

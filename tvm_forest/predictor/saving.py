@@ -209,7 +209,7 @@ def _read_model(manifest: dict[str, Any], parts: dict[str, Any]) -> BuildRequest
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
     schedules = arrange_by_batch(named, "load_predictor")
     signature = manifest["signature"]
-    return BuildRequest.of(forest, schedules, target, exact=False, signature=signature)
+    return BuildRequest.of(forest, schedules, target, signature=signature)
 
 
 def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bool) -> Predictor:

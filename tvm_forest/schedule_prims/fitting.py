@@ -53,18 +53,8 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
         raise _error(sch, f"{what} {size[1]}{vectors}; {_ADVICE}", where)
 
 
-def check_order(forest: Forest, sch: Schedule, exact: bool) -> None:
-    """Refuse schedules of another model, or that add leaves in an order that is not allowed.
-
-    Raises:
-        ScheduleError: as said.
-    """
-    check_fit("build", forest, sch)
-    check_additions(forest.aggregate, sch, exact)
-
-
-def check_additions(aggregate: str, sch: Schedule, exact: bool) -> None:
-    """Refuse schedules that add leaves in an order that is not allowed.
+def check_additions(aggregate: str, sch: Schedule) -> None:
+    """Refuse schedules that add up parts of a forest which is not a sum.
 
     Raises:
         ScheduleError: as said.
@@ -72,7 +62,15 @@ def check_additions(aggregate: str, sch: Schedule, exact: bool) -> None:
     if aggregate in ("min", "max") and not sch.keeps_order:
         what = f"it adds up parts of the forest, but the model takes the {aggregate} of its"
         raise _error(sch, f"{what} leaves; run rows in parallel, not trees")
-    if exact and not sch.keeps_order:
+
+
+def check_exact(sch: Schedule) -> None:
+    """Refuse a schedule that adds leaves in another order than the model.
+
+    Raises:
+        ScheduleError: as said.
+    """
+    if not sch.keeps_order:
         what = "it adds the trees in another order than the model, so results differ in the last"
         raise _error(sch, f"{what} bits; allow that with exact=False")
 

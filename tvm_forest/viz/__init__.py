@@ -25,7 +25,7 @@ from ..forest.rewrites.ordering import take_trees
 from ..laying_out import Packed, pack
 from ..runtime.results import check_forest
 from ..schedule import Schedule
-from ..schedule_prims.fitting import check_order
+from ..schedule_prims.fitting import check_fit
 from .nests import nest
 from .orders import order
 from .picture import LETTER, LINE, SIZE, Picture, draw_squares
@@ -260,7 +260,7 @@ def _pack_model(
     if tree is not None:
         _check_tree("layout", tree, forest.n_trees)
     check_forest(forest)
-    check_order(forest, sch, exact=False)
+    check_fit("layout", forest, sch)
     return pack(forest, sch, tree=tree)
 
 

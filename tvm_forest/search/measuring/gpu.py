@@ -110,8 +110,7 @@ def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
     from ...predictor.device import DevicePredictor
 
     setup = measure.current_setup()
-    exact = sch.keeps_order
-    predictor: Any = build(BuildRequest.of(setup.forest, sch, setup.target, exact=exact))
+    predictor: Any = build(BuildRequest.of(setup.forest, sch, setup.target))
     if sch.keeps_order:
         measure.check_margins(setup, predictor.predict_margin, batch, parallel=False)
     else:
