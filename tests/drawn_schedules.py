@@ -27,7 +27,7 @@ from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.layouts import FIELD_TYPES, SIMDIZED_TREES, find
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
 from tvm_forest.nest import Loop
 from tvm_forest.runtime.leaves import with_leaf_numbers
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
@@ -41,7 +41,7 @@ from tvm_forest.target import parse_target
 
 Arguments = dict[str, Any]
 
-LAYOUTS = tuple(sorted(REPRESENTATIONS))
+LAYOUTS = tuple(sorted(REGISTERED))
 CODED = [x for x in LAYOUTS if "code" in getattr(find(x), "__dataclass_fields__", ())]
 """Layouts that code blocks of rows before they are walked."""
 GPU_LAYOUTS = [x for x in LAYOUTS if find(x).walks == "hops" and 1 in find(x).tile_sizes]
@@ -228,7 +228,7 @@ def is_large(sch: Schedule) -> bool:
 
 def hops_written_out(sch: Schedule) -> int:
     """Estimate the size of the code, on which the time to compile it depends."""
-    in_blocks = BLOCK_CODE * (find(sch.representation).walks != "hops")
+    in_blocks = BLOCK_CODE * (find(sch.layout).walks != "hops")
     return sum(max(in_blocks, _hops_of_leaf(sch, leaf)) for leaf in sch.leaves())
 
 
@@ -344,7 +344,7 @@ def _map_loops(draw: Draw) -> None:
 
 def _say_walks(draw: Draw, share: float) -> None:
     """Simdize the leaf loops that a layout walks so only, and a share of the others."""
-    walks = find(draw.sch.representation).walks
+    walks = find(draw.sch.layout).walks
     for leaf in draw.sch.leaves():
         if walks != "hops" or draw.says(share):
             draw.takes("simdize", index=leaf.name, how="gather" if walks == "hops" else walks)
@@ -450,7 +450,7 @@ def _peel_walk(draw: Draw) -> Arguments:
 
 def _simdize(draw: Draw) -> Arguments:
     ways = (*LANE_COUNTS, *SIMDIZED_TREES.values())
-    walks = find(draw.sch.representation).walks
+    walks = find(draw.sch.layout).walks
     how = "gather" if walks == "hops" else walks
     how = how if draw.says(MOSTLY) else draw.rng.choice(ways)
     leaf = draw.leaf("tree" if how in SIMDIZED_TREES.values() else "batch")
@@ -467,9 +467,7 @@ def _simdize(draw: Draw) -> Arguments:
 
 
 def _tile_nodes(draw: Draw, sizes: Sequence[int] = ()) -> Arguments:
-    held = sizes or [
-        size for size in range(1, 9) if size in find(draw.sch.representation).tile_sizes
-    ]
+    held = sizes or [size for size in range(1, 9) if size in find(draw.sch.layout).tile_sizes]
     size = draw.rng.choice(held if held and draw.says(MOSTLY) else range(1, 9))
     profiled = draw.forest is not None and draw.forest.hits is not None
     how = draw.rng.choice(WAYS) if profiled or not draw.says(MOSTLY) else "uniform"
@@ -495,7 +493,7 @@ def _know_depths(draw: Draw) -> Arguments:
 
 
 def _represent_as(draw: Draw) -> Arguments:
-    walks, tiled = find(draw.sch.representation).walks, draw.sch.has_rewrite("tile_nodes")
+    walks, tiled = find(draw.sch.layout).walks, draw.sch.has_rewrite("tile_nodes")
 
     def fits(name: str) -> bool:
         sizes = find(name).tile_sizes

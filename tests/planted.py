@@ -109,5 +109,5 @@ def treacherous(schedule: str, batch: int, best: float) -> Any:
     """Measure nothing: one layout crashes, one hangs, one is refused, others have planted times."""
     sch = Schedule.from_json(schedule)
     deeds = {"packed": crash, "reorg": spin, "sparse": lambda: fail("too deep")}
-    deeds.get(sch.representation, lambda: None)()
+    deeds.get(sch.layout, lambda: None)()
     return CallTimes(1.0 / (1 + len(sch.steps)), 1.0, 3)

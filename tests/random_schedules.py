@@ -84,7 +84,7 @@ def check(device: str, seed: int) -> Found:
     found: Found = {"device": device, "seed": seed, "words": [], "layout": "", "why": ""}
     try:
         name, sch, rng = drawn(device, seed)
-        found |= {"model": name, "layout": sch.representation, "steps": sch.to_json()}
+        found |= {"model": name, "layout": sch.layout, "steps": sch.to_json()}
         found["words"] = sorted({step.do for step in sch.steps})
         found["outcome"] = compare(device, name, sch, rng)
     except Refused as error:

@@ -15,7 +15,7 @@ from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import planes, selections
 from tvm_forest.layouts.row_codes.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
@@ -37,7 +37,7 @@ def in_larger_blocks(forest: Forest, words: int) -> Schedule:
 
 
 def pack(forest: Forest) -> tuple[Any, Any]:
-    return representation.find("bitsliced").pack(canonicalize(forest))
+    return protocol.find("bitsliced").pack(canonicalize(forest))
 
 
 def chain(depth: int, step: float = 1.0) -> Any:

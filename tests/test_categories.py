@@ -20,7 +20,7 @@ from tvm_forest.errors import BuildError
 from tvm_forest.forest import CategoryRule, Forest
 from tvm_forest.forest import memberships as prepare
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import categories, unions
 from tvm_forest.predictor import saving
 from tvm_forest.search.heuristic import default_schedules
@@ -111,8 +111,8 @@ def test_questions_count_the_categories_that_name_the_sets() -> None:
 def test_more_categories_than_16_bits_number_are_refused() -> None:
     forest = asks("xgboost", "float32", (tuple(range(0, 80_000, 2)),))
     with pytest.raises(BuildError, match="feature 0 is asked for 40000 categories, a number of 16"):
-        representation.find("ranked").pack(canonicalize(forest))
-    names = [x.representation for x in default_schedules(forest, parse_target("llvm")).values()]
+        protocol.find("ranked").pack(canonicalize(forest))
+    names = [x.layout for x in default_schedules(forest, parse_target("llvm")).values()]
     assert not {"ranked", "bitsliced"} & set(names)
 
 
@@ -123,7 +123,7 @@ def test_a_word_of_8_bytes_holds_what_4_do_not() -> None:
         chain = Split(1, float(count), 1.0, chain)
     tests = [Split(1, float(i), 0.0, 1.0) for i in range(256)]
     forest = asks("xgboost", "float32", tuple((i, i + 1) for i in range(1000)), [*tests, chain])
-    rep, arrays = representation.find("ranked").pack(canonicalize(forest))
+    rep, arrays = protocol.find("ranked").pack(canonicalize(forest))
     assert (rep.word, arrays["nodes"].dtype, rep.code.columns) == (64, np.uint64, 2001)
     rows = rows_of(forest)
     compiled = tvm_forest.build(forest, schedule=ranked(forest))
@@ -219,9 +219,9 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
     """Layouts that code rows take no columns of memberships, and few rows no way round."""
     forest = asks("lightgbm", "float64", SETS, COMPARED)
     chosen = default_schedules(forest, parse_target("llvm")).values()
-    assert {x.representation for x in chosen} <= {"ranked", "bitsliced"}
+    assert {x.layout for x in chosen} <= {"ranked", "bitsliced"}
     for layout, takes in (("ranked", False), ("bitsliced", False), ("sparse", True)):
-        assert representation.takes_memberships(layout, canonicalize(forest)) == takes
+        assert protocol.takes_memberships(layout, canonicalize(forest)) == takes
     _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
     predictor.predict(rows_of(forest)[:3])
     assert len(predictor._small_batches.frames[3, 2]) == 1

@@ -22,7 +22,7 @@ from tvm_forest.code_cache import CodeCache
 from tvm_forest.forest.model import ROLES
 from tvm_forest.frontends import kept_forests
 from tvm_forest.layouts import ANY_FOREST
-from tvm_forest.layouts.representation import REPRESENTATIONS, find, register
+from tvm_forest.layouts.protocol import LAYOUTS, find, register
 from tvm_forest.predictor import compiling
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.targets import stored_code
@@ -465,7 +465,7 @@ def foreign_layout() -> Iterator[str]:
     """A layout whose code is not in the package."""
     register(type("Foreign", (find(ANY_FOREST),), {"name": "foreign", "__module__": "elsewhere"}))
     yield "foreign"
-    del REPRESENTATIONS["foreign"]
+    del LAYOUTS["foreign"]
 
 
 def test_models_in_layouts_of_others_are_known_by_their_code_alone(

@@ -14,7 +14,7 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import WORD_NODES
-from tvm_forest.layouts.representation import find
+from tvm_forest.layouts.protocol import find
 from tvm_forest.search import heuristic, machines
 from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess

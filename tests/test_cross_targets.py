@@ -163,7 +163,7 @@ def test_defaults_ask_nothing_of_the_cpu_at_hand(machine: str, monkeypatch: Any)
     monkeypatch.setattr("tvm_forest.target.cpu_vendor", lambda: "GenuineIntel")
     monkeypatch.setattr("tvm_forest.target.available_cores", lambda: 64)
     assert tvm_forest.default_schedules(forest, spec) == before
-    planes = any(sch.representation == "bitsliced" for sch in before.values())
+    planes = any(sch.layout == "bitsliced" for sch in before.values())
     assert planes == (machine == "aarch64")
 
 

@@ -16,7 +16,7 @@ from tvm import s_tir
 import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.nest.marks import MARKS
 from tvm_forest.passes import pipeline
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
@@ -952,7 +952,7 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
     hook, used = DIRECTIVES[name].onto_tir, set[str]()
     if hook is not None:
         forest = forest_of([float(k) for k in range(8)])
-        rep, _ = representation.find("array").pack(forest)
+        rep, _ = protocol.find("array").pack(forest)
         recorder = Recorder(s_tir.Schedule(emit_canonical(forest, rep, "predict")))
         loops = dict(zip(("batch", "tree"), recorder.tir.get_loops("walk"), strict=True))
         hook(TirNest(recorder, loops, list(loops), {"tree"}), **STEPS[name])
@@ -961,7 +961,7 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
 
 
 def test_the_page_names_passes_that_there_are() -> None:
-    rep, _ = representation.find("array").pack(forest_of([0.5]))
+    rep, _ = protocol.find("array").pack(forest_of([0.5]))
     mod = emit_canonical(forest_of([0.5]), rep, "predict")
     passes = pipeline(mod["main"], None, shared_bytes=48 * 1024).passes
     known = {step.info.name.removeprefix("tvm_forest.") for step in passes}

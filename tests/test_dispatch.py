@@ -272,7 +272,7 @@ CPU = Target(abilities=frozenset({"avx2", "avx512f"}))
 
 def layouts(forest: Any, target: Target = CPU) -> list[str]:
     schedules = heuristic.default_schedules(forest, target).values()
-    return ["tiles of " * bool(sch.rewrites) + sch.representation for sch in schedules]
+    return ["tiles of " * bool(sch.rewrites) + sch.layout for sch in schedules]
 
 
 def test_single_rows_and_large_batches_have_layouts_of_their_own() -> None:

@@ -15,7 +15,7 @@ from tvm_forest.forest.rewrites.padding import fill_tiles
 from tvm_forest.forest.rewrites.tile_table import make_tile_table
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.laying_out import pack
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, recipes
 
@@ -49,7 +49,7 @@ def test_a_table_has_a_row_for_each_shape_that_occurs(size: int) -> None:
 
 def test_a_leaf_of_the_sparse_layout_is_its_own_child() -> None:
     forest = forest_of([Split(0, 0.5, 1.0, Split(1, 0.25, 2.0, 3.0)), 4.0])
-    _, arrays = representation.find("sparse").pack(forest)
+    _, arrays = protocol.find("sparse").pack(forest)
     nodes, offset = arrays["nodes"], arrays["offset"]
     link, slot = nodes[:, 2].astype(np.int64), np.arange(6) - np.repeat(offset, (5, 1))
     inner = link & 1 > 0

@@ -204,7 +204,7 @@ def test_defaults_are_exact_and_fill_a_gpu_at_every_size(target: Any, forest: An
     schedules = tvm_forest.default_schedules(forest, target)
     processors = gpu_facts.facts_of(parse_target(target)).processors
     assert all(sch.keeps_order for sch in schedules.values())
-    layouts = {sch.representation for smallest, sch in schedules.items() if smallest < 65_536}
+    layouts = {sch.layout for smallest, sch in schedules.items() if smallest < 65_536}
     assert len(layouts) == 1
     for batch in (1, 32, 512, 4096, 65_536, 1_000_000):
         blocks, threads = launched(select_schedule(schedules, batch), batch)
@@ -219,16 +219,16 @@ SMALL_GPUS = ({"kind": "cuda", "arch": "sm_86"}, {"kind": "rocm", "mcpu": "gfx94
 @pytest.mark.parametrize("target", [*SMALL_GPUS, {"kind": "cuda", "arch": "sm_90"}], ids=str)
 def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) -> None:
     sch = tvm_forest.default_schedules(drawn_forest(100, 6), target)[65_536]
-    assert (sch.representation, sch.keeps_order) == (BANKED, True)
+    assert (sch.layout, sch.keeps_order) == (BANKED, True)
     tvm_forest.lower(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
 
 
 def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
     forest = drawn_forest(10, 4, seed=2, n_features=6)
     sch = tvm_forest.default_schedules(forest, "cuda")[65_536]
-    assert (sch.representation, sch.keeps_order) == ("packed", True)
+    assert (sch.layout, sch.keeps_order) == ("packed", True)
     by_rank = tvm_forest.default_schedules(drawn_forest(10, 4, seed=2), "cuda")[65_536]
-    assert by_rank.representation == BANKED
+    assert by_rank.layout == BANKED
     rows = hard_rows(forest, 300, seed=1)
     predictor = tvm_forest.build(forest, "simt", sch)
     for n in (0, 1, 255, 257, 300):
@@ -240,9 +240,9 @@ def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
 def test_a_round_of_trees_that_does_not_fit_is_left_in_memory(target: Any) -> None:
     forest = drawn_forest(40, 8, base=(0.0,) * 40)
     schedules = tvm_forest.default_schedules(forest, target)
-    assert BANKED not in {sch.representation for sch in schedules.values()}
+    assert BANKED not in {sch.layout for sch in schedules.values()}
     on_large = tvm_forest.default_schedules(forest, {"kind": "cuda", "arch": "sm_90"})
-    assert on_large[65_536].representation == BANKED
+    assert on_large[65_536].layout == BANKED
 
 
 def launched(sch: Schedule, batch: int) -> tuple[int, int]:

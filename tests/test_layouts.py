@@ -21,7 +21,7 @@ from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
 from tvm_forest.forest.rewrites.ordering import order_depth_first
 from tvm_forest.forest.rewrites.tiling import tile_nodes
-from tvm_forest.layouts import SIMDIZED, representation
+from tvm_forest.layouts import SIMDIZED, protocol
 from tvm_forest.layouts import complete_trees as complete
 from tvm_forest.schedule_prims import Schedule
 
@@ -115,11 +115,11 @@ import numpy as np
 from dataclasses import replace
 from forests import drawn_forest
 from tvm_forest.forest.rewrites.tiling import tile_nodes
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
 
 forest = drawn_forest(4, 3, seed=1)
 forest = replace(forest, hits=np.ones(forest.n_nodes, np.int64))
-for name, layout in sorted(REPRESENTATIONS.items()):
+for name, layout in sorted(REGISTERED.items()):
     sizes = [size for size in (1, 4) if size in layout.tile_sizes]
     for plain in (forest if size == 1 else tile_nodes(forest, size) for size in sizes):
         assert layout.unfit(plain) is None
@@ -144,7 +144,7 @@ def test_every_layout_packs_without_tvm_and_names_all_its_arrays() -> None:
 @pytest.mark.parametrize("tiles", [1, 8])
 def test_a_layout_says_why_it_does_not_hold_a_forest(tiles: int) -> None:
     forest = tile_nodes(chain(100), tiles) if tiles > 1 else chain(100)
-    held = [x for x in ("array", "sparse") if representation.find(x).unfit(forest) is None]
+    held = [x for x in ("array", "sparse") if protocol.find(x).unfit(forest) is None]
     assert held == ["sparse"]
 
 
@@ -152,7 +152,7 @@ def test_a_layout_says_why_it_does_not_hold_a_forest(tiles: int) -> None:
 
 
 def packed(forest: Forest) -> tuple[Any, Any]:
-    rep, arrays = representation.find("packed").pack(forest)
+    rep, arrays = protocol.find("packed").pack(forest)
     return rep, arrays["nodes"]
 
 
@@ -175,7 +175,7 @@ def test_a_packed_flag_for_missing_values_is_made_room_for() -> None:
 
 def test_reorg_puts_the_trees_side_by_side() -> None:
     forest = forest_of([Split(0, 0.5, 1.0, 2.0), 7.0, Split(1, 0.25, 3.0, 4.0)])
-    _, arrays = representation.find("reorg").pack(forest)
+    _, arrays = protocol.find("reorg").pack(forest)
     assert arrays["threshold"].tolist() == [0.5, 7.0, 0.25, 1.0, 0.0, 3.0, 2.0, 0.0, 4.0]
     assert arrays["feature"].tolist() == [0, 0, 1] + 6 * [0]
     assert arrays["depth"].tolist() == [1, 0, 1]
@@ -264,7 +264,7 @@ def test_narrow_thresholds_send_rows_where_wide_ones_do(comparison: str) -> None
 def test_tiles_hold_thresholds_in_the_dtype_of_the_rows(layout: str) -> None:
     forest = drawn_forest(5, 6, seed=3, dtype="float64", row_dtype="float32")
     sch = tvm_forest.new_schedule(forest).tile_nodes(8).represent_as(layout)
-    _, arrays = representation.find(layout).pack(tile_nodes(forest, 8))
+    _, arrays = protocol.find(layout).pack(tile_nodes(forest, 8))
     assert (arrays["tiles"].dtype, arrays["leaves"].dtype) == (np.int32, np.float64)
     check_results(forest, sch, SIZES, jobs=(1,))
 
@@ -307,10 +307,10 @@ def test_a_tree_too_deep_to_be_complete_is_refused(layout: str, slots: int) -> N
     forest = forest_of([0.5, tree, 0.25])
     message = f"layout '{layout}': tree 1 of depth 24 and 2 others need {slots} slots"
     with pytest.raises(BuildError, match=f"{message}, the limit is 33554432; use represent_as"):
-        representation.find(layout).pack(forest)
+        protocol.find(layout).pack(forest)
 
 
 @pytest.mark.parametrize("layout", ["array", "reorg"])
 def test_a_chain_beyond_any_number_of_slots_is_refused(layout: str) -> None:
     with pytest.raises(BuildError, match=f"layout '{layout}': tree 0 of depth 100 "):
-        representation.find(layout).pack(chain(100))
+        protocol.find(layout).pack(chain(100))

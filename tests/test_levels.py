@@ -15,7 +15,7 @@ from schedules import check_results, in_blocks, odd_forest, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.layouts.levels import LevelsLayout
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
@@ -53,7 +53,7 @@ def full(depth: int, shift: int = 0) -> Any:
 
 def test_a_level_says_where_its_nodes_and_the_leaves_below_are() -> None:
     forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 5.0)), 7.0])
-    _, arrays = representation.find("levels").pack(canonicalize(forest))
+    _, arrays = protocol.find("levels").pack(canonicalize(forest))
     fields = [[int(word) >> shift & 255 for shift in (0, 32, 40)] for word in arrays["levels"][:3]]
     assert fields == [[0, 1, 255], [1, 0, 1], [2, 0, 0]]
     assert arrays["nodes"][:, :3].tolist() == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]
@@ -177,11 +177,11 @@ def test_groups_begin_with_the_first_row_of_their_block_if_trees_are_parallel_to
 
 def test_a_cpu_with_vbmi_walks_tens_of_rows_by_permutes() -> None:
     chosen = heuristic.default_schedules(WIDE, CAN)
-    assert select_schedule(chosen, 32).representation == "levels"
+    assert select_schedule(chosen, 32).layout == "levels"
     can_not = replace(CAN, abilities=CAN.abilities - {"avx512vbmi"})  # type: ignore[operator]
     other = heuristic.default_schedules(WIDE, can_not).values()
-    assert "levels" not in {sch.representation for sch in other}
+    assert "levels" not in {sch.layout for sch in other}
 
 
 def test_a_default_without_permutes_is_a_start_for_ones_own() -> None:
-    assert heuristic.hop_schedule(WIDE, CAN).representation != "levels"
+    assert heuristic.hop_schedule(WIDE, CAN).layout != "levels"

@@ -12,7 +12,7 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.errors import ScheduleError
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
@@ -182,12 +182,12 @@ def test_a_layout_that_only_another_process_knows_is_refused_by_build() -> None:
 
 
 @pytest.mark.parametrize("how", ["prefetch", "stream"])
-@pytest.mark.parametrize("layout", sorted({*REPRESENTATIONS} - {"sparse_peeled"}))
+@pytest.mark.parametrize("layout", sorted({*LAYOUTS} - {"sparse_peeled"}))
 @pytest.mark.cases(6)
 def test_trees_of_every_layout_may_be_asked_for_ahead(layout: str, how: str) -> None:
     forest = drawn_forest(19, 4)
     sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("tree", "t0", "t1", 8)
-    walks, rows = REPRESENTATIONS[layout].walks, 64
+    walks, rows = LAYOUTS[layout].walks, 64
     if walks == "octets":
         sch = sch.cache("t0", how).simdize("t1", walks)
     else:
@@ -248,7 +248,7 @@ def full_tree(depth: int, first: int = 0) -> Any:
 
 
 def default_layout(*trees: Any) -> str:
-    return tvm_forest.hop_schedule(forest_of(trees, n_features=1000)).representation
+    return tvm_forest.hop_schedule(forest_of(trees, n_features=1000)).layout
 
 
 def test_the_default_layout_is_not_padded_where_padding_would_explode() -> None:

@@ -23,7 +23,7 @@ from interpreter import amount
 from schedules import check_results
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
 from tvm_forest.schedule_prims import Schedule, replay
@@ -41,7 +41,7 @@ FORESTS = {
 def canonical(classes: int, output: str) -> tvm.IRModule:
     """Return the function that is scheduled, in a layout on which no loop depends."""
     forest = arrange_by_round(FORESTS[classes])
-    rep, _ = representation.find("array").pack(forest)
+    rep, _ = protocol.find("array").pack(forest)
     return emit_canonical(forest, rep, output)
 
 

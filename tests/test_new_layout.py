@@ -15,7 +15,7 @@ from forests import Split, forest_of
 from schedules import check_results, odd_forest
 from test_layouts import SIZES, WALKS
 from tvm_forest.errors import BuildError, ScheduleError
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "new_layout.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -33,7 +33,7 @@ def page() -> Iterator[dict[str, Any]]:
     for block in LAYOUT:
         run(block, names)
     yield names
-    del REPRESENTATIONS["preorder"]
+    del LAYOUTS["preorder"]
 
 
 def test_the_layout_takes_less_than_100_lines() -> None:

@@ -144,7 +144,7 @@ def test_what_bytes_cannot_count_is_refused(trees: Any, features: int, message: 
 def test_a_cpu_with_vbmi_walks_few_rows_in_octets() -> None:
     forest = forest_of([full(6)] * 40)
     chosen = heuristic.default_schedules(forest, CAN)
-    assert {k: sch.representation for k, sch in chosen.items()}[1] == "octets"
+    assert {k: sch.layout for k, sch in chosen.items()}[1] == "octets"
     can_not = replace(CAN, abilities=CAN.abilities - {"avx512vbmi"})  # type: ignore[operator]
     other = heuristic.default_schedules(forest, can_not).values()
-    assert "octets" not in {sch.representation for sch in other}
+    assert "octets" not in {sch.layout for sch in other}

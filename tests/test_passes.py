@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
+from tvm_forest.layouts import protocol
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.cpu.fuse_parallel import FuseParallel
 from tvm_forest.passes.lower_reductions import LowerReductions
@@ -25,7 +26,7 @@ from tvm_forest.passes.privatize_sums import PrivatizeSums
 from tvm_forest.passes.tighten_guards import TightenGuards
 from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
-from tvm_forest.tir_gen import ir, ops, representation
+from tvm_forest.tir_gen import ir, ops
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 FUNCTIONS = {"predict", "per_tree", "apply"}
@@ -450,7 +451,7 @@ def scheduled(
 ) -> tuple[tvm.IRModule, Any]:
     """Return the scheduled function and its pipeline."""
     forest = replace(arrange_by_round(FOREST), comparison=comparison)
-    rep, _ = representation.find(sch.representation).pack(forest)
+    rep, _ = protocol.find(sch.layout).pack(forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch)
     return tir.mod, pipeline(tir.mod["main"], None)
@@ -506,7 +507,7 @@ def test_no_pass_changes_its_input(name: str) -> None:
 
 
 def test_a_function_without_walks_is_left_alone() -> None:
-    rep, _ = representation.find("array").pack(arrange_by_round(FOREST))
+    rep, _ = protocol.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
     for step in (LowerWalks(rep, "<", None, FACTS), LowerReductions(), FuseParallel(FACTS)):
         tvm.ir.assert_structural_equal(step(mod), mod)

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
@@ -53,7 +53,7 @@ FORESTS = {
 def canonical(name: str) -> tuple[Any, Any, dict[str, Any], tvm.IRModule]:
     """Return a forest, its layout and arrays, and the function of its sums."""
     forest = canonicalize(FORESTS[name])
-    rep, arrays = representation.find("array").pack(forest)
+    rep, arrays = protocol.find("array").pack(forest)
     return forest, rep, arrays, emit_canonical(forest, rep, "predict")
 
 

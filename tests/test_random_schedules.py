@@ -37,7 +37,7 @@ from random_schedules import (
 from scheduled_models import MODELS, Answers, forest_named
 from strategies import examples, forests, schedules_from
 from tvm_forest.errors import BuildError, ScheduleError
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
 CHUNK = 5
@@ -68,8 +68,8 @@ def test_every_directive_and_every_layout_can_be_drawn() -> None:
     assert ARGUMENTS.keys() == DIRECTIVES.keys()
     assert DIRECTIVES.keys() - words_of(False) == {"gpu_dimension", "cooperate", "shared_reduce"}
     assert DIRECTIVES.keys() - words_of(True) == {"parallel"}
-    assert REPRESENTATIONS.keys() >= set(LAYOUTS)
-    own = {name for name, x in REPRESENTATIONS.items() if x.__module__.startswith("tvm_forest.")}
+    assert REGISTERED.keys() >= set(LAYOUTS)
+    own = {name for name, x in REGISTERED.items() if x.__module__.startswith("tvm_forest.")}
     assert set(LAYOUTS) == own
 
 
@@ -78,7 +78,7 @@ def test_every_directive_and_every_layout_can_be_drawn() -> None:
 def test_every_directive_and_every_layout_is_drawn(device: str) -> None:
     schedules = [drawn(device, seed)[1] for seed in range(120)]
     counts = Counter(step.do for sch in schedules for step in sch.steps)
-    counts.update(sch.representation for sch in schedules)
+    counts.update(sch.layout for sch in schedules)
     assert not [name for name in taken_by(device) if counts[name] < 2], counts
 
 

@@ -16,7 +16,7 @@ from forests import Split, drawn_forest, forest_of
 from schedules import check_results
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
 from tvm_forest.probe_rows import hard_rows
@@ -38,7 +38,7 @@ def stumps(thresholds: Any, default_left: bool = False, **fields: Any) -> Forest
 
 
 def pack(forest: Forest) -> tuple[Any, Any]:
-    return representation.find("ranked").pack(forest)
+    return protocol.find("ranked").pack(forest)
 
 
 # -- codes and words ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from recipe_cases import CASES, GOLDEN, ON_CPU, ON_GPU, PROBLEMS, golden_text
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.ordering import arrange_by_round, take_trees
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.recipes import RECIPES, gpu_template
@@ -136,7 +136,7 @@ def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> lis
     lowered = {gv.name_hint: f for gv, f in tvm_forest.lower(arranged, sch).after.functions.items()}
     wanted = {name: f for name, f in lowered.items() if name.startswith("predict")}
     library = cpu.compile_module(tvm.IRModule(wanted), cpu.tvm_target(Target()))
-    rep, arrays = representation.find(sch.representation).pack(laid_out)
+    rep, arrays = protocol.find(sch.layout).pack(laid_out)
     given = [*(arrays[spec.name] for spec in rep.value_buffers()), arranged.base_score]
     held = list(map(np.array, given))
     table = np.array([array.ctypes.data for array in held], np.uint64)

@@ -211,7 +211,7 @@ def test_a_nest_by_tvm_for_threads_of_a_gpu_is_right() -> None:
 
 def test_leaves_are_found_in_a_nest_that_tvm_has_made() -> None:
     start = tvm_forest.default_schedules(FOREST)
-    sliced = next(sch for sch in start.values() if sch.representation == "bitsliced")
+    sliced = next(sch for sch in start.values() if sch.layout == "bitsliced")
     tir = by_tvm(mark(2, "simdize", "bits"), start=sliced)
     predictor = tvm_forest.build(FOREST, schedule=tir)
     assert np.array_equal(predictor.apply(ROWS), tvm_forest.build(FOREST).apply(ROWS))

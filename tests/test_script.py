@@ -18,7 +18,7 @@ from forests import drawn_forest
 from schedules import with_vectors
 from test_linear_trees import by_hand
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.runtime.leaves import with_leaf_numbers
 from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.schedule_prims import replay
@@ -53,7 +53,7 @@ def test_canonical_functions_parse_back(name: str) -> None:
 def scheduled(forest: Any, sch: Any, output: Any) -> tvm.IRModule:
     """Return a function behind the directives and before our passes."""
     forest = canonicalize(forest)
-    rep, _ = representation.find("array").pack(with_leaf_numbers(forest))
+    rep, _ = protocol.find("array").pack(with_leaf_numbers(forest))
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch)
     return tir.mod

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.passes.cache_near import CacheNear
 from tvm_forest.passes.code_rows import CodeRows
 from tvm_forest.passes.cpu.keep_sums import KeepSums
@@ -98,7 +98,7 @@ def _with_long_constants(body: tirx.Stmt) -> tirx.Stmt:
 
 def layout_of(forest: Forest, name: str = "array") -> Any:
     """Return the layout of a model."""
-    return representation.find(name).pack(forest)[0]
+    return protocol.find(name).pack(forest)[0]
 
 
 STUMP = forest_of([Split(0, 0.5, 1.0, 2.0)])

@@ -20,7 +20,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.structure import leaf_table as vectors
 from tvm_forest.laying_out import pack
-from tvm_forest.layouts.representation import REPRESENTATIONS
+from tvm_forest.layouts.protocol import LAYOUTS
 from tvm_forest.passes.nest_facts import name_of
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime import leaves
@@ -118,10 +118,10 @@ def test_rows_beyond_a_guard_around_concurrent_trees_are_left_to_others(target: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", sorted(set(REPRESENTATIONS) - {"levels", "octets"}))
+@pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - {"levels", "octets"}))
 @pytest.mark.cases(4)
 def test_every_layout_holds_the_numbers_of_leaves(layout: str) -> None:
-    forest = model(WIDTHS[sorted(REPRESENTATIONS).index(layout) % len(WIDTHS)])
+    forest = model(WIDTHS[sorted(LAYOUTS).index(layout) % len(WIDTHS)])
     forest = replace(forest, hits=forest.is_leaf.astype(np.int64))
     sch = tvm_forest.new_schedule(forest).represent_as(layout)
     if layout == "bitsliced":

@@ -22,7 +22,7 @@ from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.forest import CategoryRule
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import take_trees
-from tvm_forest.layouts import representation
+from tvm_forest.layouts import protocol
 from tvm_forest.layouts.sparse import SparseLayout
 from tvm_forest.viz import nests
 from viz_cases import GOLDEN, ONE, PAGE, THREE, TWO, golden_text, page_pictures, page_text
@@ -69,7 +69,7 @@ def test_the_page_of_layouts_shows_what_viz_prints() -> None:
 
 def test_the_page_shows_every_layout_with_and_without_tiles() -> None:
     wanted = set()
-    for name, layout in representation.REPRESENTATIONS.items():
+    for name, layout in protocol.LAYOUTS.items():
         wanted |= {name} if 1 in layout.tile_sizes else set()
         wanted |= {f"{name} of tiles"} if max(layout.tile_sizes) > 1 else set()
     assert wanted <= set(page_pictures())
@@ -109,8 +109,8 @@ def test_categories_and_vector_leaves_are_shown() -> None:
 
 
 def test_a_layout_that_describes_nothing_is_shown_as_it_is(monkeypatch: Any) -> None:
-    quiet = type("Quiet", (SparseLayout,), {"describe": representation.Representation.describe})
-    monkeypatch.setitem(representation.REPRESENTATIONS, "sparse", quiet)
+    quiet = type("Quiet", (SparseLayout,), {"describe": protocol.Layout.describe})
+    monkeypatch.setitem(protocol.LAYOUTS, "sparse", quiet)
     lines = str(viz.layout(ONE, schedule(ONE, "sparse"), most=2)).splitlines()
     assert lines[-5:-3] == ["nodes: int32 (7, 3), 84 bytes", "              0  1  2"]
     assert lines[-3].split() == ["0", str(np.float32(39.5).view(np.int32)), "0", "3"]

@@ -3,8 +3,8 @@
 takes: BuildRequest; gives: functions that can be called (`compile_forest`), or the IRModules that
 they are made of (`lower`).
 
-    BuildRequest --lay_out--> Representation + arrays    see `laying_out`
-    Forest + Representation --emit--> canonical TIR      one loop nest, walks are operators
+    BuildRequest --lay_out--> Layout + arrays            see `laying_out`
+    Forest + Layout --emit--> canonical TIR              one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
     plain TIR + Target --compile--> machine code         unless the cache has it, see `CodeKeeper`

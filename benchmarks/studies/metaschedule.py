@@ -69,7 +69,7 @@ def _search(forest: Any, rows: Any, batch: int, trials: int) -> dict[str, Any]:
     cell: dict[str, Any] = {"default": times["default"]}
     for who, (tried, _) in found.items():
         known = [[_rounded(x.seconds), round(x.cpu, 2)] for x in tried]
-        best = {"layout": built[who].schedule.representation, "seconds": times[who]}
+        best = {"layout": built[who].schedule.layout, "seconds": times[who]}
         cell[who] = {**best, "schedule": str(built[who].schedule), "trials": known}
     return cell
 

@@ -74,7 +74,7 @@ def _cells(model: RandomModel, chosen: Namespace) -> list[dict[str, Any]]:
         times = time_in_turns({"ours": ours, "xgboost": theirs}, batches, rounds, seconds)
         us = {name: 1e6 * float(np.median(x)) / batch for name, x in times.items()}
         ratio = float(np.median(np.array(times["xgboost"]) / np.array(times["ours"])))
-        layout = sch.representation
+        layout = sch.layout
         record = {"model": model.name, **model._asdict(), "batch": batch, "layout": layout}
         found.append(record | {"us": us, "ratio": ratio})
     return found

@@ -3,7 +3,7 @@
 takes: BuildRequest; gives: LaidOut, and Packed for each schedule. By numpy alone: who has the code
 needs nothing else to call it.
 
-    Forest --rewrite--> Forest --pack--> Representation + arrays
+    Forest --rewrite--> Forest --pack--> Layout + arrays
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ..contributions import ContributionTables, contribution_arrays
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import take_trees
-from ..layouts import representation
+from ..layouts import protocol
 from ..process.locks import cached_property
 from ..runtime.leaves import leaf_arrays, with_leaf_numbers
 from ..runtime.results import (
@@ -66,7 +66,7 @@ class Packed(NamedTuple):
     """
 
     forest: Forest
-    layout: representation.Representation
+    layout: protocol.Layout
     arrays: dict[str, Array]
 
     def read_by(self, output: Output) -> dict[str, Array]:
@@ -140,7 +140,7 @@ class LaidOut(NamedTuple):
         return {each.name: each.arguments for each in self.functions}
 
     @property
-    def layouts(self) -> list[representation.Representation]:
+    def layouts(self) -> list[protocol.Layout]:
         """How the functions with a schedule read their arrays."""
         return [x.packed.layout for x in self.functions if isinstance(x, LaidFunction)]
 
@@ -173,7 +173,7 @@ def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule,
     shared = dict[tuple[str, ...], Packed]()
     packed = {}
     for sch in schedules.values():
-        key = (sch.representation, str(sch.types), *(str(step) for step in sch.rewrites))
+        key = (sch.layout, str(sch.types), *(str(step) for step in sch.rewrites))
         if key not in shared:
             shared[key] = pack(forest, sch)
         packed[sch] = shared[key]
@@ -194,8 +194,8 @@ def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
     forest = rewrite(forest, sch)
     if tree is not None:
         forest = take_trees(forest, np.array([tree]))
-    layout = representation.find(sch.representation)
-    check_tiles(layout, forest, sch)
+    kind = protocol.find(sch.layout)
+    check_tiles(kind, forest, sch)
     forest_of_numbers, types = with_leaf_numbers(forest), dict(sch.types)
-    rep, arrays = representation.pack_with_types(layout, forest_of_numbers, types)
-    return Packed(forest, rep, arrays | leaf_arrays(forest))
+    layout, arrays = protocol.pack_with_types(kind, forest_of_numbers, types)
+    return Packed(forest, layout, arrays | leaf_arrays(forest))

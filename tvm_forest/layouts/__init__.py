@@ -12,10 +12,10 @@ from .bitsliced import BitslicedLayout
 from .levels import LevelsLayout
 from .octets import OctetsLayout
 from .packed import PackedLayout
+from .protocol import FIELD_TYPES as FIELD_TYPES
+from .protocol import find
 from .ranked import RankedLayout
 from .reorg import ReorgLayout
-from .representation import FIELD_TYPES as FIELD_TYPES
-from .representation import find
 from .sparse import SparseLayout
 
 PADDED = ArrayLayout.name

@@ -39,7 +39,7 @@ from . import complete_trees as complete
 from . import tile_records as records
 from . import tir
 from .linked_nodes import INTEGER_OF, decode_test, show_places
-from .representation import (
+from .protocol import (
     FIELD_TYPES,
     NO_TYPES,
     Buffers,

@@ -30,8 +30,7 @@ from ..forest import Array, Forest
 from . import complete_trees as complete
 from . import linked_nodes as linked
 from . import tir
-from .ranked import RankedLayout
-from .representation import (
+from .protocol import (
     Buffers,
     Columns,
     Expr,
@@ -42,6 +41,7 @@ from .representation import (
     read_specs,
     register,
 )
+from .ranked import RankedLayout
 from .row_codes import ranks
 from .row_codes.banks import LANES, BankCode, bank_tests
 

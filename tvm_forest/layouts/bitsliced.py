@@ -39,7 +39,7 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves, find_occupants, find_slot_excess
 from .packed import PackedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
 from .row_codes.planes import PlaneCode, number_tests
 from .row_codes.selections import MAX_PLANES, has_levels, is_listed, write_selections
@@ -240,7 +240,7 @@ class BitTree(NearTree):
     """One tree, of which `tir_gen/walks/bits.py` asks planes of slots and leaves of numbers.
 
     Attributes:
-        rep: the layout.
+        layout: the layout.
         buffers: its buffers by name.
         depth: of a complete tree, int32; LISTED or BY_LEVELS for others.
         first: first element of the tree's tests or selections.
@@ -248,7 +248,7 @@ class BitTree(NearTree):
         leaf_at: first element of its table.
     """
 
-    rep: BitslicedLayout
+    layout: BitslicedLayout
     buffers: Buffers
     depth: Expr
     first: Expr
@@ -273,13 +273,13 @@ class BitTree(NearTree):
 
     def heads(self) -> list[Expr]:
         """The first tests and selections, of which the tree has one or the other."""
-        return [self.plane(0), *([self.selection(tir.i64(0))] if self.rep.lists else [])]
+        return [self.plane(0), *([self.selection(tir.i64(0))] if self.layout.lists else [])]
 
     def leaf_bytes(self) -> Expr:
         """The first byte of the tree's leaves, None if they are not looked up by bytes."""
-        if not self.rep.table:
+        if not self.layout.table:
             return None
-        item = np.dtype(self.rep.dtype).itemsize
+        item = np.dtype(self.layout.dtype).itemsize
         return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * item])
 
 

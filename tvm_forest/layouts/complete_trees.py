@@ -18,7 +18,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
 
 MAX_SLOTS = 1 << 25
 """Of all trees of a model."""

@@ -30,8 +30,8 @@ import numpy as np
 from ..forest import Array, Forest
 from . import tir
 from .complete_trees import count_leaves
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
 
 REGISTER = 64
@@ -192,14 +192,14 @@ class LevelTree(NearTree):
     """One tree: `tir_gen/walks/permutes.py` asks it for words of levels and for leaves.
 
     Attributes:
-        rep: the layout.
+        layout: the layout.
         buffers: its buffers by name.
         hops: depth of the tree, int32.
         first_level: its first level.
         first_leaf: its first leaf.
     """
 
-    rep: LevelsLayout
+    layout: LevelsLayout
     buffers: Buffers
     hops: Expr
     first_level: Expr

@@ -19,7 +19,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
 from . import tir
-from .representation import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 
 DEFAULT_LEFT = 1 << 30
 """Flag in a feature field: a missing value goes to the left."""

@@ -36,8 +36,8 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .ranked import RankedLayout
-from .representation import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests
 
 TREES = 8
@@ -232,33 +232,33 @@ class Octet(NearTree):
     """Eight trees of a class: `tir_gen/walks/octets.py` asks it for addresses and for leaves.
 
     Attributes:
-        rep: the layout.
+        layout: the layout.
         buffers: its buffers by name.
         octet: number of the group.
     """
 
-    rep: OctetsLayout
+    layout: OctetsLayout
     buffers: Buffers
     octet: Expr
 
     def tile(self, tier: int) -> Expr:
         """The first byte of the tiles of a tier."""
-        name = "roots" if not tier else "tiles" if tier < self.rep.tiers - 1 else "ends"
-        tiles = TREES * self.rep.tile_counts[tier] if tier else 1
+        name = "roots" if not tier else "tiles" if tier < self.layout.tiers - 1 else "ends"
+        tiles = TREES * self.layout.tile_counts[tier] if tier else 1
         return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
 
     def leaf_value(self, tree: int, number: Expr) -> Expr:
         """The value of a leaf of one of the trees, by what the walk calls it."""
-        place = number if self.rep.counts_words else number + (number & 0xF8)
-        first = (self.octet * TREES + tree) * self.rep.tile_counts[-1]
+        place = number if self.layout.counts_words else number + (number & 0xF8)
+        first = (self.octet * TREES + tree) * self.layout.tile_counts[-1]
         word = tir.BufferLoad(self.buffers["ends"], [first, place + TREES])
-        return tir.reinterpret(self.rep.dtype, word)
+        return tir.reinterpret(self.layout.dtype, word)
 
     def leaf_id(self, tree: int, number: Expr) -> Expr:
         """Its number in the source model."""
-        if self.rep.counts_words:
+        if self.layout.counts_words:
             number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
-        place = (self.octet * TREES + tree) * (1 << self.rep.depth) + number
+        place = (self.octet * TREES + tree) * (1 << self.layout.depth) + number
         return tir.BufferLoad(self.buffers["leaf_id"], [place])
 
     def heads(self) -> list[Expr]:

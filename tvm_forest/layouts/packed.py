@@ -36,7 +36,7 @@ from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
 from . import linked_nodes as linked
 from . import tir
-from .representation import (
+from .protocol import (
     NO_TYPES,
     Columns,
     Expr,

@@ -27,7 +27,7 @@ from ..forest.rewrites.ordering import order_by_level
 from . import linked_nodes as linked
 from . import tir
 from .packed import PackedLayout
-from .representation import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
+from .protocol import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
 from .row_codes import ranks
 from .sparse import SparseLayout
 

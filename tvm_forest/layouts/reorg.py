@@ -24,7 +24,7 @@ import numpy as np
 from ..forest import Array, Forest
 from . import complete_trees as complete
 from . import tir
-from .representation import Buffers, Columns, Expr, Hold, Layout, register
+from .protocol import Buffers, Columns, Expr, Hold, Layout, register
 from .sparse import SparseLayout
 
 

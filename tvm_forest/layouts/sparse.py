@@ -40,7 +40,7 @@ from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from . import linked_nodes as linked
 from . import tile_records as records
 from . import tir
-from .representation import (
+from .protocol import (
     FIELD_TYPES,
     NO_TYPES,
     Buffers,

@@ -32,7 +32,7 @@ from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.tile_table import TileTable
 from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
-from .representation import (
+from .protocol import (
     FIELD_TYPES,
     Buffers,
     Columns,

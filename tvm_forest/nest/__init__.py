@@ -265,7 +265,7 @@ class Nest:
         trees: number of trees, all classes together.
         classes: number of outputs; with more than one, there is a loop over them.
         vectors: whether leaves hold a value for each class, so that a tree is of all classes.
-        representation: name of the layout of the model.
+        layout: name of the layout of the model.
         nest: the outermost loops, inside a loop of one iteration that nobody sees.
         guards: conditions of partial tiles.
         replaced: names of loops that are gone, with those of the loops in their place.
@@ -274,7 +274,7 @@ class Nest:
     trees: int
     classes: int = 1
     vectors: bool = field(default=False, kw_only=True)
-    representation: str = field(default="", kw_only=True)
+    layout: str = field(default="", kw_only=True)
     nest: Loop = field(default=None, kw_only=True)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
     replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), kw_only=True)

@@ -42,7 +42,7 @@ def pipeline(
         ScheduleError: its loops cannot be read, see `read_nest`.
     """
     block, facts = s_tir.transform, read_nest(func)
-    rep, comparison = facts.model.layout, facts.model.comparison
+    layout, comparison = facts.model.layout, facts.model.comparison
     return tvm.transform.Sequential(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
@@ -64,14 +64,14 @@ def pipeline(
             # phase 3: parallel loops over trees get sums of their own
             PrivatizeSums(facts),
             # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
-            CodeRows(rep, comparison, abilities, facts),
-            CacheNear(rep, facts),
+            CodeRows(layout, comparison, abilities, facts),
+            CacheNear(layout, facts),
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
             ForgetNest(),
             # phase 5: operators become loads, comparisons, steps, terms and additions
-            LowerWalks(rep, comparison, abilities, facts),
+            LowerWalks(layout, comparison, abilities, facts),
             LowerLinear(),
             LowerReductions(),
             # phase 6: on a GPU, mapped loops become kernels, which do nothing beside

@@ -21,7 +21,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..layouts.representation import Representation
+from ..layouts.protocol import Layout
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from ..tir_gen.row_coding.searches import row_pitch
@@ -41,11 +41,11 @@ class CacheNear:
     """Act on every loop with a cache, innermost first.
 
     Attributes:
-        rep: layout, which names what a walk of a tree reads first.
+        layout: says what a walk of a tree reads first.
         facts: of the loops of the nest.
     """
 
-    rep: Representation
+    layout: Layout
     facts: NestFacts
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -61,7 +61,7 @@ class CacheNear:
                     return None
                 body = self._with_prefetch(s, rows, around, whole=how == "stream")
                 return ir.change_loop(s, body=body)
-            if self.rep.row_code is not None:  # codes are near already
+            if self.layout.row_code is not None:  # codes are near already
                 return None
             return ir.change_loop(s, body=self._pack_rows(s, rows, around))
 
@@ -106,9 +106,9 @@ class CacheNear:
         call = ops.find_walk(body)
         if call is None:
             return
-        tree, buffers = ops.tree_of(call, self.rep)
+        tree, buffers = ops.tree_of(call, self.layout)
         begins = {x.loop_var: tirx.const(0, x.loop_var.ty.dtype) for x in ir.find_loops(body)}
-        access = self.rep.tree(buffers, ir.replace_vars(tree, begins | step), code.hold)
+        access = self.layout.tree(buffers, ir.replace_vars(tree, begins | step), code.hold)
         lines = access.lines() if whole else []
         for count, load_of in lines:
             with code.repeat("line", ir.i64(count)) as line:

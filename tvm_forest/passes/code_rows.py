@@ -25,7 +25,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..layouts.representation import Representation
+from ..layouts.protocol import Layout
 from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..tir_gen import ops
 from ..tir_gen.builder import Builder
@@ -44,23 +44,25 @@ class CodeRows:
     """Code the rows of all walks of a function.
 
     Attributes:
-        rep: layout, which has the row code.
+        layout: has the row code.
         comparison: "<" or "<=".
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
         facts: of the loops of the nest.
     """
 
-    rep: Representation
+    layout: Layout
     comparison: str
     abilities: frozenset[str] | None
     facts: NestFacts
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Code rows where loops allow it, and ahead of everything for the walks that are left."""
-        if self.rep.row_code is None:
+        if self.layout.row_code is None:
             return func
         rows, comparer = func.params[0], Comparer.on(self.comparison, self.abilities)
-        places = _RowCoding(self.rep, self.facts, rows, coder_of(self.rep.row_code, rows, comparer))
+        places = _RowCoding(
+            self.layout, self.facts, rows, coder_of(self.layout.row_code, rows, comparer)
+        )
         body = rewrite_nest(func.body, places.code_in_loop)
         body = places.with_codes(body, i64(0), rows.shape[0], rows.shape[0], "global")
         return func.with_body(comparer.wrap(body))
@@ -70,7 +72,7 @@ class CodeRows:
 class _RowCoding:
     """Where rows are coded; `rows` is their buffer, `coder` writes what takes their place."""
 
-    rep: Representation
+    layout: Layout
     facts: NestFacts
     rows: Any
     coder: RowCoder
@@ -102,7 +104,7 @@ class _RowCoding:
             return body
         near, code = self.coder.declare(most, scope), Builder()
         code.add(tirx.AllocBuffer(near))
-        self.coder.emit(code, ops.tree_of(calls[0], self.rep)[1], near, first, here)
+        self.coder.emit(code, ops.tree_of(calls[0], self.layout)[1], near, first, here)
         code.add(redirect_walks(body, self.rows, lambda row: near[self.coder.place(row - first)]))
         return code.finish()
 

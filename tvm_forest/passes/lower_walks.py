@@ -23,7 +23,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..layouts.representation import Representation
+from ..layouts.protocol import Layout
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen.ir import change_loop, find_all, rewrite_loops, rewrite_nest
 from ..tir_gen.ops import WALKS, find_calls, find_walk
@@ -42,13 +42,13 @@ class LowerWalks:
     """Lower every walk of a function.
 
     Attributes:
-        rep: layout that emits loads and steps.
+        layout: emits loads and steps.
         comparison: "<" or "<=".
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
         facts: of the loops of the nest.
     """
 
-    rep: Representation
+    layout: Layout
     comparison: str
     abilities: frozenset[str] | None
     facts: NestFacts
@@ -78,7 +78,7 @@ class LowerWalks:
         of_trees = self.facts.kind(loop) == "tree" and loop.kind == tirx.ForKind.SERIAL
         if fact is None or not of_trees or not is_one_walk(leaf.body):
             return loop
-        return WALKERS[fact.simdize](self.rep, comparer, shared).lower_trees(loop, fact) or loop
+        return WALKERS[fact.simdize](self.layout, comparer, shared).lower_trees(loop, fact) or loop
 
     def _lower(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
         """Return a leaf loop in its form, and any other loop as it is."""
@@ -87,17 +87,17 @@ class LowerWalks:
             return loop
         comparer = replace(comparer, by_team=form.by_team)
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:
-            return WALKERS[fact.simdize](self.rep, comparer, shared).lower(loop, fact, form)
-        return change_loop(loop, body=HopWalker(self.rep, comparer).lower_body(loop.body, form))
+            return WALKERS[fact.simdize](self.layout, comparer, shared).lower(loop, fact, form)
+        return change_loop(loop, body=HopWalker(self.layout, comparer).lower_body(loop.body, form))
 
     def _lower_other(
         self, comparer: Comparer, s: tirx.Stmt, around: tuple[tirx.For, ...]
     ) -> tirx.Stmt | None:
         """Return a walk that no directive has placed: one that TVM's own primitives have."""
         if not isinstance(s, tirx.For):
-            return HopWalker(self.rep, comparer).lower_body(s, WalkForm())
+            return HopWalker(self.layout, comparer).lower_body(s, WalkForm())
         if s.kind != tirx.ForKind.VECTORIZED or find_walk(s) is None:
             return None
         if isinstance(s.body, tirx.BufferStore):
-            return LaneWalker(self.rep, comparer).lower_tile(s, int(s.extent), WalkForm())
+            return LaneWalker(self.layout, comparer).lower_tile(s, int(s.extent), WalkForm())
         return self._lower_other(comparer, change_loop(s, kind=tirx.ForKind.SERIAL), around)

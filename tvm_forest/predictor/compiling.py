@@ -22,7 +22,7 @@ from ..errors import ForestError
 from ..late import import_late
 from ..laying_out import Compiled, lay_out
 from ..laying_out.request import BuildRequest
-from ..layouts.representation import find
+from ..layouts.protocol import find
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..schedule_prims import Schedule
@@ -136,5 +136,5 @@ def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
 
 def _are_ours(request: BuildRequest) -> bool:
     """Return whether the sources of this package are all that lays the model out."""
-    layouts = (find(sch.representation) for sch in request.schedules.values())
+    layouts = (find(sch.layout) for sch in request.schedules.values())
     return all(layout.__module__.partition(".")[0] == PACKAGE.name for layout in layouts)

@@ -23,7 +23,7 @@ from ..inputs import to_rows, writable_view
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
-from ..layouts.representation import takes_memberships
+from ..layouts.protocol import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
 from ..runtime import Library
@@ -150,7 +150,7 @@ class Functions:
             self.to_arguments(self.arguments[name]),
             count_rows_of_a_thread(parallel),
             rows_per_block(sch, self.request.schedules),
-            takes_memberships(sch.representation, self.forest),
+            takes_memberships(sch.layout, self.forest),
             sch.keeps_order,
         )
 

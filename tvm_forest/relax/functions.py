@@ -27,7 +27,7 @@ from ..forest import Array
 from ..internals.names import ADDRESS_OF, IS_SCHEDULED, OP_PATTERN
 from ..laying_out import lay_out
 from ..laying_out.request import BuildRequest
-from ..layouts.representation import takes_memberships
+from ..layouts.protocol import takes_memberships
 from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
@@ -95,11 +95,9 @@ def leave_out_memberships(request: BuildRequest) -> BuildRequest:
         UnsupportedModel: none is left.
     """
     forest, schedules = request.forest, request.schedules
-    kept = {
-        k: sch for k, sch in schedules.items() if not takes_memberships(sch.representation, forest)
-    }
+    kept = {k: sch for k, sch in schedules.items() if not takes_memberships(sch.layout, forest)}
     if not kept:
-        names = sorted({sch.representation for sch in schedules.values()})
+        names = sorted({sch.layout for sch in schedules.values()})
         raise UnsupportedModel(
             f"relax.tvm_forest.predict: argument 'model': rows of '{forest.source}' need columns "
             f"of memberships in sets of categories for the layout {names[0]!r}; give a schedule "

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.linear_leaves import read_linear_fields
-from ..layouts.representation import BufferSpec, read_specs
+from ..layouts.protocol import BufferSpec, read_specs
 
 MOST_IN_FLOAT32 = 1 << 24
 """Whole numbers from 0 on that float32 holds exactly."""

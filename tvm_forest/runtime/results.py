@@ -1,6 +1,6 @@
 """What compiled functions give, and which arrays they read.
 
-takes: Forest and Representation; gives: names and dtypes of results, specs of the model's buffers.
+takes: Forest and Layout; gives: names and dtypes of results, specs of the model's buffers.
 
 Who calls compiled code asks here, without TVM; the code itself is emitted by `canonical`.
 """
@@ -15,7 +15,7 @@ from ..contributions import CONTRIBUTIONS, INTERACTIONS
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.coarse_powers import COARSE_LINKS, power_table
-from ..layouts.representation import BufferSpec, Representation
+from ..layouts.protocol import BufferSpec, Layout
 from .leaves import leaf_buffers
 
 Output = Literal["predict", "per_tree", "apply", "contributions", "interactions"]
@@ -45,11 +45,11 @@ def result_dtype(forest: Forest, name: str) -> str:
     return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 
-def model_buffers(forest: Forest, rep: Representation, output: Output) -> tuple[BufferSpec, ...]:
+def model_buffers(forest: Forest, layout: Layout, output: Output) -> tuple[BufferSpec, ...]:
     """Return the buffers of the model that a function reads: those of walks, then of leaves."""
     if output == "apply":
-        return rep.id_buffers()
-    return (*rep.value_buffers(), *leaf_buffers(forest))
+        return layout.id_buffers()
+    return (*layout.value_buffers(), *leaf_buffers(forest))
 
 
 def link_arrays(forest: Forest) -> dict[str, Array]:

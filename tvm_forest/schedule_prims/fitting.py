@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
-from ..layouts.representation import Representation
+from ..layouts.protocol import Layout
 from ..nest import OUTPUT_KINDS, Nest
 from ..target import Target
 from .directive import DIRECTIVES
@@ -102,7 +102,7 @@ def check_device(sch: Schedule, target: Target) -> None:
             raise _error(sch, f"{what} is mapped to a GPU; use gpu_dimension on one of them")
     for_cpus = {*SIMDIZED.values(), *SIMDIZED_TREES.values()}
     if any(loop.simdize in for_cpus for loop in sch.leaves()):
-        what = f"layout {sch.representation!r} is for CPUs only"
+        what = f"layout {sch.layout!r} is for CPUs only"
         raise _error(sch, f"{what}; choose another with represent_as")
 
 
@@ -123,7 +123,7 @@ def check_gaps(sch: Nest) -> None:
             raise _error(sch, f"{what}{advice}")
 
 
-def check_tiles(layout: type[Representation], forest: Forest, sch: Schedule) -> None:
+def check_tiles(layout: type[Layout], forest: Forest, sch: Schedule) -> None:
     """Refuse tiles of a size that a layout cannot hold.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..layouts import BY_HOPS, FIELD_TYPES, TILED
-from ..layouts.representation import find
+from ..layouts.protocol import find
 from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CACHES = {
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
     names = TILED if sch.has_rewrite("tile_nodes") else BY_HOPS
-    yield from ({"name": name} for name in names if name != sch.representation)
+    yield from ({"name": name} for name in names if name != sch.layout)
 
 
 def _check_known(name: str, **types: str) -> None:
@@ -56,7 +56,7 @@ def represent_as(
     types = {field: value for field, value in given.items() if value is not None}
     for field, value in types.items():
         check_word(field, value, FIELD_TYPES[field])
-    return replace(sch, representation=name, types=tuple(types.items()))
+    return replace(sch, layout=name, types=tuple(types.items()))
 
 
 def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,7 @@ def _add_rewrite(sch: Schedule, do: str, **arguments: Any) -> Schedule:
 
 
 def _tile_nodes_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    if sch.representation in TILED and not sch.has_rewrite("tile_nodes"):
+    if sch.layout in TILED and not sch.has_rewrite("tile_nodes"):
         yield from ({"size": size, "how": "uniform"} for size in (2, 4, 8))
 
 

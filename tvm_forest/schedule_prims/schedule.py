@@ -38,7 +38,7 @@ class Schedule(Nest):
     problem, same nest, whatever steps led there.
 
     Attributes:
-        trees, classes, vectors, representation, nest, guards, replaced: see `Nest`.
+        trees, classes, vectors, layout, nest, guards, replaced: see `Nest`.
         types: what its fields are to be stored as, by name; those left out are for it to choose.
         target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
@@ -50,7 +50,7 @@ class Schedule(Nest):
 
     target: str | None = None
     depths: tuple[int, ...] | None = None
-    representation: str = field(default=layouts.PADDED, kw_only=True)
+    layout: str = field(default=layouts.PADDED, kw_only=True)
     types: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[TraceStep, ...] = ()
     hops: tuple[int, ...] | None = ()
@@ -229,9 +229,9 @@ class Schedule(Nest):
         for step in self.rewrites:
             words = ", ".join(f"{k} {v}" for k, v in step.arguments.items() if v is not None)
             yield f"{step.do.replace('_', ' ')}: {words}"
-        if self.representation != layouts.PADDED or self.types:
+        if self.layout != layouts.PADDED or self.types:
             types = ", ".join(f"{name} {value}" for name, value in self.types)
-            yield f"represent as {self.representation}" + f": {types}" * bool(types)
+            yield f"represent as {self.layout}" + f": {types}" * bool(types)
         yield from super()._list_lines(mark)
 
     def to_dot(self) -> str:
@@ -292,7 +292,7 @@ class Schedule(Nest):
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        return (*size, self.representation, self.types, rewrites, self.nest, self.guards)
+        return (*size, self.layout, self.types, rewrites, self.nest, self.guards)
 
 
 def _mark(sch: Schedule, marks: dict[str, dict[str, Any]]) -> Schedule:

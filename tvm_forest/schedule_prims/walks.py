@@ -180,7 +180,7 @@ def list_lane_problems(nest: Loop) -> Iterator[Problem]:
 
 
 def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    how = (SIMDIZED | SIMDIZED_TREES).get(sch.representation, "gather")
+    how = (SIMDIZED | SIMDIZED_TREES).get(sch.layout, "gather")
     further = {} if how == "gather" else {"how": how}
     for loop in sch.leaves():
         if _find_no_lanes(loop, how) is None and not loop.describe():

@@ -20,7 +20,7 @@ from ..layouts import (
     TRANSPOSED,
     WORD_NODES,
 )
-from ..layouts.representation import find
+from ..layouts.protocol import find
 from .workload import Workload
 
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"

@@ -20,7 +20,7 @@ from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.bitsliced import TABLE_SIZES
 from ..layouts.complete_trees import count_leaves
 from ..layouts.levels import REGISTER
-from ..layouts.representation import find
+from ..layouts.protocol import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
 from ..layouts.row_codes.selections import count_selections, has_levels, is_listed

@@ -1,6 +1,6 @@
 """What a function says of the model whose trees it walks, so that it can be compiled by itself.
 
-takes: Forest, Representation; gives: attributes of a function, as plain values; takes: a
+takes: Forest, Layout; gives: attributes of a function, as plain values; takes: a
 function with them; gives: ModelFacts.
 
     tvm_forest.forest   {"trees": 100, "classes": 1, "comparison": "<", "depths": "6 6 5 ..."}
@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
-from ..layouts.representation import REPRESENTATIONS, Representation
+from ..layouts.protocol import LAYOUTS, Layout
 from ..runtime.results import SUMS, Output, result_names
 from ..schedule_prims.walks import TreeDepths
 
@@ -56,7 +56,7 @@ class ModelFacts:
     aggregate: str
     tile_size: int
     depths: TreeDepths
-    layout: Representation
+    layout: Layout
     steps: list[dict[str, Any]]
 
     @property
@@ -68,7 +68,7 @@ class ModelFacts:
 def with_model_facts(
     func: tirx.PrimFunc,
     forest: Forest,
-    rep: Representation,
+    layout: Layout,
     output: Output,
     steps: list[dict[str, Any]],
 ) -> tirx.PrimFunc:
@@ -77,7 +77,7 @@ def with_model_facts(
     Args:
         func: a canonical function.
         forest: the model as the schedule rewrote it.
-        rep: how it lies in memory.
+        layout: how it lies in memory.
         output: what the function gives.
         steps: see `ModelFacts`.
 
@@ -99,7 +99,9 @@ def with_model_facts(
         "likely": None if trees.likely is None else _to_text(trees.likely),
         "steps": steps,
     }
-    return func.with_attr(FOREST, facts).with_attr(LAYOUT, _encode(rep, f"layout {rep.name!r}"))
+    return func.with_attr(FOREST, facts).with_attr(
+        LAYOUT, _encode(layout, f"layout {layout.name!r}")
+    )
 
 
 def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
@@ -187,7 +189,7 @@ def _find_class(kind: str) -> Any:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    known = [x for x in REPRESENTATIONS.values() if f"{x.__module__}:{x.__qualname__}" == kind]
+    known = [x for x in LAYOUTS.values() if f"{x.__module__}:{x.__qualname__}" == kind]
     found = next(iter(known), found)
     if isinstance(found, type) and (is_dataclass(found) or hasattr(found, "_fields")):
         return found

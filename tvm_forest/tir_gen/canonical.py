@@ -1,6 +1,6 @@
 """The canonical functions: what the forest computes, before any schedule.
 
-takes: Forest and Representation; gives: IRModules with one S-TIR function "main" each.
+takes: Forest and Layout; gives: IRModules with one S-TIR function "main" each.
 
     sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ...
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
@@ -28,7 +28,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as tb
 
 from ..forest import Forest
-from ..layouts.representation import Expr, Representation
+from ..layouts.protocol import Expr, Layout
 from ..runtime.leaves import leaf_buffers, walk_dtype
 from ..runtime.results import (
     OF_LEAVES,
@@ -46,7 +46,7 @@ from .links import emit_epilogue
 
 def emit_canonical(
     forest: Forest,
-    rep: Representation,
+    layout: Layout,
     output: Output,
     steps: Sequence[dict[str, Any]] = (),
 ) -> tvm.IRModule:
@@ -54,7 +54,7 @@ def emit_canonical(
 
     Args:
         forest: trees stand in the order `round * C + class`; of vectors, each is a round.
-        rep: how the model lies in memory.
+        layout: how the model lies in memory.
         output: "predict" (rows, model ..., base, tables ..., results ...), see `link_arrays` and
             `result_names`; "per_tree" or "apply" (rows, model ..., leaf).
         steps: of a trace, by which the model was rewritten and laid out.
@@ -71,9 +71,9 @@ def emit_canonical(
     n = tirx.Var("n", "int64")
     with IRBuilder() as ib, tb.prim_func(s_tir=True):
         tb.func_name("main")
-        width = forest.row_width if rep.codes_rows else forest.n_features
+        width = forest.row_width if layout.codes_rows else forest.n_features
         rows = _parameter("rows", (n, width), forest.row_dtype)
-        specs = model_buffers(forest, rep, output)
+        specs = model_buffers(forest, layout, output)
         model = [_parameter(spec.name, spec.shape, spec.dtype) for spec in specs]
         if output in OF_LEAVES:
             dtype = "int32" if output == "apply" else forest.sum_dtype
@@ -89,7 +89,7 @@ def emit_canonical(
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}
             _emit_walks(forest, output, rows, model, results[names[0]], base)
             emit_epilogue(forest, n, base, results, *tables)
-    func = with_model_facts(ib.get(), forest, rep, output, list(steps))
+    func = with_model_facts(ib.get(), forest, layout, output, list(steps))
     return tvm.IRModule({"main": func})
 
 

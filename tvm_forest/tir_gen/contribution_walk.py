@@ -21,7 +21,7 @@ from tvm import tirx
 
 from ..contributions import BITS, NODE_NUMBERS, NODE_REALS, ContributionTables
 from ..internals.names import FMA
-from ..layouts.representation import NodeTest
+from ..layouts.protocol import NodeTest
 from .builder import Builder
 from .ir import guard, i64, lanes, spread
 from .walks.node_test import Comparer

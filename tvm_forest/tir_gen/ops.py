@@ -35,7 +35,7 @@ from ..internals.value_hooks import repair_hooks
 from .ir import find_all
 
 if TYPE_CHECKING:
-    from ..layouts.representation import Representation
+    from ..layouts.protocol import Layout
 
 WALK = "tvm_forest.walk"
 WALK_ID = "tvm_forest.walk_id"
@@ -216,9 +216,9 @@ def replace_call(node: Any, names: tuple[str, ...], value: Any) -> Any:
     )
 
 
-def tree_of(call: Any, rep: Representation) -> tuple[Any, dict[str, Any]]:
+def tree_of(call: Any, layout: Layout) -> tuple[Any, dict[str, Any]]:
     """Return the tree number of a walk, and its buffers by the names the layout gave them."""
     _, tree, *anchors = call.args
-    specs = rep.id_buffers() if is_call(call, WALK_ID) else rep.value_buffers()
+    specs = layout.id_buffers() if is_call(call, WALK_ID) else layout.value_buffers()
     names = [spec.name for spec in specs]
     return tree, {name: load.source for name, load in zip(names, anchors, strict=True)}

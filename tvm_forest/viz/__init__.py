@@ -3,7 +3,7 @@
 takes: a model, a Schedule, rows; gives: Picture, as text and as SVG; the bytes of each buffer.
 
 Drawings are made by matplotlib, which is imported with the first one. Each layout describes what
-its own buffers hold (`Representation.describe`), so nothing here names a layout.
+its own buffers hold (`Layout.describe`), so nothing here names a layout.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def layout(
     sizes, described = _count_bytes(packed), packed.layout.describe(packed.arrays)
     who = f"trees: {packed.forest.n_trees}" if tree is None else f"tree {tree} by itself"
     who += f", bytes: {sum(sizes.values())}{_tiles_text(packed.forest)}"
-    lines = [f"layout {schedule.representation}; {who}"]
+    lines = [f"layout {schedule.layout}; {who}"]
     for name in sizes:
         lines += _buffer_lines(name, packed.arrays[name], described.get(name), most)
     text = "\n".join(lines)

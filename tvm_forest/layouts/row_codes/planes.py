@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ..representation import Expr
+from ..protocol import Expr
 from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests
 from .unions import UnionSizes, write_unions

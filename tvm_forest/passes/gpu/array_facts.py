@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tvm import tirx
 
 from ...forest import Array
-from ...layouts.representation import Representation
+from ...layouts.protocol import Layout
 
 RANGES = "tvm_forest.ranges"
 """Attribute of a function: the least and the greatest number of each of its int64 arrays, or 0."""
@@ -23,7 +23,7 @@ STARTS = "tvm_forest.starts"
 
 
 def with_array_facts(
-    func: tirx.PrimFunc, rep: Representation, arrays: Mapping[str, Array]
+    func: tirx.PrimFunc, layout: Layout, arrays: Mapping[str, Array]
 ) -> tirx.PrimFunc:
     """Return a function that has these attributes."""
     integers = {name: array for name, array in arrays.items() if array.dtype == "int64"}
@@ -31,5 +31,5 @@ def with_array_facts(
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
         for name, array in integers.items()
     }
-    starts = {name: arrays[name].tolist() for name in rep.copied.values() if name in arrays}
+    starts = {name: arrays[name].tolist() for name in layout.copied.values() if name in arrays}
     return func.with_attr(RANGES, ranges).with_attr(STARTS, starts)

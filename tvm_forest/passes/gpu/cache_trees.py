@@ -9,7 +9,7 @@ takes: a lowered function, loops over trees with the directive `cache`; gives: t
                                                                     - begin])
 
 The trees of an iteration follow each other, and so do their nodes in the layouts that number the
-nodes of all trees, and say in `offset` where each tree begins; `Representation.copied` names these
+nodes of all trees, and say in `offset` where each tree begins; `Layout.copied` names these
 buffers. Other layouts are refused. Where trees are of one size, that many words of 4 bytes or less
 that fill 16 bytes are copied together.
 
@@ -27,7 +27,7 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...layouts import COPIED
-from ...layouts.representation import find
+from ...layouts.protocol import find
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
@@ -64,7 +64,7 @@ class CacheTrees:
         asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
         if not asking:
             return func
-        copied = find(nest.representation).copied
+        copied = find(nest.layout).copied
         here = [name for name in copied if name in buffers and copied[name] in buffers]
         if not here:
             _refuse(self.facts, asking[0].name)
@@ -79,7 +79,7 @@ class CacheTrees:
 
 def _refuse(facts: NestFacts, name: str) -> NoReturn:
     """Refuse a loop that asks for copies in a layout that has none."""
-    layout, tiled = repr(facts.nest.representation), facts.model.tile_size > 1
+    layout, tiled = repr(facts.nest.layout), facts.model.tile_size > 1
     raise ScheduleError(
         f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
         f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "

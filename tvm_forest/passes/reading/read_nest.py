@@ -66,7 +66,7 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
     if walk is not None and any(map(name_of, walk.around)):
         found = _Reader(walk, model, func.params[0].shape[0]).read()
     inside, guards = read_loops(found.loops), read_guards(found.guards)
-    about: Any = {"vectors": model.vectors, "representation": model.layout.name, "guards": guards}
+    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": guards}
     about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
     nest = Nest(model.trees, model.classes, nest=replace(_ROOT, children=inside), **about)
     return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)

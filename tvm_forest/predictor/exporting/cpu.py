@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import compile_forest
-from ...layouts.representation import takes_memberships
+from ...layouts.protocol import takes_memberships
 from ...schedule_prims.batches import name_functions
 from ...targets.objects import write_object
 from ..functions import rows_per_block
@@ -40,7 +40,7 @@ def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[s
         sch = schedules[smallest]
         block, is_wide = (
             rows_per_block(sch, schedules),
-            takes_memberships(sch.representation, forest),
+            takes_memberships(sch.layout, forest),
         )
         places = ", ".join(f"AT({data.places[data.number(array)]})" for array in arrays[name])
         functions.append(f"F({smallest}, {name}, {block}, {int(is_wide)}, {places})")

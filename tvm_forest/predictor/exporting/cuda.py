@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gpu_runtime import cuda_compiler
 from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
-from ...layouts.representation import takes_memberships
+from ...layouts.protocol import takes_memberships
 from ...schedule_prims.batches import name_functions
 from .data import Data
 
@@ -70,7 +70,7 @@ def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[s
     places = {name: number for number, name in enumerate(plans)}
     schedules, forest = predictor.schedules, predictor.forest
     table = ", ".join(
-        f"{{{smallest}, {int(takes_memberships(schedules[smallest].representation, forest))}, "
+        f"{{{smallest}, {int(takes_memberships(schedules[smallest].layout, forest))}, "
         f"run_{places[name]}}}"
         for smallest, name in starts.items()
     )

@@ -6,7 +6,7 @@ A `Walker` is a way of walking. The layout's `walks` and the directive `simdize`
 from __future__ import annotations
 
 from ...errors import ScheduleError
-from ...layouts.representation import REPRESENTATIONS, find
+from ...layouts.protocol import LAYOUTS, find
 from ...schedule import Schedule
 from ...schedule_prims.walks import LANE_COUNTS
 from .bits import BitWalker
@@ -40,7 +40,7 @@ def check_walks(sch: Schedule) -> None:
     Raises:
         ScheduleError: as said, or there is no such layout.
     """
-    leaves, how = sch.leaves(), find(sch.representation).walks
+    leaves, how = sch.leaves(), find(sch.layout).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)
     if other is not None and how != "hops":
         advice = "put the trees innermost"
@@ -48,14 +48,14 @@ def check_walks(sch: Schedule) -> None:
             counts = ", ".join(map(str, LANE_COUNTS[how]))
             advice = f"tile the rows by one of {counts}, put the trees around that loop"
         raise ScheduleError(
-            f"represent_as: argument 'name': {sch.representation!r} is walked by {how} only, not "
+            f"represent_as: argument 'name': {sch.layout!r} is walked by {how} only, not "
             f"as '{other.name}' is; {advice}, and use simdize('{other.name}', '{how}')\n"
             f"{sch.render(other.name)}"
         )
     if other is not None:
-        layout = next(x.name for x in REPRESENTATIONS.values() if x.walks == other.simdize)
+        layout = next(x.name for x in LAYOUTS.values() if x.walks == other.simdize)
         raise ScheduleError(
             f"simdize: argument 'how': {other.simdize!r} is for layout '{layout}', not for "
-            f"{sch.representation!r}; use represent_as('{layout}')\n{sch.render(other.name)}"
+            f"{sch.layout!r}; use represent_as('{layout}')\n{sch.render(other.name)}"
         )
     WALKERS[BY_LAYOUT[how][0]].check(sch, leaves)

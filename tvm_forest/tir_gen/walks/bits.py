@@ -59,8 +59,8 @@ class BitWalker(BlockWalker):
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
         """Add up the leaves of some oblivious trees in registers, where all add to one sum."""
-        rep: Any = self.rep
-        if rep.depths or rep.lists or not _is_sum(trees.body.body, trees.loop_var):
+        layout: Any = self.layout
+        if layout.depths or layout.lists or not _is_sum(trees.body.body, trees.loop_var):
             return None
         code = Builder()
         for width, begin, count in code.groups(trees.extent.astype("int64"), TREES_ABREAST):
@@ -216,7 +216,7 @@ class BitWalk:
         """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
         bits = self._walk()
         low = self._join_bits(bits, 0)
-        if self.tree.rep.bits <= NUMBER_BITS:
+        if self.tree.layout.bits <= NUMBER_BITS:
             return low, NUMBER_BITS
         high = self._join_bits(bits, NUMBER_BITS)
         pairs = self.code.buffer("numbers", (i64(2 * NUMBER_BITS * self.words),), "uint64")
@@ -246,13 +246,13 @@ class BitWalk:
 
     def _walk(self) -> Any:
         """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
-        rep = self.tree.rep
-        bits = self.code.buffer("bits", (i64(rep.bits), i64(self.words)), "uint64")
-        others = {LISTED: self._walk_list} if rep.lists else {}
-        others |= {BY_LEVELS: self._walk_levels} if rep.levels else {}
-        for form in (*rep.depths, *others):
+        layout = self.tree.layout
+        bits = self.code.buffer("bits", (i64(layout.bits), i64(self.words)), "uint64")
+        others = {LISTED: self._walk_list} if layout.lists else {}
+        others |= {BY_LEVELS: self._walk_levels} if layout.levels else {}
+        for form in (*layout.depths, *others):
             emit = others.get(form, self._tournament)
-            if len(rep.depths) + len(others) == 1:
+            if len(layout.depths) + len(others) == 1:
                 emit(bits, form)
             else:
                 reached = tirx.EQ(self.tree.depth, tirx.IntImm("int32", form))
@@ -269,13 +269,13 @@ class BitWalk:
 
     def _walk_levels(self, bits: Any, form: int) -> None:
         """Take the tests of an oblivious tree as they are."""
-        levels = range(self.tree.rep.levels)
+        levels = range(self.tree.layout.levels)
         self._store(bits, [self._plane(self.tree.plane(bit)) for bit in levels])
 
     def _store(self, bits: Any, answers: list[Any]) -> None:
         """Store bits, the lowest first; those above the last one are 0."""
         zeros = spread(tirx.const(0, "uint64"), self.words)
-        for bit in range(self.tree.rep.bits):
+        for bit in range(self.tree.layout.bits):
             answer = answers[bit] if bit < len(answers) else zeros
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
@@ -284,9 +284,9 @@ class BitWalk:
 
         Where walks share these planes, each writes to planes of its own.
         """
-        first, own = self.tree.rep.code.tests + CONSTANTS, None
+        first, own = self.tree.layout.code.tests + CONSTANTS, None
         if self.shared:
-            size = (i64(self.tree.rep.code.spare - CONSTANTS), i64(self.words))
+            size = (i64(self.tree.layout.code.spare - CONSTANTS), i64(self.words))
             own = self.code.buffer("spare", size, "uint64")
 
         def place(plane: Any) -> list[Any]:
@@ -308,7 +308,7 @@ class BitWalk:
             test = self.code.hold("test", self._plane(test))
             value = (test & read(true)) | (tirx.bitwise_not(test) & read(false))
             self.code.store(self.near.source if own is None else own, value, place(into))
-        for bit in range(self.tree.rep.bits):
+        for bit in range(self.tree.layout.bits):
             found = read(i64(first + bit))
             self.code.store(bits, found, [i64(bit), lanes(i64(0), self.words)])
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from ...layouts.representation import Hold, TreeAccess
+from ...layouts.protocol import Hold, TreeAccess
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops

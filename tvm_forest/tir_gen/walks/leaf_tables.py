@@ -72,10 +72,11 @@ class LeafLookUp:
     @property
     def _how(self) -> Way | None:
         """What writes the look-up in registers, if these hold the table."""
-        rep = self.tree.rep
-        size, able = 0 if self.is_id else rep.table, self.vectors.abilities
+        layout = self.tree.layout
+        size, able = 0 if self.is_id else layout.table, self.vectors.abilities
         return next(
-            (way for name, most, way in WAYS if name in able and 0 < size <= most[rep.dtype]), None
+            (way for name, most, way in WAYS if name in able and 0 < size <= most[layout.dtype]),
+            None,
         )
 
     def look_up(self, numbers: Any, group: Any) -> Any:
@@ -89,7 +90,7 @@ class LeafLookUp:
         if write is None:
             return self._load_one_by_one(numbers[group])
         words = numbers[lanes(group * NUMBERS_IN_WORD, NUMBERS_IN_WORD)]
-        size, dtype, zero = self.tree.rep.table, self.tree.rep.dtype, tirx.const(0, "int64")
+        size, dtype, zero = self.tree.layout.table, self.tree.layout.dtype, tirx.const(0, "int64")
         table = self.tree.leaf_value(zero) if write is _pick_values else self.tree.leaf_bytes()
         number = self.vectors.cast(words, f"uint8x{TABLE_ROWS}")
         arguments = {"number": number, "table": tirx.address_of(table)}

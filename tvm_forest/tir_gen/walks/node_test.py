@@ -24,7 +24,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...layouts.representation import NodeTest, TreeAccess
+from ...layouts.protocol import NodeTest, TreeAccess
 from ...schedule_prims.devices import count_team
 from .. import ops
 from .vectors import Vectors

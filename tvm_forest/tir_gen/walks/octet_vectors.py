@@ -44,11 +44,11 @@ class Tiers:
 
     Attributes:
         vectors: takes the functions.
-        rep: the layout.
+        layout: the layout.
     """
 
     vectors: Vectors
-    rep: OctetsLayout
+    layout: OctetsLayout
 
     def begin(self, codes: Any, root: Any) -> Any:
         """Return what 8 trees reach by their first tiles, a byte of a uint64 each.
@@ -57,7 +57,7 @@ class Tiers:
             codes: load of the first code of the row.
             root: load of the first byte of the tiles.
         """
-        skipped = 4 * ((1 << TILE_LEVELS) - (1 << first_levels(self.rep.depth)))
+        skipped = 4 * ((1 << TILE_LEVELS) - (1 << first_levels(self.layout.depth)))
         lines = [
             *load_register("columns", "%tiles", 0),
             *load_register("ranks", "%tiles", REGISTER),
@@ -65,7 +65,7 @@ class Tiers:
             f"%reached = sub i64 %child, {skipped * (2**64 // 255)}",
             "%leaf = lshr i64 %reached, 2",
         ]
-        result = "%reached" if self.rep.tiers > 1 else "%leaf"
+        result = "%reached" if self.layout.tiers > 1 else "%leaf"
         return self._call("begin", lines, result, codes, tiles=tirx.address_of(root))
 
     def follow(self, tier: int, codes: Any, tile: Any, reached: Any) -> Any:
@@ -77,9 +77,9 @@ class Tiers:
             tile: load of the first byte of the tiles of the tier.
             reached: what `begin` or the tier before gave.
         """
-        lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.rep.tiers - 1
+        lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.layout.tiers - 1
         # 4 times the number of a leaf might not fit
-        shift = (2 if self.rep.counts_words else 1) if is_last else TILE_LEVELS
+        shift = (2 if self.layout.counts_words else 1) if is_last else TILE_LEVELS
         lines += [
             f"%first = shl i64 %reached, {shift}",
             f"%number = lshr i64 %child, {2 if is_last else 0}",
@@ -89,8 +89,8 @@ class Tiers:
         return self._call(f"tier{tier}", lines, "%result", codes, **arguments)
 
     def _call(self, name: str, lines: list[str], result: str, codes: Any, **arguments: Any) -> Any:
-        columns, dtype = int(codes.source.shape[1]), self.rep.dtype
-        name = f"octet_{name}_{self.rep.depth}_{columns}_{dtype}"
+        columns, dtype = int(codes.source.shape[1]), self.layout.dtype
+        name = f"octet_{name}_{self.layout.depth}_{columns}_{dtype}"
         row = {"codes": tirx.address_of(codes)}
         return self.vectors.call(name, "uint64", lines, result, **row, **arguments)
 
@@ -107,7 +107,7 @@ class Tiers:
     def _permute_codes(self) -> list[str]:
         """Set %seen to the codes in %columns, out of one register or two."""
         lines = load_register("codes0", "%codes", 0)
-        if self.rep.code.columns <= REGISTER:
+        if self.layout.code.columns <= REGISTER:
             return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
         lines += load_register("codes1", "%codes", REGISTER)
         tables = f"{BYTES} %codes0, {BYTES} %columns, {BYTES} %codes1"
@@ -116,10 +116,10 @@ class Tiers:
     def _load_tiles(self, tier: int) -> list[str]:
         """Set %columns and %ranks to those of the tiles that were reached."""
         size, lines = TILE_BYTES, list[str]()
-        if tier == self.rep.tiers - 1:
-            size = END_WORDS * tvm.DataType(self.rep.dtype).itemsize
+        if tier == self.layout.tiers - 1:
+            size = END_WORDS * tvm.DataType(self.layout.dtype).itemsize
         for tree in range(TREES):
-            at = size * tree * self.rep.tile_counts[tier]
+            at = size * tree * self.layout.tile_counts[tier]
             lines += [
                 f"%shifted{tree} = lshr i64 %reached, {8 * tree}",
                 f"%byte{tree} = and i64 %shifted{tree}, 255",

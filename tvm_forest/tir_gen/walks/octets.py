@@ -79,18 +79,18 @@ class _Line:
 
     def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: Any) -> None:
         self._walker, self._code, self._loop, self._codes = walker, code, loop, codes
-        vectors, rep = walker.comparer.vectors, cast("OctetsLayout", walker.rep)
+        vectors, layout = walker.comparer.vectors, cast("OctetsLayout", walker.layout)
         assert vectors is not None, "only LLVM compiles octets"
-        self._tiers = Tiers(vectors, rep)
+        self._tiers = Tiers(vectors, layout)
         # by tier, what it gave for some octets, the first of which goes on next; those of the last
         # tier have come to their leaves
         zero = tirx.const(0, "uint64")
         self._reached = [
-            [code.hold("reached", zero) for _ in range(WAITING)] for _ in range(rep.tiers)
+            [code.hold("reached", zero) for _ in range(WAITING)] for _ in range(layout.tiers)
         ]
-        for octet in range(WAITING * rep.tiers):
-            cell = self._reached[rep.tiers - 1 - octet // WAITING][octet % WAITING]
-            for tier in range(rep.tiers - octet // WAITING):
+        for octet in range(WAITING * layout.tiers):
+            cell = self._reached[layout.tiers - 1 - octet // WAITING][octet % WAITING]
+            for tier in range(layout.tiers - octet // WAITING):
                 code.put(cell, self._walk(tier, i64(octet), cell))
 
     def emit(self, number: Any, here: Any) -> None:

@@ -61,7 +61,7 @@ class PermuteWalker(BlockWalker):
         """Refuse vectors in leaves too: there is one number for a leaf."""
         if sch.vectors:
             raise ScheduleError(
-                f"represent_as: argument 'name': {sch.representation!r} looks up one number for a "
+                f"represent_as: argument 'name': {sch.layout!r} looks up one number for a "
                 "leaf, but the leaves of this model hold vectors; choose another layout\n"
                 f"{sch.render(loops[0].name)}"
             )
@@ -185,7 +185,7 @@ class PermuteWalk:
                 inner.put(cell, self.permutes.nodes(table, first, node, wide))
             return inner.finish()
 
-        if not self.trees[0].rep.wide:
+        if not self.trees[0].layout.wide:
             code.add(look(False))
             return cells
         flags = tirx.shift_right(reduce(or_, words), tirx.const(WIDE, "uint64"))
@@ -216,9 +216,9 @@ class PermuteWalk:
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
         """Emit the look-up of the leaves of 16 rows in one of the trees; returns a buffer."""
         tree = self.trees[place]
-        if tree.rep.table and not is_id and self.permutes.vectors.permutes_bytes:
+        if tree.layout.table and not is_id and self.permutes.vectors.permutes_bytes:
             first = tree.leaf_value(i64(0))
-            found = self.permutes.leaves(first, tree.rep.table, number, place)
+            found = self.permutes.leaves(first, tree.layout.table, number, place)
             return self.code.hold("value", found).source
         return look_up_leaves(
             self.code,

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...layouts.representation import Representation
+from ...layouts.protocol import Layout
 from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import LANE_COUNTS, WalkForm
@@ -33,13 +33,13 @@ class Walker:
     """A way of walking.
 
     Attributes:
-        rep: layout that emits loads and steps.
+        layout: emits loads and steps.
         comparer: how rows are compared with nodes.
         shared: buffers that walks read which run at the same time, so that none may write there.
             What a walk writes beside its result it declares itself.
     """
 
-    rep: Representation
+    layout: Layout
     comparer: Comparer
     shared: frozenset[Any] = frozenset()
 
@@ -84,9 +84,9 @@ class Walker:
         """Emit access to the tree of every walk; walks through one tree share it."""
         opened: list[tuple[Any, Any]] = []
         for call in calls:
-            tree, buffers = ops.tree_of(call, self.rep)
+            tree, buffers = ops.tree_of(call, self.layout)
             known = next((a for t, a in opened if tvm_ffi.structural_equal(t, tree)), None)
-            opened.append((tree, known or self.rep.tree(buffers, tree, code.hold)))
+            opened.append((tree, known or self.layout.tree(buffers, tree, code.hold)))
         return [access for _, access in opened]
 
     def add_end(self, code: Builder, body: tirx.Stmt, leaf: Any) -> None:
@@ -113,7 +113,7 @@ def look_up_leaves(
         count: number of rows.
         number: load of a row's leaf number.
     """
-    leaves = code.buffer("leaf", (count,), "int32" if is_id else tree.rep.dtype)
+    leaves = code.buffer("leaf", (count,), "int32" if is_id else tree.layout.dtype)
     with code.repeat("row", i64(count)) as row:
         at = number(row).astype("int64")
         code.store(leaves, tree.leaf_id(at) if is_id else tree.leaf_value(at), [row])
@@ -178,7 +178,7 @@ class BlockWalker(Walker):
         endless = next((loop for loop in loops if not _is_in_blocks(sch.path(loop.name))), None)
         if endless is not None:
             raise ScheduleError(
-                f"represent_as: argument 'name': {sch.representation!r} codes rows in blocks of a "
+                f"represent_as: argument 'name': {sch.layout!r} codes rows in blocks of a "
                 f"known size, but no loop around the trees of '{endless.name}' has one; tile "
                 f"'batch', and put the loop over blocks outermost\n{sch.render(endless.name)}"
             )

@@ -1,6 +1,6 @@
 """What an in-memory layout of the model has to say, and the table of those there are.
 
-takes: Forest; gives: a Representation (how to emit a walk) and arrays (what the walk reads).
+takes: Forest; gives: a Layout (how to emit a walk) and arrays (what the walk reads).
 
 A layout is one file of this folder, or one outside the package, that calls `register`;
 `docs/new_layout.md` writes one. Canonical functions take their parameters from its buffers, and the
@@ -8,12 +8,13 @@ pass that lowers walks asks a `TreeAccess` for expressions. Expressions are aske
 scheduling, so a layout sees the buffers that the schedule left in the walk operator's arguments, be
 they the originals or cached copies.
 
-Layouts of this package derive from `Layout`, which reads the specs of their buffers off the arrays
-and refuses, for all of them in one place, the forests that they do not hold.
+Layouts derive from `Layout`, which tells the buffers of values and of leaf numbers apart, and
+refuses, for all of them in one place, the forests that they do not hold.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -172,8 +173,15 @@ class TreeAccess(NearTree, Protocol):
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
 
-class Representation(Protocol):
-    """A layout, with the facts of one model that decide the code but not the data."""
+@dataclass(frozen=True)
+class Layout(ABC):
+    """How a model lies in memory, with the facts of it that decide the code but not the data.
+
+    Attributes:
+        specs: of all arrays, in their order, which is that of the functions' parameters.
+    """
+
+    specs: tuple[BufferSpec, ...]
 
     name: ClassVar[str]
     tile_sizes: ClassVar[Sequence[int]] = (1,)
@@ -188,6 +196,14 @@ class Representation(Protocol):
     copied: ClassVar[Mapping[str, str]] = {}
     """Buffers that lie tree by tree, so that some trees can be copied as a whole, each with the
     buffer that has the first element of every tree."""
+    instead: ClassVar[str] = ""
+    """Name of a layout that holds what this one does not."""
+    instead_of_sets: ClassVar[str] = ""
+    """The same for forests with memberships in sets of categories, if it is another one."""
+    only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
+    """Buffers that no walk to a leaf number reads."""
+    only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
+    """Buffers that no walk to a leaf value reads."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
@@ -207,7 +223,22 @@ class Representation(Protocol):
         return None
 
     @classmethod
-    def pack(cls, forest: Forest) -> tuple[Representation, dict[str, Array]]:
+    def check(cls, forest: Forest) -> None:
+        """Refuse a forest that the layout cannot hold.
+
+        Raises:
+            BuildError: says why, and which layout to use instead.
+        """
+        reason = cls.unfit(forest)
+        instead = (forest.derived and cls.instead_of_sets) or cls.instead
+        if reason is not None:
+            raise BuildError(
+                f"represent_as: layout '{cls.name}': {reason}; use represent_as('{instead}')"
+            )
+
+    @classmethod
+    @abstractmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
         """Lay a forest out; trees stand in the order `round * C + class`.
 
         Args:
@@ -222,11 +253,14 @@ class Representation(Protocol):
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return what a walk to a leaf value reads."""
+        """Return what a walk to a leaf value reads: all but `only_for_ids`."""
+        return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return what a walk to a leaf number reads."""
+        """Return what a walk to a leaf number reads: all but `only_for_values`."""
+        return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
 
+    @abstractmethod
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
         """Return access to the tree number `tree`, an int64; done once for all hops of a walk."""
 
@@ -235,78 +269,36 @@ class Representation(Protocol):
         return {}
 
 
-@dataclass(frozen=True)
-class Layout(Representation):
-    """What the layouts of this package have in common.
-
-    Attributes:
-        specs: of all arrays, in their order, which is that of the functions' parameters.
-    """
-
-    specs: tuple[BufferSpec, ...]
-
-    instead: ClassVar[str] = ""
-    """Name of a layout that holds what this one does not."""
-    instead_of_sets: ClassVar[str] = ""
-    """The same for forests with memberships in sets of categories, if it is another one."""
-    only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
-    """Buffers that no walk to a leaf number reads."""
-    only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
-    """Buffers that no walk to a leaf value reads."""
-
-    @classmethod
-    def check(cls, forest: Forest) -> None:
-        """Refuse a forest that the layout cannot hold.
-
-        Raises:
-            BuildError: says why, and which layout to use instead.
-        """
-        reason = cls.unfit(forest)
-        instead = (forest.derived and cls.instead_of_sets) or cls.instead
-        if reason is not None:
-            raise BuildError(
-                f"represent_as: layout '{cls.name}': {reason}; use represent_as('{instead}')"
-            )
-
-    def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return all but `only_for_ids`."""
-        return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
-
-    def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return all but `only_for_values`."""
-        return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
-
-
 def read_specs(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
     """Return the specs of the buffers that hold these arrays."""
     return tuple(BufferSpec(name, str(x.dtype), x.shape) for name, x in arrays.items())
 
 
-REPRESENTATIONS: dict[str, type[Representation]] = {}
+LAYOUTS: dict[str, type[Layout]] = {}
 
 
-def register(layout: type[Representation]) -> type[Representation]:
+def register(layout: type[Layout]) -> type[Layout]:
     """Make a layout known under its name, in place of one of that name; a class decorator."""
-    REPRESENTATIONS[layout.name] = layout
+    LAYOUTS[layout.name] = layout
     return layout
 
 
 def takes_memberships(name: str, forest: Forest) -> bool:
     """Whether functions of a layout take rows with memberships in categories as columns."""
-    known = REPRESENTATIONS.get(name)  # a saved predictor may be of a layout that is not here
+    known = LAYOUTS.get(name)  # a saved predictor may be of a layout that is not here
     return bool(forest.derived) and not (known is not None and known.codes_rows)
 
 
-def find(name: str) -> type[Representation]:
+def find(name: str) -> type[Layout]:
     """Return the layout of that name.
 
     Raises:
         ScheduleError: there is none.
     """
-    if name not in REPRESENTATIONS:
-        known = ", ".join(sorted(REPRESENTATIONS))
+    if name not in LAYOUTS:
+        known = ", ".join(sorted(LAYOUTS))
         raise ScheduleError(f"represent_as: argument 'name': no layout {name!r} (have: {known})")
-    return REPRESENTATIONS[name]
+    return LAYOUTS[name]
 
 
 # -- types of fields that users choose ------------------------------------------------------------
@@ -321,7 +313,7 @@ def pack_with_types(layout: Any, forest: Forest, types: Types) -> tuple[Any, dic
     """Do what `layout.pack(forest)` does, with fields of some types.
 
     Raises:
-        BuildError: see `Representation.pack`; the layout has no such choice, or a value does not
+        BuildError: see `Layout.pack`; the layout has no such choice, or a value does not
             fit its type.
     """
     if not types:
