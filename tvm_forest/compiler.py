@@ -73,11 +73,14 @@ class Lowered:
     stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
 
 
-def compile_forest(request: BuildRequest, anew: bool = False) -> Compiled:
+def compile_forest(
+    request: BuildRequest, laid_out: LaidOut | None = None, anew: bool = False
+) -> Compiled:
     """Compile the functions of a request.
 
     Args:
         request: what is to be compiled.
+        laid_out: what `lay_out` makes of it, if that is known.
         anew: make the library here, of which texts can be seen, though the cache may have its
             machine code.
 
@@ -89,7 +92,7 @@ def compile_forest(request: BuildRequest, anew: bool = False) -> Compiled:
     """
     target = request.target
     keeper = None if anew else CodeKeeper.of(target)  # refuses targets before there is much to do
-    laid_out = lay_out(request)
+    laid_out = laid_out or lay_out(request)
     lowered = lower_request(request, laid_out)
     text = to_text(lowered.after) if keeper else ""
     key, library = keeper.find(text) if keeper else ("", None)

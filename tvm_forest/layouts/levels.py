@@ -43,6 +43,9 @@ MAX_INNER = 2 * REGISTER
 MAX_BYTE = 256
 """What a byte tells apart: columns of coded rows, leaves of a tree."""
 
+PITCH_EXTRA = 320
+"""Bytes between fields beyond a power of two."""
+
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
@@ -118,7 +121,7 @@ class LevelsLayout(Layout):
             "first_level": first,
             "first_leaf": np.cumsum(leaves) - leaves,
             "levels": np.append(words, np.zeros(int(depth.max()), np.uint64)),
-            "nodes": np.pad(np.array(fields, np.uint8), ((0, 0), (0, MAX_BYTE))),
+            "nodes": _pad_to_pitch(np.array(fields, np.uint8)),
             **ranked.arrays,
             "leaf_value": np.pad(forest.leaf_value[leaf, 0], (0, table)),
             "leaf_id": forest.node_id[leaf],
@@ -141,7 +144,8 @@ class LevelsLayout(Layout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of levels and of nodes, without those behind the last one."""
         words = arrays["levels"].astype(np.int64)[: int(arrays["depth"].sum())]
-        nodes = dict(zip(NODE_FIELDS, arrays["nodes"][:, :-MAX_BYTE], strict=True))
+        fields = arrays["nodes"][:, : int((words >> 32 & 255).sum()) + len(arrays["depth"])]
+        nodes = dict(zip(NODE_FIELDS, fields, strict=True))
         levels = {
             "first node": words & 0xFFFFFFFF,
             "next inner nodes": words >> 32 & 255,
@@ -149,6 +153,16 @@ class LevelsLayout(Layout):
             "wide": words >> 48,
         }
         return {"levels": levels, "nodes": nodes}
+
+
+def _pad_to_pitch(fields: Array) -> Array:
+    """Put zeros behind the nodes, `MAX_BYTE` of them or more.
+
+    The distance of two fields is a constant of the code, so models of about the same size have the
+    same one. It is no power of two, or the fields of a node would compete for a place in the cache.
+    """
+    pitch = (1 << (fields.shape[1] + MAX_BYTE - 1).bit_length()) + PITCH_EXTRA
+    return np.pad(fields, ((0, 0), (0, pitch - fields.shape[1])))
 
 
 def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Array, Array, Array]:

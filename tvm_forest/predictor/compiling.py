@@ -4,10 +4,12 @@ takes: BuildRequest; gives: Compiled.
 
     model, schedules, machine --digest--> entry "model", the key of the code,    nothing is chosen,
                                           schedules and arrays of the model      laid out or lowered
+    model, as it is laid out --digest-->  entry "kind", the key of the code      nothing is lowered
 
-The entry spares a process that knows the very model all that `compile_forest` does, and TVM's
-import; of a large model it has no arrays, and this process lays the model out. The code itself is
-kept by what it is made of, see `targets/kept_code.py`.
+The first entry spares a process that knows the very model all that `compile_forest` does, and TVM's
+import; of a large model it has no arrays, and this process lays the model out. The second one is
+that of all models of a kind, see `laying_out/kinds.py`. The code itself is kept by what it is made
+of, see `targets/kept_code.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
 from ..errors import ForestError
 from ..late import import_late
-from ..laying_out import Compiled, lay_out
+from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out.kinds import describe_kind
 from ..laying_out.request import BuildRequest
 from ..layouts.protocol import find
 from ..process.ending import is_waited_for
@@ -65,27 +68,50 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     if not request.schedules:
         work = workload.Workload(request.forest, request.target)
         request = request.with_schedules(heuristic.default_schedules_for(work))
-    compiled = compiler.compile_forest(request)
+    laid_out = lay_out(request)
+    kind = None if cache is None or key is None else _digest_kind(request, laid_out)
+    compiled = None if cache is None or kind is None else _find_code(cache, kind, request, laid_out)
+    if compiled is None:
+        compiled = compiler.compile_forest(request, laid_out)
+        if cache is not None and kind is not None:
+            cache.write(kind, Archive({"code": compiled.code_key}, {}))
     if cache is not None and key is not None:
         cache.write(key, _describe_model(request, compiled))
     return request, compiled
 
 
+def _digest_kind(request: BuildRequest, laid_out: LaidOut) -> str | None:
+    """Return the key of what is known of a kind of models; None if there are none of a kind."""
+    kind = describe_kind(laid_out)
+    return None if kind is None else digest("kind", *_describe_place(request), kind)
+
+
+def _find_code(
+    cache: CodeCache, key: str, request: BuildRequest, laid_out: LaidOut
+) -> Compiled | None:
+    """Return a model with the code of its kind; None if the cache does not have it."""
+    known = cache.read(key)
+    code = "" if known is None else str(known.manifest["code"])
+    library = load_kept(cache, code, request.target) if code else None
+    if library is None:
+        return None
+    LOG.info("%s: code is that of another model of its kind", ", ".join(request.outputs))
+    return Compiled(library, laid_out.arguments, laid_out.columns, {}, code)
+
+
 def _digest_model(request: BuildRequest) -> str:
     """Return the key of what is known of a model."""
+    steps = [f"{smallest} {sch.to_json()}" for smallest, sch in request.schedules.items()]
+    about = (request.origin.identity, *_describe_place(request))
+    return digest("model", *about, *(steps or ["default", _read_own_machine()]))
+
+
+def _describe_place(request: BuildRequest) -> list[str]:
+    """Return what is compiled by what and for which machine, whatever the model is."""
     target = request.target
     facts = {entry.name: getattr(target, entry.name) for entry in fields(target)}
     wanted = (f"{k} {sorted(v) if isinstance(v, frozenset) else v}" for k, v in facts.items())
-    steps = [f"{smallest} {sch.to_json()}" for smallest, sch in request.schedules.items()]
-    return digest(
-        "model",
-        str(request.outputs),
-        request.origin.identity,
-        digest_sources(),
-        describe_machine(),
-        *wanted,
-        *(steps or ["default", _read_own_machine()]),
-    )
+    return [str(request.outputs), digest_sources(), describe_machine(), *wanted]
 
 
 def _read_own_machine() -> str:

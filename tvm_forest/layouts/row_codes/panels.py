@@ -46,7 +46,8 @@ REGISTER_ENTRIES = 16
 """Entries of a register of AVX-512: tables are at least as long."""
 
 MAX_LEVELS = 8
-"""Levels of a search by permutes."""
+LEVELS = (5, 6, 7, MAX_LEVELS)
+"""Levels that a search of 16 to 255 cuts by permutes may have."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,11 @@ class PanelGroup:
     """Neighbouring columns that are coded alike.
 
     Attributes:
-        stop: number behind the last column.
         steps: steps of their search among 16 cuts; 1 if each cut is compared.
         missing_left: whether missing values go to the left.
-        levels: levels of their search by permutes.
+        levels: levels of their search by permutes; 0 if it has more steps than two, or one.
     """
 
-    stop: int
     steps: int
     missing_left: bool
     levels: int
@@ -75,7 +74,7 @@ class PanelCode:
         units: units of all panels.
         most: units of a panel, but for the last.
         dtype: of cuts, with which values are compared.
-        groups: columns in order.
+        groups: columns in order; which columns a group has, `panel_stops` says, and it may be none.
     """
 
     width: int = 1
@@ -88,13 +87,6 @@ class PanelCode:
     def panels(self) -> int:
         """Number of panels."""
         return -(-self.units // self.most)
-
-    @property
-    def searched(self) -> list[tuple[int, int, int]]:
-        """Columns that are searched: steps, first column and the end, for each number of steps."""
-        stops = {x.steps: x.stop for x in self.groups}
-        begins = (0, *stops.values())
-        return [(n, begin, stops[n]) for n, begin in zip(stops, begins, strict=False) if n > 1]
 
 
 class SearchedColumns(NamedTuple):
@@ -128,18 +120,18 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     start = np.minimum(used * UNIT_FEATURES, row_width - width)
     most = PANEL_BYTES // (UNIT_FEATURES * ROWS * cuts.dtype.itemsize)
     place = unit % most * UNIT_FEATURES + feature - start[unit]
-    groups = _find_groups(columns)
+    groups, ends = _find_groups(columns)
     code = PanelCode(width, len(used), most, cuts.dtype.name, groups)
     stops, begin = np.zeros((max(1, len(groups)), code.panels + 1), np.int64), 0
-    for row, group in zip(stops, groups, strict=False):
-        panel = unit[begin : group.stop] // most
+    for row, group, end in zip(stops, groups, ends, strict=False):
+        panel = unit[begin:end] // most
         row[:] = begin + np.searchsorted(panel, np.arange(code.panels + 1))
         row[:] = columns.first[row] if group.steps == 1 else row
-        begin = group.stop
-    compared = max((x.stop for x in groups if x.steps == 1), default=0)
+        begin = end
+    compared = max((end for x, end in zip(groups, ends, strict=True) if x.steps == 1), default=0)
     n_compared = int(columns.first[compared])
     counts = np.diff(columns.first[: compared + 1])
-    at, tables = _write_tables(columns, groups)
+    at, tables = _write_tables(columns, groups, ends)
     fill = np.zeros(1, np.int32)  # no buffer is empty
     arrays: dict[str, Array] = {
         "unit_feature": np.append(start, fill).astype(np.int32),
@@ -154,38 +146,42 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     return code, arrays
 
 
-def _find_groups(columns: SearchedColumns) -> tuple[PanelGroup, ...]:
-    """Cut the groups of a row code where the number of levels changes."""
-    levels, groups, begin = count_levels(np.diff(columns.first)), list[PanelGroup](), 0
+def _find_groups(columns: SearchedColumns) -> tuple[tuple[PanelGroup, ...], list[int]]:
+    """Cut the groups of a row code by levels; return them, and the number behind each one's last.
+
+    Code has all levels that there may be, for which of them occur changes with every training.
+    """
+    levels, begin = count_levels(np.diff(columns.first)), 0
+    groups, ends = list[PanelGroup](), list[int]()
     for group in (x for x in columns.code.groups if not x.asked):
-        own = levels[begin : group.stop] if group.steps == 2 else levels[begin : begin + 1]
-        ends = np.append(np.flatnonzero(np.diff(own)) + 1, group.stop - begin)
-        for end in ends:
-            at = begin + int(end)
-            level = int(levels[at - 1])
-            groups.append(PanelGroup(at, group.steps, group.missing_left, level))
+        own = levels[begin : group.stop]
+        for level in LEVELS if group.steps == 2 and columns.cuts.dtype == np.float32 else (0,):
+            groups.append(PanelGroup(group.steps, group.missing_left, level))
+            ends.append(begin + int(np.searchsorted(own, level, "right")) if level else group.stop)
         begin = group.stop
-    return tuple(groups)
+    return tuple(groups), ends
 
 
-def _write_tables(columns: SearchedColumns, groups: tuple[PanelGroup, ...]) -> tuple[Array, Array]:
+def _write_tables(
+    columns: SearchedColumns, groups: tuple[PanelGroup, ...], ends: list[int]
+) -> tuple[Array, Array]:
     """Return where the tables of each column begin, int32 (C + 1,), and the tables of all."""
     sizes, begin = np.zeros(len(columns.feature) + 1, np.int64), 0
-    for group in groups:
-        sizes[begin : group.stop] = table_begin(group.levels) if group.steps == 2 else 0
-        begin = group.stop
+    for group, end in zip(groups, ends, strict=True):
+        sizes[begin:end] = table_begin(group.levels) if group.levels else 0
+        begin = end
     at = np.cumsum(sizes) - sizes
     tables, begin = np.full(max(1, int(sizes.sum())), np.inf, columns.cuts.dtype), 0
-    for group in groups:
-        if group.steps == 2:
-            for column in range(begin, group.stop):
+    for group, end in zip(groups, ends, strict=True):
+        if group.levels:
+            for column in range(begin, end):
                 cuts = columns.cuts[columns.first[column] : columns.first[column + 1]]
                 own = tables[at[column] : at[column] + sizes[column]]
                 for level, where in enumerate(_list_places(group.levels)):
                     here = where < len(cuts)
                     first = table_begin(level)
                     own[first : first + len(where)][here] = cuts[where[here]]
-        begin = group.stop
+        begin = end
     return at.astype(np.int32), tables
 
 

@@ -34,6 +34,7 @@ from ...forest import Array, Forest
 from ..protocol import Expr
 from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests
+from .selections import MAX_PLANES
 from .unions import UnionSizes, write_unions
 
 ROWS_IN_WORD = 64
@@ -53,7 +54,7 @@ class PlaneCode:
 
     Attributes:
         ranks: how their values are coded before.
-        tests: number of planes of tests, at least 1.
+        tests: number of planes of tests, at least 1; some may be no test's, see `_round_up`.
         spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
             to remember.
         unions: sizes of what makes planes of sets of categories.
@@ -70,6 +71,13 @@ class PlaneCode:
     def n_searched(self) -> int:
         """Number of planes of columns that are searched; those of sets follow."""
         return self.tests - self.unions.planes
+
+    @property
+    def searched(self) -> list[tuple[int, int, int]]:
+        """Columns that are searched: steps, first column and the end, for each number of steps."""
+        stops = {x.steps: x.stop for x in self.ranks.groups if not x.asked}
+        begins = (0, *stops.values())
+        return [(n, begin, stops[n]) for n, begin in zip(stops, begins, strict=False) if n > 1]
 
 
 class PlaneTests(NamedTuple):
@@ -88,7 +96,7 @@ class PlaneTests(NamedTuple):
 
 def number_tests(forest: Forest) -> PlaneTests:
     """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
-    ranked = rank_tests(forest, by_levels=True)
+    ranked = rank_tests(forest, by_levels=forest.threshold.dtype == np.float32)
     inner = ~forest.is_leaf
     place = ranked.rank - (forest.comparison == "<")
     count = np.zeros(ranked.code.columns, np.int64)
@@ -114,8 +122,19 @@ def number_tests(forest: Forest) -> PlaneTests:
     feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
-    code = PlaneCode(ranked.code, tests, unions=sizes, panels=panels)
+    places = tests if sizes.planes else _round_up(tests)
+    code = PlaneCode(ranked.code, places, unions=sizes, panels=panels)
     return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
+
+
+def _round_up(tests: int) -> int:
+    """Return a number of planes for some tests: a power of two, with room for what comes behind.
+
+    Where the planes behind those of tests lie is a constant of the code, so models of about as many
+    tests have the same. Planes in between are not touched.
+    """
+    size = 1 << (tests - 1).bit_length()
+    return size if size <= MAX_PLANES // 2 else tests
 
 
 def words_together(words: int) -> int:

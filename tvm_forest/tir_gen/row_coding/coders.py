@@ -155,7 +155,7 @@ class PlaneCoder(RowCoder):
                 if group[0].asked:
                     self._search_rows(code, buffers, results, group, chunk)
         writer = PlaneWriter(code, vectors, buffers, results, near, parts)
-        for steps, begin, stop in self.planes.panels.searched:
+        for steps, begin, stop in self.planes.searched:
             with code.repeat("column", i64(stop - begin)) as place:
                 writer.write(steps, begin + place)
         if ranks.n_categorical:

@@ -13,7 +13,8 @@ See `layouts.row_codes.panels`. Rows of the next panel are fetched ahead, while 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -44,7 +45,7 @@ def found_dtypes(planes: PlaneCode, vectors: Vectors) -> dict[str, str]:
     are counted in two steps, and "codes" of columns with more than 255 cuts.
     """
     names, panels = dict[str, str](), planes.panels
-    for steps, _, _ in panels.searched:
+    for steps, _, _ in planes.searched:
         if steps > 2:
             names["codes"] = planes.ranks.dtype
         elif column_vectors.can_search(vectors, panels.dtype):
@@ -105,15 +106,25 @@ class PanelCoder:
         """Code 64 rows, panel by panel."""
         with self.code.repeat("panel", i64(self.panels.panels)) as panel:
             self.read(chunk, panel)
-            for number, group in enumerate(self.panels.groups):
-                stops = self.buffers["panel_stops"]
-                loads = (stops[i64(number), panel + k].astype("int64") for k in (0, 1))
-                begin, end = (self.code.hold("stop", load) for load in loads)
-                with self.code.repeat("item", end - begin) as item:
-                    if group.steps == 1:
-                        self.compare(group, begin + item, chunk)
-                    else:
-                        self.search(group, begin + item, chunk)
+            stops, first = self.buffers["panel_stops"], 0
+            for group, alike in self._list_groups():
+                with self.code.parts("levels", alike, 1) as place:
+                    number = first + place
+                    loads = (stops[number, panel + k].astype("int64") for k in (0, 1))
+                    begin, end = (self.code.hold("stop", load) for load in loads)
+                    with self.code.repeat("item", end - begin) as item:
+                        if group.steps == 1:
+                            self.compare(group, begin + item, chunk)
+                        else:
+                            self.search(group, begin + item, chunk)
+                first += alike
+
+    def _list_groups(self) -> list[tuple[PanelGroup, int]]:
+        """Return groups with how many have the same code: levels matter to permutes alone."""
+        groups = self.panels.groups
+        if "ranks" not in self.found:
+            groups = tuple(replace(x, levels=0) for x in groups)
+        return [(group, len(list(alike))) for group, alike in groupby(groups)]
 
     def read(self, chunk: Chunk, panel: Any) -> None:
         """Turn rows into columns: all 64 at once, or one by one if there are less."""
@@ -175,7 +186,7 @@ class PanelCoder:
                 column_vectors.search(self.vectors, how, group.levels, values, table, into, some)
             )
             return
-        columns = SearchGroup(group.stop, group.steps, group.missing_left)
+        columns = SearchGroup(0, group.steps, group.missing_left)
         search = ColumnSearch(self.coder, self.code, self.buffers, columns, column, self.found)
         with self.code.repeat("group", i64(ROWS_IN_WORD // ROWS_TOGETHER)) as some:
             rows = [some * ROWS_TOGETHER + k for k in range(ROWS_TOGETHER)]
