@@ -58,7 +58,7 @@ def codes(folder: Path) -> list[Path]:
 
 def model_file(folder: Path) -> Path:
     """The file of the only model."""
-    (found,) = (name for name, entry in entries(folder).items() if "code" in entry.manifest)
+    (found,) = (name for name, entry in entries(folder).items() if "schedules" in entry.manifest)
     return folder / found
 
 
@@ -70,7 +70,7 @@ def numbers_of_files(folder: Path) -> dict[str, int]:
 def test_a_model_that_is_built_again_is_not_compiled_again(folder: Path) -> None:
     first = margins()
     written = numbers_of_files(folder)
-    assert len(written) == 2 and len(codes(folder)) == 1
+    assert len(written) == 3 and len(codes(folder)) == 1
     assert np.array_equal(margins(), first)
     assert numbers_of_files(folder) == written
     assert np.array_equal(first, EXPECTED)
@@ -94,7 +94,7 @@ def test_models_of_one_shape_share_code(folder: Path) -> None:
         forest = full_forest(4, 3, seed=seed)
         predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
         assert np.array_equal(predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0])
-    assert len(entries(folder)) == 3 and len(codes(folder)) == 1
+    assert len(entries(folder)) == 4 and len(codes(folder)) == 1
 
 
 def test_another_schedule_target_or_output_is_another_entry(folder: Path) -> None:
@@ -429,7 +429,7 @@ def test_eight_processes_that_build_at_once_share_the_cache(folder: Path) -> Non
     assert [found.get(timeout=1200) for _ in children] == [True] * 8
     for child in children:
         child.join()
-    assert len(entries(folder)) == 2 == len(list(folder.iterdir()))
+    assert len(entries(folder)) == 3 == len(list(folder.iterdir()))
     written = numbers_of_files(folder)
     margins()
     assert numbers_of_files(folder) == written
@@ -490,9 +490,9 @@ def test_the_command_line_shows_and_clears_the_cache(
 ) -> None:
     margins()
     assert cli.main(["cache"]) == 0
-    assert f"folder: {folder}\nentries: 2, 0." in capsys.readouterr().out
+    assert f"folder: {folder}\nentries: 3, 0." in capsys.readouterr().out
     assert cli.main(["cache", "--clear"]) == 0
-    assert "removed: 2, 0." in capsys.readouterr().out and not list(folder.iterdir())
+    assert "removed: 3, 0." in capsys.readouterr().out and not list(folder.iterdir())
     folder.chmod(0o777)
     assert cli.main(["cache"]) == 0
     assert "not used: it may be written to by others" in capsys.readouterr().out

@@ -55,14 +55,10 @@ def test_units_leave_features_out_and_end_with_the_row() -> None:
 
 def test_columns_are_grouped_by_the_levels_of_their_search() -> None:
     forest = mixed_forest(9, {0: 15, 1: 16, 2: 31, 3: 32, 5: 255, 7: 100}, sides=1)
-    groups = compared_cuts(forest)[0].panels.groups
-    assert [(x.stop, x.steps, x.levels) for x in groups] == [
-        (1, 1, 4),
-        (3, 2, 5),
-        (4, 2, 6),
-        (5, 2, 7),
-        (6, 2, 8),
-    ]
+    code, arrays = compared_cuts(forest)
+    groups, columns = code.panels.groups, np.diff(arrays["panel_stops"]).sum(axis=1)
+    assert [(x.steps, x.levels) for x in groups] == [(1, 0), (2, 5), (2, 6), (2, 7), (2, 8)]
+    assert columns.tolist() == [15, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("count", [16, 31, 40, 100, 255])

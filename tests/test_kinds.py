@@ -1,0 +1,202 @@
+"""Models of a kind share their code: what a kind is, and that code depends on nothing else.
+
+As a program, `python tests/test_kinds.py 2000` compares as many pairs of models as it is told.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+
+import tvm_forest
+from drawn_schedules import drawn_schedule
+from forests import drawn_forest
+from scheduled_models import MODELS, forest_named
+from tvm_forest import code_cache, compiler
+from tvm_forest.errors import ForestError
+from tvm_forest.forest import Forest
+from tvm_forest.laying_out import LaidOut, kinds, lay_out
+from tvm_forest.laying_out.kinds import describe_kind
+from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.protocol import LAYOUTS
+from tvm_forest.predictor import compiling
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import OUTPUTS
+from tvm_forest.target import Target, parse_target
+from tvm_forest.tir_gen.canonical import emit_canonical
+
+TARGETS = ("x86-64-v2", "x86-64-v3", "cascadelake", "znver4")
+OTHERWISE = {"depths", "shallowest", "hits", "is_leaf", "leaf_table", "leaf_value", "threshold"}
+"""What code asks a forest for that a kind says in other words: forms of walks, and arrays."""
+
+
+def train(seed: int) -> xgb.Booster:
+    """Return a model of drawn rows; all seeds give models of one kind."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(800, 3)).astype(np.float32)
+    matrix = xgb.DMatrix(rows, rows[:, 0] * rows[:, 1] + rows[:, 2])
+    return xgb.train({"max_depth": 4, "nthread": 1}, matrix, 50)
+
+
+def lay_out_for(forest: Forest, schedules: Any = None, target: Target | None = None) -> LaidOut:
+    """Lay a model out for all functions that give sums or say something of leaves."""
+    target = target or parse_target("llvm")
+    chosen = tvm_forest.default_schedules(forest) if schedules is None else schedules
+    return lay_out(BuildRequest.of(forest, chosen, target, outputs=OUTPUTS))
+
+
+def lower(forest: Forest, schedules: Any, target: Target, laid_out: LaidOut) -> str:
+    """Return the functions of a model as a text that does not say how long arrays are."""
+    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
+    after = compiler.lower_request(request, laid_out).after
+    texts = [f"{x.name_hint}\n{func.script()}" for x, func in after.functions.items()]
+    return re.sub(r"(\w+: T\.Buffer\(\()\d+", r"\1long", "\n".join(sorted(texts)))
+
+
+def train_again(forest: Forest, rng: np.random.Generator) -> Forest:
+    """Return a forest of the same trees with other thresholds, leaves, features and sides."""
+    moved = forest.threshold + np.where(rng.random(forest.n_nodes) < 0.5, rng.normal(), 0)
+    numbers = np.round(moved, int(rng.integers(1, 3))).astype(forest.threshold.dtype)
+    inner = ~forest.is_leaf & (forest.feature < forest.n_features)
+    kept = {"threshold": np.where(inner & (rng.random() < 0.9), numbers, forest.threshold)}
+    if rng.random() < 0.5:
+        shuffled = rng.permutation(forest.n_features)[forest.feature % forest.n_features]
+        kept["feature"] = np.where(inner, shuffled, forest.feature).astype(forest.feature.dtype)
+    values = forest.leaf_value * rng.normal(size=(len(forest.leaf_value), 1))
+    return replace(forest, leaf_value=values.astype(forest.leaf_value.dtype), **kept)
+
+
+def compare(seed: int) -> tuple[str, list[str]]:
+    """Compare a drawn model under a drawn schedule with others; return what they are, and layouts.
+
+    Raises:
+        AssertionError: two models are of one kind, and their code differs.
+    """
+    rng = random.Random(seed)
+    first = forest_named(rng.choice(sorted(MODELS)), seen=False)
+    target = parse_target({"kind": "llvm", "mcpu": rng.choice(TARGETS)})
+    try:
+        schedules: Any = {1: drawn_schedule(rng, tvm_forest.new_schedule(first), first)}
+        if rng.random() < 0.3:
+            schedules = tvm_forest.default_schedules(first)
+        other = train_again(first, np.random.default_rng(seed))
+        laid = [lay_out_for(x, schedules, target) for x in (first, other)]
+        here = [describe_kind(x) for x in laid]
+        if here[0] != here[1]:
+            return "others", []
+        texts = [lower(x, schedules, target, y) for x, y in zip((first, other), laid, strict=True)]
+    except ForestError:
+        return "refused", []
+    assert texts[0] == texts[1], f"seed {seed}: one kind, two codes"
+    return "equal", sorted({x.layout for x in schedules.values()})
+
+
+@pytest.mark.slow
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("first", range(0, 40, 4))
+def test_models_of_one_kind_have_the_same_code(first: int) -> None:
+    found = [compare(seed)[0] for seed in range(first, first + 4)]
+    assert "equal" in found
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_code_asks_a_forest_for_nothing_that_its_kind_does_not_say(name: str) -> None:
+    forest = forest_named(name, seen=False)
+    asked = set[str]()
+    for laid in lay_out_for(forest).functions:
+        with recording(asked):
+            emit_canonical(laid.packed.forest, laid.packed.layout, laid.output)  # type: ignore[union-attr]
+    assert asked - OTHERWISE <= set(kinds.FACTS)
+
+
+@contextmanager
+def recording(asked: set[str]) -> Iterator[None]:
+    """Note which attributes of forests are asked for, but by forests themselves."""
+    plain: Callable[..., Any] = Forest.__getattribute__
+
+    def note(self: Forest, name: str) -> Any:
+        caller = Path(sys._getframe(1).f_code.co_filename)
+        if not {"forest", "process"}.intersection(caller.parts[-3:-1]):
+            asked.add(name)
+        return plain(self, name)
+
+    Forest.__getattribute__ = note  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del Forest.__getattribute__  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", kinds.FACTS)
+def test_each_fact_of_a_forest_counts(name: str) -> None:
+    laid_out = lay_out_for(drawn_forest(6, 3, base=[0.5]))
+    first: Any = laid_out.functions[0]
+    packed = first.packed
+    changed = type("Changed", (), {"__getattr__": lambda self, x: getattr(packed.forest, x)})()
+    setattr(changed, name, "something else")
+    other = replace(first, packed=packed._replace(forest=changed))
+    vars(other)["arguments"] = first.arguments
+    both = [describe_kind(laid_out._replace(functions=[x])) for x in (first, other)]
+    assert both[0] != both[1]
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_each_field_of_a_layout_counts_but_how_long_arrays_are(layout: str) -> None:
+    forest, laid = forest_named("xgboost default_options", seen=True), None
+    for size in LAYOUTS[layout].tile_sizes:
+        start = tvm_forest.new_schedule(forest)
+        start = start.tile_nodes(size) if size > 1 else start
+        laid = LAYOUTS[layout].pack(tvm_forest.rewrite(forest, start))[0]
+    for field in (x for x in fields(laid) if x.name != "specs"):  # type: ignore[arg-type]
+        other = replace(laid, **{field.name: "something else"})  # type: ignore[type-var]
+        assert kinds._describe_value(other) != kinds._describe_value(laid), field.name
+
+
+def test_a_model_that_is_trained_again_is_not_lowered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    tvm_forest.build(train(0)).apply(np.zeros((1, 3), np.float32))
+    monkeypatch.setattr(compiling.compiler, "compile_forest", None)
+    for seed in (1, 2, 3):
+        model = train(seed)
+        predictor, forest = tvm_forest.build(model), tvm_forest.load(model)
+        for n_rows in (1, 5, 33, 100, 300):
+            rows = hard_rows(forest, n_rows)
+            assert np.array_equal(
+                predictor.predict_margin(rows), forest.predict_reference(rows)[:, 0]
+            )
+            assert np.array_equal(predictor.apply(rows), forest.predict_reference(rows, "apply"))
+
+
+def test_a_kind_whose_code_is_gone_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    tvm_forest.build(train(0))
+    for file in (tmp_path / "cache").iterdir():
+        if file.stat().st_size > 20_000:
+            file.unlink()
+    forest = tvm_forest.load(train(1))
+    rows = hard_rows(forest, 70)
+    found = tvm_forest.build(forest).predict_margin(rows)
+    assert np.array_equal(found, forest.predict_reference(rows)[:, 0])
+
+
+if __name__ == "__main__":
+    counts = Counter[str]()
+    for number in range(int(sys.argv[1])):
+        became, layouts = compare(number)
+        counts.update([became, *layouts])
+    print(counts)
