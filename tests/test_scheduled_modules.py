@@ -349,6 +349,6 @@ def test_a_damaged_nest_is_refused_or_another_one_that_is_right() -> None:
 @pytest.mark.parametrize("given", [5, tvm_forest.lower(FOREST, START).after])
 def test_modules_that_say_nothing_of_a_model_are_not_compiled(given: Any) -> None:
     with pytest.raises(
-        ScheduleError, match=r"expected an IRModule|no attribute 'tvm_forest\.forest'"
+        ScheduleError, match=r"expected an IRModule|no attribute 'tvm_forest\.seal'"
     ):
         tvm_forest.compile(given)
