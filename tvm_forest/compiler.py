@@ -244,7 +244,11 @@ def compile(
         if exact:
             check_exact(sch)
         check_walks(sch)
-        lowered |= lower_scheduled(adopted, name, machine)
+        made = lower_scheduled(adopted, name, machine)
+        if lowered.keys() & made.keys():
+            what = f"function '{name}' has the name of what threads run of another; rename it"
+            raise ScheduleError(f"compile: argument 'module': {what}")
+        lowered |= made
     return _compile_lowered(tvm.IRModule(lowered), schedules, machine)
 
 

@@ -183,9 +183,9 @@ class _Reader:
 
     def _check_replaced(self, loops: list[Loop], guards: tuple[Guard, ...]) -> None:
         """Refuse loops with replaced ones among them that do not do everything once."""
-        size = {"classes": self.model.classes, "vectors": self.model.vectors}
-        nest = Nest(self.model.trees, nest=make_chain([_ROOT, *loops]), guards=guards, **size)
-        if not does_each_once(nest):
+        model, nest = self.model, make_chain([_ROOT, *loops])
+        size = (model.trees, model.classes)
+        if not does_each_once(Nest(*size, vectors=model.vectors, nest=nest, guards=guards)):
             what = "and those inside leave out rows, classes or trees, or do them twice"
             raise make_loop_error(loops[0].name, what, "change loops by directives")
 
