@@ -304,6 +304,16 @@ EDITED: dict[str, tuple[str, str, str]] = {
         "n // T.int64(64)",
         r"'batch_0' has n // T\.int64\(64\) iterations",
     ),
+    "trees from the last one on": (
+        "T.axis.reduce(T.int64(40), tree)",
+        "T.axis.reduce(T.int64(40), T.int64(39) - tree)",
+        "steps by",
+    ),
+    "less than no trees": (
+        "T.int64(40), T.int64(64)):",
+        "T.int64(-40), T.int64(64)):",
+        "iterations",
+    ),
     "rows behind the last": (
         "T.where(batch_0 * T.int64(64) + batch_1 < n)",
         "",

@@ -297,7 +297,7 @@ class _Reader:
     def _read_number(self, value: Any) -> Any:
         """Return a step: a number, or a share of the rows; None for anything else."""
         if isinstance(value, tirx.IntImm):
-            return int(value)
+            return int(value) if int(value) > 0 else None
         shares = (Share(1), *self._shares)  # a single part has all rows
         return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
@@ -314,7 +314,7 @@ class _Reader:
     def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
         """Return whether a loop that is read so has as many iterations, or ends by a guard."""
         if isinstance(extent, tirx.IntImm) and isinstance(step, int):
-            return True
+            return int(extent) >= 0
         size = amount(step, self.n)
         if isinstance(step, int) and self._is_end(extent, stop, step):
             return kind == "batch"
