@@ -304,9 +304,9 @@ EDITED: dict[str, tuple[str, str, str]] = {
         "n // T.int64(64)",
         r"'batch_0' has n // T\.int64\(64\) iterations",
     ),
-    "trees from the last one on": (
+    "trees below the first one": (
         "T.axis.reduce(T.int64(40), tree)",
-        "T.axis.reduce(T.int64(40), T.int64(39) - tree)",
+        "T.axis.reduce(T.int64(40), T.int64(0) - tree)",
         "steps by",
     ),
     "less than no trees": (
