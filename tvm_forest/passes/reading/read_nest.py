@@ -83,7 +83,10 @@ def read_told(func: tirx.PrimFunc, model: ModelFacts) -> dict[str, Any]:
     """
     walk = find_walk_block(func)
     assert walk is not None, "adopted before"
-    found = _Reader(walk, model, func.params[0].shape[0]).read()
+    reader = _Reader(walk, model, func.params[0].shape[0])
+    found = reader.read()
+    if found.origins:
+        reader.check_replaced()
     return {"loops": found.loops, "guards": found.guards}
 
 
@@ -164,10 +167,10 @@ class _Reader:
             if PARTS in notes:
                 parts = self._read_parts(notes[PARTS], self.walk.around[place:])
             fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            facts[loop.loop_var] = fact
             if parts:
                 origins[fact.name] = fact
                 continue
+            facts[loop.loop_var] = fact
             marks = {
                 key.removeprefix(PREFIX): x for key, x in notes.items() if key not in (NAME, KIND)
             }
@@ -176,18 +179,21 @@ class _Reader:
         inside = parts.get("loops", [])
         for here in reversed(told):
             inside = [{**here, "loops": inside} if inside else here]
-        guards = tuple(self._read_guards(facts))
-        if parts:  # what sums begin with is written by the loops that are replaced
-            self._check_replaced([*facts.values()], guards)
-        return _Found(inside, parts["guards"] if parts else write_guards(guards), origins)
+        guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
+        return _Found(inside, guards, origins)
 
-    def _check_replaced(self, loops: list[Loop], guards: tuple[Guard, ...]) -> None:
-        """Refuse loops with replaced ones among them that do not do everything once."""
-        model, nest = self.model, make_chain([_ROOT, *loops])
-        size = (model.trees, model.classes)
-        if not does_each_once(Nest(*size, vectors=model.vectors, nest=nest, guards=guards)):
+    def check_replaced(self) -> None:
+        """Refuse loops of which some are replaced, where sums begin, that leave something out."""
+        factors, model = self._find_factors(), self.model
+        facts = {
+            loop.loop_var: self._read_loop(loop, self._read_notes(loop), factors.get(loop.loop_var))
+            for loop in self.walk.around
+        }
+        nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
+        about: Any = {"vectors": model.vectors, "nest": nest, "guards": guards}
+        if not does_each_once(Nest(model.trees, model.classes, **about)):
             what = "and those inside leave out rows, classes or trees, or do them twice"
-            raise make_loop_error(loops[0].name, what, "change loops by directives")
+            raise make_loop_error(nest.children[0].name, what, "change loops by directives")
 
     def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> dict[str, Any]:
         """Return the loops in the place of others, and guards."""
