@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import s_tir
 
 import tvm_forest
@@ -283,6 +284,136 @@ def test_a_function_that_leaves_out_trees_is_refused() -> None:
         tvm_forest.compile(tvm.script.from_source(fewer))
 
 
+EDITED: dict[str, tuple[str, str, str]] = {
+    "another sum": (
+        "margin[r, T.int64(0)] = base",
+        "margin[r // T.int64(2), T.int64(0)] = base",
+        "were changed",
+    ),
+    "another tree": ("rows[r, 0], t, ", "rows[r, 0], t // T.int64(2), ", "were changed"),
+    "another way of joining": ('T.float32(0.0), "add")', 'T.float32(0.0), "min")', "were changed"),
+    "trees that are no reduction": ("T.axis.reduce(", "T.axis.spatial(", "were changed"),
+    "fewer rows": ("T.axis.spatial(n, ", "T.axis.spatial(n - T.int64(1), ", "were changed"),
+    "another comparison": ('"comparison": "<"', '"comparison": "<="', "were changed"),
+    "shallower trees": ('"depths": "5', '"depths": "3', "were changed"),
+    "a number for a text": ('"likely": None', '"likely": 5', "were changed"),
+    "no such attribute": ('"classes": 1', '"clases": 1', "were changed"),
+    "no such layout": ("packed:PackedLayout", "packed:PacketLayout", "were changed"),
+    "no last block": (
+        "(n + T.int64(63)) // T.int64(64)",
+        "n // T.int64(64)",
+        r"'batch_0' has n // T\.int64\(64\) iterations",
+    ),
+    "trees below the first one": (
+        "T.axis.reduce(T.int64(40), tree)",
+        "T.axis.reduce(T.int64(40), T.int64(0) - tree)",
+        "steps by",
+    ),
+    "less than no trees": (
+        "T.int64(40), T.int64(64)):",
+        "T.int64(-40), T.int64(64)):",
+        "iterations",
+    ),
+    "rows behind the last": (
+        "T.where(batch_0 * T.int64(64) + batch_1 < n)",
+        "",
+        "leave out rows, classes or trees",
+    ),
+    "a condition on rows and trees": (
+        "T.int64(64) + batch_1 < n",
+        "T.int64(64) + tree < n",
+        "which is no end of a tile",
+    ),
+    "trees up to the number of rows": (
+        "T.int64(64) + batch_1 < n",
+        "T.int64(64) + batch_1 < n and tree < n",
+        "which is no end of a tile|leave out rows, classes or trees",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_a_function_that_was_edited_is_refused(name: str) -> None:
+    old, new, message = EDITED[name]
+    text = by_tvm().mod.script(show_meta=True)
+    edited = text.replace(old, new)
+    assert edited != text
+    with pytest.raises(ScheduleError, match=message):
+        tvm_forest.compile(tvm.script.from_source(edited))
+
+
+def sigmoid(*steps: Step) -> s_tir.Schedule:
+    """Return TVM's schedule of a function with a block behind the walks."""
+    forest = drawn_forest(9, 4, link="sigmoid")
+    tir = s_tir.Schedule(
+        tvm_forest.lower(forest, tvm_forest.new_schedule(forest)).before["predict"]
+    )
+    for step in steps:
+        step(tir)
+    return tir
+
+
+BESIDE: dict[str, Step] = {
+    "initial values by themselves": lambda tir: tir.decompose_reduction(
+        tir.get_sblock("walk"), tir.get_loops("walk")[1]
+    ),
+    "values in blocks": lambda tir: tir.split(tir.get_loops("finish")[0], [None, 7]),
+    "values right behind sums": lambda tir: tir.reverse_compute_at(
+        tir.get_sblock("finish"), tir.get_loops("walk")[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_beside_the_walks_has_the_loops_that_passes_give_it(name: str) -> None:
+    plain, moved = (adopt_loops(sigmoid(*x).mod["main"]) for x in ((), (BESIDE[name],)))
+    assert tvm_ffi.structural_equal(plain, moved)
+
+
+def test_edited_loops_beside_the_walks_leave_out_no_rows() -> None:
+    module = sigmoid().mod
+    text = module.script(show_meta=True)
+    fewer = text.replace("for batch in range(n)", "for batch in range(n - T.int64(1))")
+    assert fewer != text
+    edited = tvm.IRModule({"main": tvm.script.from_source(fewer)["main"]})
+    assert tvm_ffi.structural_equal(*(adopt_loops(x["main"]) for x in (module, edited)))
+
+
+def test_annotations_beside_the_walks_are_refused() -> None:
+    def annotate(tir: s_tir.Schedule) -> None:
+        tir.annotate(tir.get_loops("finish")[0], "tvm_forest.interleave", 8)
+
+    with pytest.raises(ScheduleError, match="loop 'batch' has the annotation 'tvm_forest.interl"):
+        tvm_forest.compile(sigmoid(annotate))
+
+
+def test_two_functions_that_become_one_are_refused() -> None:
+    functions = {"sums": by_tvm(parallel).mod["main"], "sums_parallel": by_tvm().mod["main"]}
+    with pytest.raises(ScheduleError, match="'sums_parallel' has the name of what threads run"):
+        tvm_forest.compile(tvm.IRModule(functions))
+
+
+def test_loops_that_only_directives_make_are_no_schedule_of_tvm() -> None:
+    module = schedule_functions(FOREST, START.split("tree", "d1", "d2", 9))["predict"]
+    with pytest.raises(ScheduleError, match="'batch' holds loops with copies"):
+        tvm_forest.build(FOREST, schedule=module)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, '{"loops": ' * 5000])
+def test_a_nest_without_an_end_is_refused(text: str) -> None:
+    with pytest.raises(ScheduleError, match=r"'tvm_forest\.parts' that is no nest"):
+        tvm_forest.compile(by_tvm(mark(0, "parts", text)))
+
+
+def test_a_condition_that_loops_with_copies_are_not_under_is_refused() -> None:
+    sch = BLOCKS.split("tree", "d1", "d2", 9)
+    text = schedule_functions(FOREST, sch)["predict"].script(show_meta=True)
+    edited = text.replace("T.where(batch_0 * T.int64(64)", "T.where(batch_0 * T.int64(63)")
+    assert edited != text
+    with pytest.raises(ScheduleError, match="which is no end of a tile"):
+        tvm_forest.compile(tvm.script.from_source(edited))
+
+
 def inside(value: Any) -> Iterator[Any]:
     """Yield a plain value, and all lists and dicts in it that hold something."""
     if isinstance(value, list | dict) and value:
@@ -349,6 +480,6 @@ def test_a_damaged_nest_is_refused_or_another_one_that_is_right() -> None:
 @pytest.mark.parametrize("given", [5, tvm_forest.lower(FOREST, START).after])
 def test_modules_that_say_nothing_of_a_model_are_not_compiled(given: Any) -> None:
     with pytest.raises(
-        ScheduleError, match=r"expected an IRModule|no attribute 'tvm_forest\.forest'"
+        ScheduleError, match=r"expected an IRModule|no attribute 'tvm_forest\.seal'"
     ):
         tvm_forest.compile(given)

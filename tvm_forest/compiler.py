@@ -32,6 +32,7 @@ from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .passes.reading.adopt import adopt_loops, computes, read_schedule
+from .passes.reading.computation import with_seal
 from .passes.reading.read_nest import make_serial, read_nest
 from .passes.stages import keep_stage, keep_stages, run_passes
 from .runtime import Library
@@ -179,13 +180,14 @@ def take_schedule(given: Any, forest: Forest) -> Any:
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):
         return given
-    sums = [func for func in module.functions.values() if read_model_facts(func).output == SUMS]
+    functions = [adopt_loops(func) for func in module.functions.values()]
+    sums = [func for func in functions if read_model_facts(func).output == SUMS]
     if len(sums) != 1:
         raise ScheduleError(
             f"build: argument 'schedule': {len(sums)} functions of the module give sums, but one "
             "is scheduled; give s_tir.Schedule(lower(model, schedule).before['predict'])"
         )
-    sch = read_schedule(adopt_loops(sums[0])).retell()
+    sch = read_schedule(sums[0]).retell()
     (laid,) = lay_out(BuildRequest.of(forest, sch, Target())).functions
     if not isinstance(laid, LaidFunction) or not computes(sums[0], _emit(laid)["main"]):
         raise ScheduleError(
@@ -234,7 +236,8 @@ def compile(
     schedules, lowered = dict[int, Schedule](), dict[str, tirx.PrimFunc]()
     machine = parse_target(target)
     for name, func in sorted((x.name_hint, func) for x, func in module.functions.items()):
-        model, adopted = read_model_facts(func), adopt_loops(func)
+        adopted = adopt_loops(func)
+        model = read_model_facts(adopted)
         sch = schedules[len(schedules)] = read_schedule(adopted)
         check_device(sch, machine)
         if machine.on_gpu and STARTS not in func.attrs:
@@ -244,7 +247,11 @@ def compile(
         if exact:
             check_exact(sch)
         check_walks(sch)
-        lowered |= lower_scheduled(adopted, name, machine)
+        made = lower_scheduled(adopted, name, machine)
+        if lowered.keys() & made.keys():
+            what = f"function '{name}' has the name of what threads run of another; rename it"
+            raise ScheduleError(f"compile: argument 'module': {what}")
+        lowered |= made
     return _compile_lowered(tvm.IRModule(lowered), schedules, machine)
 
 
@@ -294,10 +301,10 @@ def _lower_function(
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
     """Return a function before and after lowering, with its twin for threads."""
     # 1. what is to be computed, for the model as the schedule rewrote it and laid it out
-    unscheduled = _emit(laid)
+    function = _emit(laid)["main"]
     if target.on_gpu:
-        function = with_array_facts(unscheduled["main"], laid.packed.layout, laid.packed.arrays)
-        unscheduled = tvm.IRModule({"main": function})
+        function = with_array_facts(function, laid.packed.layout, laid.packed.arrays)
+    unscheduled = tvm.IRModule({"main": with_seal(function)})
     # 2. how it is to be computed
     scheduled = schedule_function(unscheduled, laid.schedule)["main"]
     # 3. what the machine has to do

@@ -205,6 +205,11 @@ class Schedule(Nest):
         Raises:
             ScheduleError: a directive refuses what TVM's primitives have made.
         """
+        for loop in self.nest.traverse():
+            if len(loop.children) > 1 or loop.is_specialized:
+                what = f"'{loop.name}' holds loops with copies, which only directives make; give"
+                what = f"argument 'schedule': {what} the Schedule that made them"
+                raise make_error(self, "build", what, loop.name)
         sch, names = self.without(), dict[str, str]()
         for root in sch.loops():
             own = sorted((x for x in self.loops() if x.kind == root.kind), key=_find_depth)

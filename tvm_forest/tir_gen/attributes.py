@@ -108,19 +108,13 @@ def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
     """Return what a function says of its model.
 
     Raises:
-        ScheduleError: it says nothing, or its layout is not known here.
+        ScheduleError: its layout is not known here.
     """
-    attributes = func.attrs
-    if attributes is None or FOREST not in attributes or LAYOUT not in attributes:
-        raise ScheduleError(
-            f"build: argument 'schedule': a function has no attribute '{FOREST}', so it was not "
-            "made by tvm_forest; begin with tvm_forest.lower(model).before"
-        )
-    said = to_plain(attributes[FOREST])
+    said = to_plain(func.attrs[FOREST])
     depths, likely = said.pop("depths"), said.pop("likely")
     shallowest = _from_text(said.pop("shallowest"))
     trees = TreeDepths(_from_text(depths), shallowest, likely and _from_text(likely))
-    layout = _decode(to_plain(attributes[LAYOUT]))
+    layout = _decode(to_plain(func.attrs[LAYOUT]))
     return ModelFacts(**said, depths=trees, layout=layout)
 
 

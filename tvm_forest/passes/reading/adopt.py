@@ -11,18 +11,27 @@ from collections import Counter
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from ...errors import ScheduleError
-from ...schedule_prims.replay import NAME, PREFIX
+from ...schedule_prims.replay import FINISH_BLOCK, NAME, PREFIX, WALK_BLOCK
 from ...schedule_prims.schedule import JSON_VERSION, Schedule
 from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
-from .blocks import find_walk_block, list_blocks
+from .blocks import WalkBlock, find_walk_block, list_blocks
+from .computation import (
+    INIT,
+    SEAL,
+    UPDATE,
+    check_seal,
+    list_result_axes,
+    sort_axes,
+    take_computation,
+)
 from .read_nest import make_loop_error, read_told
 
-BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
+BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
 LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
 
@@ -31,11 +40,18 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function scheduled by `s_tir.Schedule` as `replay` would have left it.
 
     Its loops get names, those of their variables; what TVM's `bind` and `vectorize` say becomes an
-    annotation; loops beside the walks are plain again, for passes give them what walks have.
+    annotation. What is beside the walks is as before any schedule, for passes give it what walks
+    have.
 
     Raises:
-        ScheduleError: there is a block that passes cannot follow, or a loop bound elsewhere.
+        ScheduleError: the function was edited, there is a block that passes cannot follow, or a
+            loop bound elsewhere.
     """
+    if SEAL not in (func.attrs or {}):
+        raise ScheduleError(
+            f"build: argument 'schedule': a function has no attribute '{SEAL}', so it was not "
+            "made by tvm_forest; begin with tvm_forest.lower(model).before"
+        )
     walk = find_walk_block(func)
     blocks = [str(x.block.name_hint) for x in list_blocks(func)]
     noted = next((x.block for x in list_blocks(func) if x.block.annotations), None)
@@ -48,20 +64,44 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
             f"each of {', '.join(sorted(BLOCKS))} may occur once, and no other; leave out what "
             "makes others, such as rfactor and cache_read: see docs/directives.md for annotations"
         )
-    adopted, used = dict[Any, tirx.For](), Counter[str]()
+    check_seal(func)
+    used, around = Counter[str](), list[tirx.For]()
     for loop in walk.around:
         name = name_of(loop) or str(loop.loop_var.name).removesuffix("_")
         used[name] += 1
         own = f"{name}.{used[name]}" if used[name] > 1 else name
-        adopted[loop.loop_var] = _adopt(loop, own)
+        around.append(_adopt(loop, own))
+    nest = s_tir.SBlockRealize(walk.realize.iter_values, walk.realize.predicate, _join(func, walk))
+    for loop in reversed(around):
+        nest = ir.with_body(loop, nest)
+    behind = [_finish(x) for x in list_blocks(func) if x.block.name_hint == FINISH_BLOCK]
+    root = s_tir.SBlock([], [], [], "root", ir.join_statements([nest, *behind]))
+    return func.with_body(s_tir.SBlockRealize([], True, root))
 
-    def change(loop: tirx.For) -> tirx.For:
-        own = adopted.get(loop.loop_var)
-        if own is not None:
-            return ir.with_body(own, loop.body)
-        return ir.change_loop(loop, kind=tirx.ForKind.SERIAL, thread_binding=None, annotations={})
 
-    return func.with_body(ir.rewrite_loops(func.body, change))
+def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
+    """Return the block with the walk, and with its init, which `decompose_reduction` takes out."""
+    block = walk.block
+    init = next((x.block for x in list_blocks(func) if x.block.name_hint == INIT), None)
+    if init is None:
+        return block
+    pairs = zip(sort_axes(init), list_result_axes(block), strict=True)
+    same = {x.var: y.var for x, y in pairs}
+    reads = [x for x in block.reads if x.source not in [y.source for y in block.writes]]
+    own = ir.replace_vars(init.body, same)
+    return s_tir.SBlock(block.iter_vars, reads, block.writes, WALK_BLOCK, block.body, own)
+
+
+def _finish(found: WalkBlock) -> tirx.Stmt:
+    """Return the block behind the walks in a loop over all rows."""
+    noted = next((loop for loop in found.around if loop.annotations and not name_of(loop)), None)
+    if noted is not None:
+        what = f"has the annotation '{next(iter(noted.annotations))}'"
+        raise make_loop_error(str(noted.loop_var.name), what, "annotate loops around walks only")
+    (axis,) = found.block.iter_vars
+    batch = tirx.Var("batch", axis.var.ty)
+    body = s_tir.SBlockRealize([batch], True, found.block)
+    return tirx.For(batch, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, body)
 
 
 def _adopt(loop: tirx.For, name: str) -> tirx.For:
@@ -95,18 +135,4 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:
     """Return whether a function has the parameters of another one, and its blocks."""
-    same = tvm_ffi.structural_equal
-    if not same(func.params, canonical.params, map_free_vars=True):
-        return False
-    params = dict(zip(canonical.params, func.params, strict=True))
-    params[canonical.params[0].shape[0]] = func.params[0].shape[0]
-    wanted = {}
-    for x in list_blocks(canonical):
-        wanted[str(x.block.name_hint)] = ir.replace_vars(x.block, params)
-    for x in list_blocks(func):
-        name = str(x.block.name_hint)
-        model = wanted[name.partition("_")[0]]
-        bodies = (model.init if name.endswith("_init") else model.body), x.block.body
-        if not same(*bodies, map_free_vars=True):
-            return False
-    return True
+    return tvm_ffi.structural_equal(take_computation(func), take_computation(canonical))

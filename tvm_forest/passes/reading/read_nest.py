@@ -27,7 +27,7 @@ from tvm import sym, tirx
 
 from ...errors import ScheduleError
 from ...internals.names import DICT_ATTRS
-from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths
+from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths, make_chain
 from ...nest.marks import (
     MARKS,
     Told,
@@ -38,6 +38,8 @@ from ...nest.marks import (
     write_guards,
     write_loops,
 )
+from ...nest.problems import does_each_once
+from ...schedule_prims.directive import is_whole
 from ...schedule_prims.replay import KIND, NAME, PARTS, PREFIX
 from ...schedule_prims.schedule import ROOT
 from ...schedule_prims.walks import find_walk_forms
@@ -46,6 +48,7 @@ from ...tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, 
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, amount, name_of
 from .blocks import WalkBlock, find_walk_block
+from .computation import SEAL
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 """What TVM says of a loop by its kind."""
@@ -80,7 +83,10 @@ def read_told(func: tirx.PrimFunc, model: ModelFacts) -> dict[str, Any]:
     """
     walk = find_walk_block(func)
     assert walk is not None, "adopted before"
-    found = _Reader(walk, model, func.params[0].shape[0]).read()
+    reader = _Reader(walk, model, func.params[0].shape[0])
+    found = reader.read()
+    if found.origins:
+        reader.check_replaced()
     return {"loops": found.loops, "guards": found.guards}
 
 
@@ -97,7 +103,7 @@ class ForgetNest:
             return ir.change_loop(loop, annotations=kept) if changed else loop
 
         body = ir.rewrite_loops(func.body, forget)
-        kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT)}
+        kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT, SEAL)}
         attributes = tvm.ir.make_node(DICT_ATTRS, **kept)
         return tirx.PrimFunc(func.params, body, func.ret_type, attributes)
 
@@ -176,6 +182,19 @@ class _Reader:
         guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
         return _Found(inside, guards, origins)
 
+    def check_replaced(self) -> None:
+        """Refuse loops of which some are replaced, where sums begin, that leave something out."""
+        factors, model = self._find_factors(), self.model
+        facts = {
+            loop.loop_var: self._read_loop(loop, self._read_notes(loop), factors.get(loop.loop_var))
+            for loop in self.walk.around
+        }
+        nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
+        about: Any = {"vectors": model.vectors, "nest": nest, "guards": guards}
+        if not does_each_once(Nest(model.trees, model.classes, **about)):
+            what = "and those inside leave out rows, classes or trees, or do them twice"
+            raise make_loop_error(nest.children[0].name, what, "change loops by directives")
+
     def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> dict[str, Any]:
         """Return the loops in the place of others, and guards."""
         names = set(map(name_of, replaced))
@@ -185,7 +204,7 @@ class _Reader:
             read_guards(parts["guards"])
             of = {here["name"]: here["of"] for here in list_told(parts["loops"])}
             whole = all({of[x.name] for x in path[1:]} == names for path in find_paths(inside))
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             whole = False
         if not whole:
             what = f"has an annotation '{PARTS}' that is no nest in its place"
@@ -201,7 +220,7 @@ class _Reader:
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
         kind = notes.get(KIND, ["batch", 1])
-        pair = isinstance(kind, list) and len(kind) == 2 and type(kind[1]) is int
+        pair = isinstance(kind, list) and len(kind) == 2 and is_whole(kind[1], 1)
         if not pair or kind[0] not in (*OUTPUT_KINDS, "tree"):
             raise make_loop_error(name_of(loop), f"has {kind!r} as '{KIND}'", "leave it out")
         unknown = next((key for key in notes if key not in KNOWN), None)
@@ -215,6 +234,8 @@ class _Reader:
         name = str(notes.get(NAME, loop.loop_var.name))
         if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
             raise make_loop_error(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
+        if not self._is(loop.min, 0):
+            raise make_loop_error(name, f"begins at {loop.min}, not at 0")
         if factor is None:
             if not self._is(loop.extent, 1):
                 raise make_loop_error(name, "counts neither rows nor classes nor trees")
@@ -222,9 +243,14 @@ class _Reader:
             kind, step = notes[KIND] if KIND in notes else (guessed, 1)
             return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
-        if step is None or not self._is(loop.min, 0):
-            raise make_loop_error(name, f"steps by {factor[1]}, or does not begin at 0")
-        return Loop(name, kind, 0, self._read_stop(loop.extent, step), step)
+        if step is None:
+            raise make_loop_error(name, f"steps by {factor[1]}")
+        stop = self._read_stop(loop.extent, step)
+        if not self._ends_at(loop.extent, kind, stop, step):
+            raise make_loop_error(
+                name, f"has {loop.extent} iterations, which is no number of tiles"
+            )
+        return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
         """Return what each loop counts, and its factor in the index of that."""
@@ -243,7 +269,7 @@ class _Reader:
                 raise make_loop_error(
                     named[wrong], what, "fuse no rows, classes or trees with others"
                 )
-            if here and not self._is(factors[-1], 0):
+            if not self._is(factors[-1] if here else value, 0):
                 what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
                 raise make_loop_error(name_of(self.walk.around[0]), what)
             found |= {var: (kinds[axis.var], factors[i]) for i, var in enumerate(here)}
@@ -277,7 +303,7 @@ class _Reader:
     def _read_number(self, value: Any) -> Any:
         """Return a step: a number, or a share of the rows; None for anything else."""
         if isinstance(value, tirx.IntImm):
-            return int(value)
+            return int(value) if int(value) > 0 else None
         shares = (Share(1), *self._shares)  # a single part has all rows
         return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
@@ -290,6 +316,29 @@ class _Reader:
         tiles = (tirx.floordiv(amount(x, self.n) + (step - 1), ir.i64(step)) for x in self._shares)
         pairs = zip(self._shares, tiles, strict=True)
         return next((share for share, count in pairs if self._equal(extent, count)), None)
+
+    def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
+        """Return whether a loop that is read so has as many iterations, or ends by a guard."""
+        if isinstance(extent, tirx.IntImm) and isinstance(step, int):
+            return int(extent) >= 0
+        size = amount(step, self.n)
+        if isinstance(step, int) and self._is_end(extent, stop, step):
+            return kind == "batch"
+        all_rows = isinstance(step, Share) and self._is(extent, step.parts)
+        all_rows = all_rows or self.analyzer.can_prove(extent * size >= self.n)
+        ends = self._guards_rows or step == Share(1)  # a single part has no more than all rows
+        return kind == "batch" and stop is None and all_rows and ends
+
+    @property
+    def _guards_rows(self) -> bool:
+        """Whether a condition ends all loops over rows at the last one."""
+        pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
+        kinds = self._find_axis_kinds()
+        (row,) = (value for axis, value in pairs if kinds[axis.var] == "batch")
+        ends = (
+            x for x in ir.split_condition(self.walk.realize.predicate) if isinstance(x, tirx.LT)
+        )
+        return any(self._equal(x.a, row) and self._equal(x.b, self.n) for x in ends)
 
     def _equal(self, a: Any, b: Any) -> bool:
         return bool(self.analyzer.can_prove_equal(a, b))
@@ -306,12 +355,14 @@ class _Reader:
             known = isinstance(clause, tirx.LT) and not ir.mentions(clause.b, facts)
             factors = list(sym.detect_linear_equation(clause.a, here)) if here and known else []
             ratio = self._find_ratio([facts[var].step for var in here], factors)
-            if ratio is None:
+            kinds = {facts[var].kind for var in here}
+            end = None if ratio is None else self._read_end(clause.b, ratio)
+            if ratio is None or len(kinds) > 1 or not self._is_end(clause.b, end, ratio):
                 name = facts[here[0]].name if here else ""
                 raise make_loop_error(
                     name, f"has the condition {clause}, which is no end of a tile"
                 )
-            yield Guard(tuple(facts[var].name for var in here), self._read_end(clause.b, ratio))
+            yield Guard(tuple(facts[var].name for var in here), end)
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
         """Return how many rows, classes or trees one unit of a condition stands for."""
@@ -324,6 +375,10 @@ class _Reader:
         ratios = {step / int(factor) for step, factor in pairs} if known else set()
         ratio = next(iter(ratios), 0.5)
         return int(ratio) if len(ratios) == 1 and ratio == int(ratio) else None
+
+    def _is_end(self, limit: Any, end: Bound, ratio: int) -> bool:
+        """Return whether values that are multiples of a ratio end there if they are read so."""
+        return self._equal(limit, tirx.floordiv(amount(end, self.n) + (ratio - 1), ir.i64(ratio)))
 
     def _read_end(self, limit: Any, ratio: int) -> Bound:
         if isinstance(limit, tirx.IntImm):
