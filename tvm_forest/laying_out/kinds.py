@@ -6,7 +6,8 @@ A compiled function reads the model from arrays. What is left in the code is wha
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
 the layout. How long arrays are is not among it, so a model that is trained again with the same
 hyperparameters is mostly of the same kind. Layouts help: a number that differs with every training
-and is needed as a constant is rounded up to one that many models have, see `_round_up`.
+and is needed as a constant is rounded up to one that many models have, see
+`layouts/row_codes/planes.py`.
 
 Everything counts unless it is known not to. The tests compare kinds with what they stand for: two
 models of one kind have the same lowered functions, and code asks a forest for nothing else.

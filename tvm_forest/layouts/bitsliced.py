@@ -41,7 +41,7 @@ from .complete_trees import count_leaves, find_occupants, find_slot_excess
 from .packed import PackedLayout
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
-from .row_codes.planes import PlaneCode, number_tests
+from .row_codes.planes import PlaneCode, number_tests, round_up
 from .row_codes.selections import MAX_PLANES, has_levels, is_listed, write_selections
 from .sparse import SparseLayout
 
@@ -131,7 +131,8 @@ class BitslicedLayout(Layout):
         if places.table:
             arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, places.table))
         depths = tuple(int(x) for x in np.unique(forest.depths[~listed & ~flat])[::-1])
-        code, dtype = replace(numbered.code, spare=chosen.spare), str(arrays["leaf_value"].dtype)
+        spare = round_up(chosen.spare, MAX_PLANES - tests)
+        code, dtype = replace(numbered.code, spare=spare), str(arrays["leaf_value"].dtype)
         forms, lists = (depths, places.levels), len(chosen.words) > 0
         return cls(
             read_specs(arrays), dtype, code, *forms, lists, places.bits, places.table

@@ -54,7 +54,7 @@ class PlaneCode:
 
     Attributes:
         ranks: how their values are coded before.
-        tests: number of planes of tests, at least 1; some may be no test's, see `_round_up`.
+        tests: number of planes of tests, at least 1; some may be no test's, see `round_up`.
         spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
             to remember.
         unions: sizes of what makes planes of sets of categories.
@@ -122,19 +122,19 @@ def number_tests(forest: Forest) -> PlaneTests:
     feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
-    places = tests if sizes.planes else _round_up(tests)
+    places = tests if sizes.planes else round_up(tests)
     code = PlaneCode(ranked.code, places, unions=sizes, panels=panels)
     return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
-def _round_up(tests: int) -> int:
-    """Return a number of planes for some tests: a power of two, with room for what comes behind.
+def round_up(planes: int, most: int = MAX_PLANES // 2) -> int:
+    """Return a number of planes that is enough: the next power of two unless that is too many.
 
-    Where the planes behind those of tests lie is a constant of the code, so models of about as many
-    tests have the same. Planes in between are not touched.
+    It is a constant of the code, so models that need about as many planes have the same. Those that
+    nothing needs are not touched.
     """
-    size = 1 << (tests - 1).bit_length()
-    return size if size <= MAX_PLANES // 2 else tests
+    size = 1 << (planes - 1).bit_length()
+    return size if size <= most else planes
 
 
 def words_together(words: int) -> int:
