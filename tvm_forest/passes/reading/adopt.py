@@ -20,7 +20,7 @@ from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import make_loop_error, read_told
+from .read_nest import find_loops, make_loop_error
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -87,10 +87,10 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
     model = read_model_facts(func)
-    nest = read_told(func, model)
+    found = find_loops(func, model)
     size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
     about = {"version": JSON_VERSION, **size, "steps": model.steps}
-    return Schedule.from_json(json.dumps(about)).take_nest(nest)
+    return Schedule.from_json(json.dumps(about)).take_nest(found.nest, found.guards, found.marks)
 
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:

@@ -27,7 +27,7 @@ from tvm import sym, tirx
 
 from ...errors import ScheduleError
 from ...internals.names import DICT_ATTRS
-from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths
+from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths, make_chain
 from ...nest.marks import (
     MARKS,
     Told,
@@ -35,8 +35,7 @@ from ...nest.marks import (
     read_bound,
     read_guards,
     read_loops,
-    write_guards,
-    write_loops,
+    with_marks,
 )
 from ...schedule_prims.replay import KIND, NAME, PARTS, PREFIX
 from ...schedule_prims.schedule import ROOT
@@ -52,36 +51,57 @@ KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
 CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
 """Annotations of parallel loops."""
+_ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
-@lru_cache(maxsize=2)  # the compiler asks, and then the pipeline
-def read_nest(func: tirx.PrimFunc) -> NestFacts:
-    """Return the facts of a function whose loops have names; without names there are none.
+@dataclass(frozen=True)
+class Found:
+    """What is read off a function.
+
+    Attributes:
+        nest: all loops, of which nothing is said, inside the root.
+        guards: of partial tiles.
+        marks: what is said of the loops, by their names.
+        of: of the loops that WriteNest writes, the one in whose place each is, by their names.
+        origins: the loops that it replaces, by their names.
+    """
+
+    nest: Loop
+    guards: tuple[Guard, ...] = ()
+    marks: dict[str, Told] = field(default_factory=dict)
+    of: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, Loop] = field(default_factory=dict)
+
+    def copies_of(self, origin: str) -> tuple[str, ...]:
+        """Return the other loops in the place of one that is replaced."""
+        return tuple(x for x, replaced in self.of.items() if replaced == origin != x)
+
+
+def find_loops(func: tirx.PrimFunc, model: ModelFacts) -> Found:
+    """Return what a function says of its loops if they have names; without names there are none.
 
     Raises:
         ScheduleError: an annotation is unknown, or loops are not those of a nest.
     """
-    model, found = read_model_facts(func), _Found([], [], {})
     walk = find_walk_block(func)
-    if walk is not None and any(map(name_of, walk.around)):
-        found = _Reader(walk, model, func.params[0].shape[0]).read()
-    inside, guards = read_loops(found.loops), read_guards(found.guards)
-    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": guards}
-    about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
-    nest = Nest(model.trees, model.classes, nest=replace(_ROOT, children=inside), **about)
-    return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
+    if walk is None or not any(map(name_of, walk.around)):
+        return Found(_ROOT)
+    return _Reader(walk, model, func.params[0].shape[0]).read()
 
 
-def read_told(func: tirx.PrimFunc, model: ModelFacts) -> dict[str, Any]:
-    """Return loops and guards of a function with named loops, as plain values.
+@lru_cache(maxsize=2)  # the compiler asks, and then the pipeline
+def read_nest(func: tirx.PrimFunc) -> NestFacts:
+    """Return the facts of a function.
 
     Raises:
-        ScheduleError: see `read_nest`.
+        ScheduleError: see `find_loops`.
     """
-    walk = find_walk_block(func)
-    assert walk is not None, "adopted before"
-    found = _Reader(walk, model, func.params[0].shape[0]).read()
-    return {"loops": found.loops, "guards": found.guards}
+    model = read_model_facts(func)
+    found = find_loops(func, model)
+    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": found.guards}
+    about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
+    nest = Nest(model.trees, model.classes, nest=with_marks(found.nest, found.marks), **about)
+    return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
 
 
 @function_pass
@@ -120,23 +140,6 @@ def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(ir.rewrite_loops(func.body, change))
 
 
-_ROOT = Loop(ROOT, "batch", 0, 1, 1)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What was read: loops and guards as plain values, and the loops that WriteNest replaces."""
-
-    loops: list[Told]
-    guards: list[Any]
-    origins: dict[str, Loop]
-
-    def copies_of(self, origin: str) -> tuple[str, ...]:
-        """Return the other loops in the place of one that is replaced."""
-        copies = (x["name"] for x in list_told(self.loops) if x.get("of") == origin)
-        return tuple(x for x in copies if x != origin)
-
-
 @dataclass(frozen=True)
 class _Reader:
     """Reads the loops around a walk.
@@ -152,45 +155,41 @@ class _Reader:
     n: Any
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
-    def read(self) -> _Found:
+    def read(self) -> Found:
         """Read all loops."""
-        factors, facts, origins = self._find_factors(), dict[Any, Loop](), dict[str, Loop]()
-        told, parts = list[Told](), dict[str, Any]()
+        factors, parts = self._find_factors(), Found(_ROOT)
+        facts, marks = dict[Any, Loop](), dict[str, Told]()
         for place, loop in enumerate(self.walk.around):
             notes = self._read_notes(loop)
             if PARTS in notes:
                 parts = self._read_parts(notes[PARTS], self.walk.around[place:])
             fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            if parts:
-                origins[fact.name] = fact
+            if parts.of:
+                parts.origins[fact.name] = fact
                 continue
             facts[loop.loop_var] = fact
-            marks = {
-                key.removeprefix(PREFIX): x for key, x in notes.items() if key not in (NAME, KIND)
-            }
-            marks |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
-            told.append({**write_loops((fact,), {})[0], **marks})
-        inside = parts.get("loops", [])
-        for here in reversed(told):
-            inside = [{**here, "loops": inside} if inside else here]
-        guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
-        return _Found(inside, guards, origins)
+            said = {key: x for key, x in notes.items() if key not in (NAME, KIND)}
+            marks[fact.name] = {key.removeprefix(PREFIX): x for key, x in said.items()}
+            marks[fact.name] |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
+        *around, inmost = (_ROOT, *facts.values())
+        nest = make_chain([*around, replace(inmost, children=parts.nest.children)])
+        guards = parts.guards if parts.of else tuple(self._read_guards(facts))
+        return replace(parts, nest=nest, guards=guards, marks=marks | parts.marks)
 
-    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> dict[str, Any]:
+    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> Found:
         """Return the loops in the place of others, and guards."""
         names = set(map(name_of, replaced))
         try:
             parts = json.loads(text)
-            inside = replace(_ROOT, children=read_loops(parts["loops"], marked=False))
-            read_guards(parts["guards"])
-            of = {here["name"]: here["of"] for here in list_told(parts["loops"])}
-            whole = all({of[x.name] for x in path[1:]} == names for path in find_paths(inside))
+            nest = replace(_ROOT, children=read_loops(parts["loops"]))
+            marks = {here["name"]: here for here in list_told(parts["loops"])}
+            of = {name: here["of"] for name, here in marks.items()}
+            if not all({of[x.name] for x in path[1:]} == names for path in find_paths(nest)):
+                raise ValueError("loops of others")
+            return Found(nest, read_guards(parts["guards"]), marks, of)
         except (ValueError, TypeError, LookupError, AttributeError):
-            whole = False
-        if not whole:
             what = f"has an annotation '{PARTS}' that is no nest in its place"
-            raise make_loop_error(name_of(replaced[0]), what, "split with directives")
-        return parts
+            raise make_loop_error(name_of(replaced[0]), what, "split with directives") from None
 
     @property
     def _vars(self) -> list[Any]:
@@ -311,7 +310,7 @@ class _Reader:
                 raise make_loop_error(
                     name, f"has the condition {clause}, which is no end of a tile"
                 )
-            yield Guard(tuple(facts[var].name for var in here), self._read_end(clause.b, ratio))
+            yield Guard(tuple(facts[var].name for var in here), self._read_stop(clause.b, ratio))
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
         """Return how many rows, classes or trees one unit of a condition stands for."""
@@ -324,11 +323,6 @@ class _Reader:
         ratios = {step / int(factor) for step, factor in pairs} if known else set()
         ratio = next(iter(ratios), 0.5)
         return int(ratio) if len(ratios) == 1 and ratio == int(ratio) else None
-
-    def _read_end(self, limit: Any, ratio: int) -> Bound:
-        if isinstance(limit, tirx.IntImm):
-            return int(limit) * ratio
-        return self._read_stop(limit, ratio)
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
