@@ -152,6 +152,8 @@ class NestFacts:
     ) -> tuple[Any, Any, Any]:
         """Return the first row or class of a loop, how many there are here, and at most.
 
+        Threads of a GPU are given the most here as well: constants are cheap to divide by.
+
         Args:
             kind, around, n: see `reach`.
             loop: of which all iterations are meant.
@@ -162,8 +164,9 @@ class NestFacts:
         values = list_values_inside(fact, self.nest.guards, kind)
         if values is None:
             return first, tirx.max(i64(0), total - first), total
-        most = int(values.max(initial=-1)) + 1
-        return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
+        count = int(values.max(initial=-1)) + 1
+        most, here = i64(count), tirx.max(i64(0), tirx.min(i64(count), total - first))
+        return first, most if self.has_level(loop) else here, most
 
     def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
         """Return what the guards of some loops ask of one iteration of them, as conditions.

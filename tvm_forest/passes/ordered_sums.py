@@ -64,8 +64,6 @@ class OrderedRegion:
         inside, spread = (self.around, self.loop, self.n), self.facts.has_level(self.loop)
         row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
         class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
-        if spread:  # constant lengths are cheap to divide by
-            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
         stores = ir.find_stores(self.loop)
         addition = next(x.value for x in stores if ops.is_call(x.value, ops.REDUCE))
         dtype, how = addition.args[1].ty.dtype, addition.args[3].value
@@ -166,8 +164,3 @@ class OrderedRegion:
                         term = terms[group * width + each + first, c, r]
                         code.put(total, ops.reduce(total, term, how))
                 code.store(self.margin, total, at)
-
-
-def prefer_known(here: Any, most: Any) -> Any:
-    """Return a number of things, or the most that there can be if that is known."""
-    return most if isinstance(most, tirx.IntImm) else here

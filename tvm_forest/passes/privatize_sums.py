@@ -35,7 +35,7 @@ from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .function_pass import function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
-from .ordered_sums import OrderedRegion, prefer_known
+from .ordered_sums import OrderedRegion
 
 BLOCK_ROWS = 512
 """Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
@@ -198,9 +198,7 @@ class _Region:
         own = [
             tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffle_width(x) or 1)) for x in self.levels
         ]
-        spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
-        if spread:  # constant lengths are cheap to divide by
-            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
+        spread = self.facts.has_level(self.loop)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.store(part, tirx.const(0.0, dtype), list(indices))
         work = self._redirect_additions(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))
