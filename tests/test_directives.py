@@ -19,6 +19,7 @@ from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import protocol
 from tvm_forest.nest.marks import MARKS
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, replay
 from tvm_forest.tir_gen.canonical import emit_canonical
 
@@ -960,7 +961,7 @@ def test_the_page_names_the_primitives_that_carry_out_a_directive(name: str) -> 
 def test_the_page_names_passes_that_there_are() -> None:
     rep, _ = protocol.find("array").pack(forest_of([0.5]))
     mod = emit_canonical(forest_of([0.5]), rep, "predict")
-    passes = pipeline(mod["main"], None, shared_bytes=48 * 1024).passes
+    passes = pipeline(read_nest(mod["main"]), None, shared_bytes=48 * 1024).passes
     known = {step.info.name.removeprefix("tvm_forest.") for step in passes}
     known |= {x.onto_forest.__name__ for x in DIRECTIVES.values() if x.onto_forest}
     named = {name for cells in table().values() for name in cells[1]}

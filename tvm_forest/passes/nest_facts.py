@@ -14,7 +14,7 @@ Loops that passes make themselves, such as those that copy rows, have no name an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import tirx
@@ -47,6 +47,10 @@ class NestFacts:
     forms: dict[str, WalkForm] = field(default_factory=dict)
     origins: dict[str, Loop] = field(default_factory=dict)
     model: ModelFacts = field(default=None)  # type: ignore[assignment]
+
+    def on_one_thread(self) -> NestFacts:
+        """Return the facts of the same loops without threads, which add up by themselves."""
+        return replace(self, nest=replace(self.nest, nest=_without_threads(self.nest.nest)))
 
     @cached_property
     def _loops(self) -> dict[str, Loop]:
@@ -189,6 +193,12 @@ class NestFacts:
         if most is None:
             return first, n - first, None
         return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
+
+
+def _without_threads(loop: Loop) -> Loop:
+    reduce = loop.reduce if loop.reduce == "shared" else None
+    inside = tuple(map(_without_threads, loop.children))
+    return replace(loop, children=inside, parallel=False, reduce=reduce)
 
 
 def name_of(loop: tirx.For) -> str:

@@ -20,7 +20,6 @@ Our own schedules have one sum here, and are left as they are: PrivatizeSums com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -29,21 +28,14 @@ from tvm import s_tir, tirx
 
 from ..schedule_prims.replay import EPILOGUE, FINISH_BLOCK, PREFIX
 from ..tir_gen import ir, ops
-from .function_pass import function_pass
-from .nest_facts import NestFacts, name_of
+from .function_pass import NestPass, function_pass
+from .nest_facts import name_of
 from .reading.blocks import find_walk_block, list_blocks
 
 
 @function_pass
-@dataclass(frozen=True)
-class SeparateSums:
-    """Let initial values have loops of their own, and the epilogue the threads of the walks.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class SeparateSums(NestPass):
+    """Let initial values have loops of their own, and the epilogue the threads of the walks."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite what is before and behind the walks; without facts, nothing."""

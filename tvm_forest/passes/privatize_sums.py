@@ -33,7 +33,7 @@ from tvm import tirx
 
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from .function_pass import function_pass
+from .function_pass import NestPass, function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion
 
@@ -44,24 +44,18 @@ BLOCK_DIMENSIONS = ("block.x", "block.y", "block.z")
 
 
 @function_pass
-@dataclass(frozen=True)
-class PrivatizeSums:
-    """Rewrite the accumulations inside parallel loops over trees.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class PrivatizeSums(NestPass):
+    """Rewrite the accumulations inside parallel loops over trees."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            if not isinstance(s, tirx.For) or not _is_outermost(facts, s):
+            fact, apart = facts.of(s), facts.is_parallel(s)
+            if not apart and not (fact and fact.gathers_sums):  # partial sums live as long
                 return None
-            trees = [x for x in _concurrent(facts, s) if facts.kind(x) == "tree"]
+            trees = ir.find_all(s, tirx.For, lambda x: _runs_trees_at_once(facts, x))
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
@@ -75,15 +69,8 @@ class PrivatizeSums:
         return func.with_body(ir.rewrite_nest(func.body, privatize))
 
 
-def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
-    """Whether partial sums inside live as long as this loop."""
-    fact = facts.of(loop)
-    return facts.is_parallel(loop) or bool(fact and fact.gathers_sums)
-
-
-def _concurrent(facts: NestFacts, loop: tirx.For) -> list[tirx.For]:
-    """The loops here and inside whose iterations run at the same time."""
-    return ir.find_all(loop, tirx.For, lambda x: facts.is_parallel(x) or bool(facts.level(x)))
+def _runs_trees_at_once(facts: NestFacts, loop: tirx.For) -> bool:
+    return facts.kind(loop) == "tree" and (facts.is_parallel(loop) or bool(facts.level(loop)))
 
 
 def _with_threads_in_common(

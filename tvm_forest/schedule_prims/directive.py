@@ -78,7 +78,7 @@ class Directive:
         rewrite: the function that checks a step and returns the rewritten schedule.
         choices: yields the argument dicts that a search may try on a schedule.
         onto_tir: replays the step on TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
-            it moves no loops.
+            our passes do what it says.
         onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
         check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
             trace may say that comes from another process.

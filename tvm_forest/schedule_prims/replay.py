@@ -54,10 +54,9 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
         marks = marks_of(fact)
         if fact.count == 1:
             marks["kind"] = [fact.kind, write_bound(fact.step)]
-        if fact.kind != "tree" and marks.pop("parallel", 0):  # S-TIR refuses it for trees
-            tir.parallel(loop)
-        if marks.pop("unroll", 0):
-            tir.unroll(loop)
+        if fact.kind != "tree":
+            marks.pop("parallel", None)
+        marks.pop("unroll", None)
         for word, value in marks.items():
             tir.annotate(loop, PREFIX + word, value)
     if written:
@@ -74,6 +73,8 @@ def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[TirLoops, TirLoop
         index, hook = str(step.arguments.get("index")), DIRECTIVES[step.do].onto_tir
         if not loops.keys() >= {*step.arguments.get("indices", [index])}:
             continue
+        if step.do == "parallel" and before[index].kind == "tree":
+            continue  # S-TIR sees a reduction
         if hook is not None:
             hook(tir, loops, **step.arguments)
         elif set(before.names()) != set(now.names()):

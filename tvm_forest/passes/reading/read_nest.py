@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -49,8 +48,6 @@ from .blocks import WalkBlock, find_walk_block
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 """What TVM says of a loop by its kind."""
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
-CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
-"""Annotations of parallel loops."""
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
@@ -89,7 +86,6 @@ def find_loops(func: tirx.PrimFunc, model: ModelFacts) -> Found:
     return _Reader(walk, model, func.params[0].shape[0]).read()
 
 
-@lru_cache(maxsize=2)  # the compiler asks, and then the pipeline
 def read_nest(func: tirx.PrimFunc) -> NestFacts:
     """Return the facts of a function.
 
@@ -120,24 +116,6 @@ class ForgetNest:
         kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT)}
         attributes = tvm.ir.make_node(DICT_ATTRS, **kept)
         return tirx.PrimFunc(func.params, body, func.ret_type, attributes)
-
-
-def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled function whose loops run on one thread, and add up by themselves."""
-
-    def change(loop: tirx.For) -> tirx.For:
-        notes = {str(key): x for key, x in loop.annotations.items() if key not in CONCURRENT}
-        if PARTS in notes:
-            parts = json.loads(str(notes[PARTS]))
-            for here in list_told(parts["loops"]):
-                for word in CONCURRENT:
-                    here.pop(word.removeprefix(PREFIX), None)
-            notes[PARTS] = json.dumps(parts)
-        serial = loop.kind == tirx.ForKind.PARALLEL
-        kind = tirx.ForKind.SERIAL if serial else loop.kind
-        return ir.change_loop(loop, kind=kind, annotations=notes)
-
-    return func.with_body(ir.rewrite_loops(func.body, change))
 
 
 @dataclass(frozen=True)
@@ -191,10 +169,6 @@ class _Reader:
             what = f"has an annotation '{PARTS}' that is no nest in its place"
             raise make_loop_error(name_of(replaced[0]), what, "split with directives") from None
 
-    @property
-    def _vars(self) -> list[Any]:
-        return [loop.loop_var for loop in self.walk.around]
-
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
         """Return the annotations of a loop that are ours."""
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
@@ -228,24 +202,20 @@ class _Reader:
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
         """Return what each loop counts, and its factor in the index of that."""
         found: dict[Any, tuple[str, Any]] = {}
-        kinds = self._find_axis_kinds()
-        pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
-        for axis, value in pairs:
-            here = [var for var in self._vars if ir.mentions(value, {var})]
-            factors = sym.detect_linear_equation(value, here) if here else []
-            both = next((var for var in here if var in found), None)
-            if (here and not len(factors)) or both is not None:
-                named = {loop.loop_var: name_of(loop) for loop in self.walk.around}
-                uneven = (x for x in here if not len(sym.detect_linear_equation(value, [x])))
-                wrong = both if both is not None else next(uneven, here[-1])
-                what = f"counts its {kinds[axis.var]} in no even steps, or more than that"
-                raise make_loop_error(
-                    named[wrong], what, "fuse no rows, classes or trees with others"
-                )
-            if here and not self._is(factors[-1], 0):
-                what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
+        kinds, block = self._find_axis_kinds(), self.walk.block
+        for axis, value in zip(block.iter_vars, self.walk.realize.iter_values, strict=True):
+            counted, rest = kinds[axis.var], value
+            for loop in (x for x in self.walk.around if ir.mentions(value, {x.loop_var})):
+                linear = sym.detect_linear_equation(rest, [loop.loop_var])
+                if len(linear) < 2 or loop.loop_var in found:
+                    what = f"counts its {counted} in no even steps, or more than that"
+                    advice = "fuse no rows, classes or trees with others"
+                    raise make_loop_error(name_of(loop), what, advice)
+                factor, rest = linear
+                found[loop.loop_var] = counted, factor
+            if not self._is(rest, 0):
+                what = f"has an index of its {counted} that does not begin at 0"
                 raise make_loop_error(name_of(self.walk.around[0]), what)
-            found |= {var: (kinds[axis.var], factors[i]) for i, var in enumerate(here)}
         return found
 
     def _find_axis_kinds(self) -> dict[Any, str]:
@@ -316,13 +286,12 @@ class _Reader:
         """Return how many rows, classes or trees one unit of a condition stands for."""
         if not factors or not self._is(factors[-1], 0):
             return None
-        pairs = list(zip(steps, factors[:-1], strict=True))
-        if all(self._equal(amount(step, self.n), factor) for step, factor in pairs):
-            return 1
-        known = all(isinstance(x, int) and isinstance(y, tirx.IntImm) for x, y in pairs)
-        ratios = {step / int(factor) for step, factor in pairs} if known else set()
-        ratio = next(iter(ratios), 0.5)
-        return int(ratio) if len(ratios) == 1 and ratio == int(ratio) else None
+        ratio, rest = 1, 0
+        if isinstance(steps[0], int) and isinstance(factors[0], tirx.IntImm):
+            ratio, rest = divmod(steps[0], int(factors[0]))
+        pairs = zip(steps, factors[:-1], strict=True)
+        fits = all(self._equal(amount(step, self.n), factor * ratio) for step, factor in pairs)
+        return ratio if fits and ratio > 0 and rest == 0 else None
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
