@@ -508,9 +508,9 @@ def test_no_pass_changes_its_input(name: str) -> None:
 
 
 def test_a_function_without_walks_is_left_alone() -> None:
-    rep, _ = protocol.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<", None, FACTS), LowerReductions(), FuseParallel(FACTS)):
+    facts = read_nest(scheduled(SCHEDULES["new"])[0]["main"])
+    for step in (LowerWalks(facts, None), LowerReductions(), FuseParallel(FACTS)):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

@@ -38,7 +38,7 @@ def pipeline(
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
         shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
     """
-    block, layout, comparison = s_tir.transform, facts.model.layout, facts.model.comparison
+    block = s_tir.transform
     return tvm.transform.Sequential(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
@@ -60,14 +60,14 @@ def pipeline(
             # phase 3: parallel loops over trees get sums of their own
             PrivatizeSums(facts),
             # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
-            CodeRows(layout, comparison, abilities, facts),
-            CacheNear(layout, facts),
+            CodeRows(facts, abilities),
+            CacheNear(facts),
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
             ForgetNest(),
             # phase 5: operators become loads, comparisons, steps, terms and additions
-            LowerWalks(layout, comparison, abilities, facts),
+            LowerWalks(facts, abilities),
             LowerLinear(),
             LowerReductions(),
             # phase 6: on a GPU, mapped loops become kernels, which do nothing beside

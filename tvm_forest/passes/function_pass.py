@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, ScheduleError
+from ..layouts.protocol import Layout
 from .nest_facts import NestFacts
 
 for _error in (BuildError, ScheduleError):  # TVM has a ScheduleError of its own
@@ -43,3 +44,8 @@ class NestPass:
     """
 
     facts: NestFacts
+
+    @property
+    def layout(self) -> Layout:
+        """How the model lies in memory."""
+        return self.facts.model.layout

@@ -23,7 +23,7 @@ from ..nest import Bound, Kind, Loop, Nest, Share, find_paths
 from ..process.locks import cached_property
 from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME
-from ..schedule_prims.walks import WalkForm
+from ..schedule_prims.walks import WalkForm, find_walk_forms
 from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
 
@@ -50,7 +50,8 @@ class NestFacts:
 
     def on_one_thread(self) -> NestFacts:
         """Return the facts of the same loops without threads, which add up by themselves."""
-        return replace(self, nest=replace(self.nest, nest=_without_threads(self.nest.nest)))
+        nest = replace(self.nest, nest=_without_threads(self.nest.nest))
+        return replace(self, nest=nest, forms=find_walk_forms(nest, self.model.depths))
 
     @cached_property
     def _loops(self) -> dict[str, Loop]:

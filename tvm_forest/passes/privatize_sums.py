@@ -31,11 +31,12 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from ..nest import OUTPUT_KINDS
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from .function_pass import NestPass, function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
-from .ordered_sums import OrderedRegion
+from .ordered_sums import OrderedRegion, Region
 
 BLOCK_ROWS = 512
 """Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
@@ -63,7 +64,7 @@ class PrivatizeSums(NestPass):
             if any(facts.reduction(x)[0] == "ordered" for x in trees):
                 return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
-            region = _Region(facts, s, tuple(trees), margin, n, around)
+            region = _Region(facts, s, margin, n, around, tuple(trees))
             return ir.guard(_with_own_variables(region.rewrite()), limits)
 
         return func.with_body(ir.rewrite_nest(func.body, privatize))
@@ -142,24 +143,14 @@ def _find_sums(statement: tirx.Stmt) -> Any | None:
 
 
 @dataclass(frozen=True)
-class _Region:
-    """A parallel loop over trees, together with what is around.
+class _Region(Region):
+    """A region in which concurrent trees have sums of their own.
 
     Attributes:
-        facts: of the loops of the nest.
-        loop: the outermost parallel loop.
         trees: the parallel loops over trees, innermost first.
-        margin: the buffer that walks are added to.
-        n: number of rows.
-        around: the loops outside.
     """
 
-    facts: NestFacts
-    loop: tirx.For
     trees: tuple[tirx.For, ...]
-    margin: Any
-    n: Any
-    around: tuple[tirx.For, ...]
 
     @property
     def levels(self) -> list[tirx.For]:
@@ -173,9 +164,7 @@ class _Region:
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
-        inside = self.around, self.loop, self.n
-        row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
-        class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
+        (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
             return self._redirect_additions(lambda indices: (self.margin, list(indices)))
