@@ -96,7 +96,6 @@ def _name_loops(
 def _write_parts(sch: Schedule, above: list[str], replaced: list[str]) -> str:
     """Return the loops in the place of those replaced, inside of those above, and all guards."""
     of = {copy: origin for origin in replaced for copy in sch.copies(origin)}
-    around = [loop for loop in sch.loops() if loop.name in above and loop.name not in of]
-    inside = around[-1].children if around else sch.nest.children
+    inside = sch[above[-1]].children if above else sch.nest.children
     loops, guards = write_loops(inside, of), write_guards(sch.guards)
     return json.dumps({"loops": loops, "guards": guards})

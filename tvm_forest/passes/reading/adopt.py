@@ -20,7 +20,7 @@ from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
 from .blocks import find_walk_block, list_blocks
-from .read_nest import find_loops, make_loop_error
+from .read_nest import find_nest, make_loop_error
 
 BLOCKS = {"walk", "walk_init", "walk_update", "finish"}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -87,7 +87,7 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
     model = read_model_facts(func)
-    found = find_loops(func, model)
+    found = find_nest(func, model)
     size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
     about = {"version": JSON_VERSION, **size, "steps": model.steps}
     return Schedule.from_json(json.dumps(about)).take_nest(found.nest, found.guards, found.marks)

@@ -52,7 +52,7 @@ _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundNest:
     """What is read off a function.
 
     Attributes:
@@ -74,7 +74,7 @@ class Found:
         return tuple(x for x, replaced in self.of.items() if replaced == origin != x)
 
 
-def find_loops(func: tirx.PrimFunc, model: ModelFacts) -> Found:
+def find_nest(func: tirx.PrimFunc, model: ModelFacts) -> FoundNest:
     """Return what a function says of its loops if they have names; without names there are none.
 
     Raises:
@@ -82,7 +82,7 @@ def find_loops(func: tirx.PrimFunc, model: ModelFacts) -> Found:
     """
     walk = find_walk_block(func)
     if walk is None or not any(map(name_of, walk.around)):
-        return Found(_ROOT)
+        return FoundNest(_ROOT)
     return _Reader(walk, model, func.params[0].shape[0]).read()
 
 
@@ -90,10 +90,10 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
     """Return the facts of a function.
 
     Raises:
-        ScheduleError: see `find_loops`.
+        ScheduleError: see `find_nest`.
     """
     model = read_model_facts(func)
-    found = find_loops(func, model)
+    found = find_nest(func, model)
     about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": found.guards}
     about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
     nest = Nest(model.trees, model.classes, nest=with_marks(found.nest, found.marks), **about)
@@ -133,9 +133,9 @@ class _Reader:
     n: Any
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
-    def read(self) -> Found:
+    def read(self) -> FoundNest:
         """Read all loops."""
-        factors, parts = self._find_factors(), Found(_ROOT)
+        factors, parts = self._find_factors(), FoundNest(_ROOT)
         facts, marks = dict[Any, Loop](), dict[str, Told]()
         for place, loop in enumerate(self.walk.around):
             notes = self._read_notes(loop)
@@ -154,7 +154,7 @@ class _Reader:
         guards = parts.guards if parts.of else tuple(self._read_guards(facts))
         return replace(parts, nest=nest, guards=guards, marks=marks | parts.marks)
 
-    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> Found:
+    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> FoundNest:
         """Return the loops in the place of others, and guards."""
         names = set(map(name_of, replaced))
         try:
@@ -164,7 +164,7 @@ class _Reader:
             of = {name: here["of"] for name, here in marks.items()}
             if not all({of[x.name] for x in path[1:]} == names for path in find_paths(nest)):
                 raise ValueError("loops of others")
-            return Found(nest, read_guards(parts["guards"]), marks, of)
+            return FoundNest(nest, read_guards(parts["guards"]), marks, of)
         except (ValueError, TypeError, LookupError, AttributeError):
             what = f"has an annotation '{PARTS}' that is no nest in its place"
             raise make_loop_error(name_of(replaced[0]), what, "split with directives") from None
