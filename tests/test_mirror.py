@@ -26,6 +26,7 @@ from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.layouts import protocol
 from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.schedule_prims.walks import TreeDepths, find_walk_forms
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -54,7 +55,7 @@ def nest_in_tvm(sch: Schedule, output: str) -> list[tirx.For]:
     tir = s_tir.Schedule(canonical(sch.classes, output))
     replay(tir, sch)
     mod = tir.mod
-    for step in pipeline(mod["main"], None).passes:
+    for step in pipeline(read_nest(mod["main"]), None).passes:
         mod = step(mod)
         if step.info.name == "tvm_forest.WriteNest":
             break

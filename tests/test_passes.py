@@ -23,6 +23,7 @@ from tvm_forest.passes.lower_reductions import LowerReductions
 from tvm_forest.passes.lower_walks import LowerWalks
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.passes.privatize_sums import PrivatizeSums
+from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.passes.tighten_guards import TightenGuards
 from tvm_forest.passes.write_nest import WriteNest
 from tvm_forest.schedule_prims import Schedule, replay
@@ -454,7 +455,7 @@ def scheduled(
     rep, _ = protocol.find(sch.layout).pack(forest)
     tir = s_tir.Schedule(emit_canonical(forest, rep, output))
     replay(tir, sch)
-    return tir.mod, pipeline(tir.mod["main"], None)
+    return tir.mod, pipeline(read_nest(tir.mod["main"]), None)
 
 
 def lowered_up_to(sch: Schedule, name: str, output: str = "predict") -> tuple[tvm.IRModule, Any]:
@@ -507,9 +508,9 @@ def test_no_pass_changes_its_input(name: str) -> None:
 
 
 def test_a_function_without_walks_is_left_alone() -> None:
-    rep, _ = protocol.find("array").pack(arrange_by_round(FOREST))
     mod = module(UNTOUCHED["no guard"])
-    for step in (LowerWalks(rep, "<", None, FACTS), LowerReductions(), FuseParallel(FACTS)):
+    facts = read_nest(scheduled(SCHEDULES["new"])[0]["main"])
+    for step in (LowerWalks(facts, None), LowerReductions(), FuseParallel(FACTS)):
         tvm.ir.assert_structural_equal(step(mod), mod)
 
 

@@ -26,6 +26,7 @@ from tvm_forest.passes import pipeline
 from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.passes.place_initials import PlaceInitials
+from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import result_dtype, result_names
 from tvm_forest.targets import cpu
@@ -267,7 +268,7 @@ def compiled(name: str, mod: tvm.IRModule) -> Any:
     """Lower a scheduled function and compile it."""
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(mod)
-    func = plain(pipeline(mod["main"], None)(mod)["main"])
+    func = plain(pipeline(read_nest(mod["main"]), None)(mod)["main"])
     return cpu.compile_module(tvm.IRModule({"main": func}), machine)["main"]
 
 

@@ -19,6 +19,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
+from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.targets import cpu
@@ -159,7 +160,7 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     replay(tir, sch)
     machine = cpu.tvm_target(tvm_forest.Target())
     mod = tirx.transform.BindTarget(machine)(tir.mod)
-    mod = pipeline(mod["main"], None)(mod)
+    mod = pipeline(read_nest(mod["main"]), None)(mod)
     library = cpu.compile_module(mod, machine)
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)

@@ -7,6 +7,7 @@ In the texts `8L` stands for `T.int64(8)`, `WALK(tree, rows[r, 0])` for the oper
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +35,8 @@ from tvm_forest.passes.lower_reductions import LowerReductions
 from tvm_forest.passes.lower_walks import LowerWalks
 from tvm_forest.passes.nest_facts import NestFacts
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.schedule_prims.walks import find_walk_forms
+from tvm_forest.schedule_prims.walks import TreeDepths, find_walk_forms
+from tvm_forest.tir_gen.attributes import ModelFacts
 from tvm_forest.tir_gen.ir import change_loop, i64, rewrite_loops
 
 SUMS = 'rows: T.Buffer((16, 3), "float32"), margin: T.Buffer((16, 1), "float32")'
@@ -101,6 +103,13 @@ def layout_of(forest: Forest, name: str = "array") -> Any:
     return protocol.find(name).pack(forest)[0]
 
 
+def facts_of(sch: Schedule, forest: Forest, layout: str = "array") -> NestFacts:
+    """Return the facts of a schedule for a model in a layout."""
+    depths, of_layout = TreeDepths.of(forest), layout_of(forest, layout)
+    model = ModelFacts("predict", 1, 1, 1, False, "<", "sum", 1, depths, of_layout, [])
+    return NestFacts(sch, model=model)
+
+
 STUMP = forest_of([Split(0, 0.5, 1.0, 2.0)])
 NODES = (
     'offset: T.Buffer((1,), "int64"), depth: T.Buffer((1,), "int32"), '
@@ -124,7 +133,7 @@ for b0 in range(2L):  # @b0
         for tree in range(5L):  # @tree
             margin[b0 * 8L + b1, 0] = WALK(tree, near[b1, 0L])
 """
-    step = CacheNear(layout_of(STUMP), NestFacts(ROWS_IN_BLOCKS.cache("b0", "pack")))
+    step = CacheNear(facts_of(ROWS_IN_BLOCKS.cache("b0", "pack"), STUMP))
     assert_becomes(step, function(before), function(expected))
 
 
@@ -171,7 +180,7 @@ for b0 in range(2L):  # @b0
         for tree in range(5L):  # @tree
             margin[b0 * 8L + b1, 0] = {RANKED.format("codes[b1, 0L]")}
 """
-    step = CodeRows(layout_of(STUMP, "ranked"), "<", None, NestFacts(ROWS_IN_BLOCKS))
+    step = CodeRows(facts_of(ROWS_IN_BLOCKS, STUMP, "ranked"), None)
     parameters = f"{SUMS}, {RANKED_PARAMETERS}"
     assert_becomes(step, function(before, parameters), function(expected, parameters))
 
@@ -408,7 +417,7 @@ for tx in T.thread_binding(31L, thread="threadIdx.x"):
 def test_a_walk_becomes_loads_comparisons_and_steps() -> None:
     tree = forest_of([Split(0, 0.5, 1.0, Split(1, 0.25, 2.0, 3.0))])
     sch = Schedule(1)
-    step = LowerWalks(layout_of(tree), "<", None, NestFacts(sch, find_walk_forms(sch, tree)))
+    step = LowerWalks(replace(facts_of(sch, tree), forms=find_walk_forms(sch, tree)), None)
     before = """
 for r in range(16L):  # @batch
     for t in range(1L):  # @tree

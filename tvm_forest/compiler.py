@@ -26,14 +26,14 @@ from .forest import Forest
 from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
 from .laying_out.request import BuildRequest
 from .passes import pipeline
-from .passes.cpu.share_blocks import TWIN, AddTwins, make_twin
+from .passes.cpu.share_blocks import TWIN, AddTwins, make_serial, make_twin
 from .passes.gpu.array_facts import STARTS, with_array_facts
 from .passes.gpu.map_threads import SPILLED
 from .passes.model_table import MODEL
 from .passes.nest_facts import NestFacts
 from .passes.reading.adopt import adopt_loops, computes, read_schedule
 from .passes.reading.computation import with_seal
-from .passes.reading.read_nest import make_serial, read_nest
+from .passes.reading.read_nest import read_nest
 from .passes.stages import keep_stage, keep_stages, run_passes
 from .runtime import Library
 from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
@@ -327,10 +327,10 @@ def lower_scheduled(
     scheduled = scheduled.with_attr(GLOBAL_SYMBOL, name)
     keep_stage("schedule", tvm.IRModule({name: scheduled}))
     facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
-    for suffix, variant in _variants(scheduled, facts).items():
+    for suffix, (variant, own_facts) in _variants(scheduled, facts).items():
         own = name + suffix
         mod = tvm.IRModule({own: variant.with_attr(GLOBAL_SYMBOL, own)})
-        steps = pipeline(variant, abilities, shared_bytes).passes
+        steps = pipeline(own_facts, abilities, shared_bytes).passes
         mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
         functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
@@ -340,7 +340,7 @@ def lower_scheduled(
     return functions
 
 
-def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]:
+def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.PrimFunc, NestFacts]]:
     """A function with parallel loops has a twin without, for small batches and one thread.
 
     Where threads share out rows only, or the order of additions is lost without the schedule's way
@@ -348,15 +348,15 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tirx.PrimFunc]
     """
     parallel = [loop for loop in facts.nest.loops() if loop.parallel]
     if not parallel:
-        return {"": func}
-    alone = make_serial(func)
+        return {"": (func, facts)}
+    alone = facts.on_one_thread()
     reduces = any(loop.reduce not in (None, "shared") for loop in facts.nest.loops())
     ordered = adds_in_order(facts.nest.nest)
-    if ordered and not adds_in_order(read_nest(alone).nest.nest) and not facts.model.is_sorted:
-        return {PARALLEL: func}
+    if ordered and not adds_in_order(alone.nest.nest) and not facts.model.is_sorted:
+        return {PARALLEL: (func, facts)}
     if all(loop.kind == "batch" for loop in parallel) and not reduces:
-        return {PARALLEL: func}
-    return {"": alone, PARALLEL: func}
+        return {PARALLEL: (func, facts)}
+    return {"": (make_serial(func), alone), PARALLEL: (func, facts)}
 
 
 def schedule_function(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:

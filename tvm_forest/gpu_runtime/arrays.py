@@ -54,8 +54,8 @@ class DeviceArray:
             pointer = self._piece.pointer
         self.pointer = pointer
 
-    def squeeze(self) -> DeviceArray:
-        """Return itself as (R,) if it is (R, 1)."""
+    def squeeze(self, axis: int = 1) -> DeviceArray:
+        """Return itself as (R,) if it is (R, 1); there is no other axis."""
         if self.shape[1:] == (1,):
             self.shape = self.shape[:1]
         return self

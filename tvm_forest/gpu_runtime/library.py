@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import BuildError
 from ..forest import Array
 from ..process.locks import make_lock
-from .arrays import DeviceArray
-from .executor import BoundPlan, Executor, Shapes
+from .executor import BoundPlan, Executor
 from .plan import Plan
 from .staging import run_on_host
 
@@ -168,32 +167,7 @@ class KernelFunction:
             others: ModelArray of the model, then arrays that results are written to.
         """
         model = [x for x in others if isinstance(x, ModelArray)]
-        self.on_host(rows, model, others[len(model) :])
-
-    def on_host(self, rows: Array, model: Sequence[ModelArray], results: Sequence[Array]) -> None:
-        """Do what a call does."""
-        run_on_host(self.bind(model), rows, results)
-
-    def on_device(
-        self,
-        rows: int,
-        n: int,
-        model: Sequence[ModelArray],
-        results: Shapes,
-        stream: int,
-        keeps: Any = None,
-    ) -> list[DeviceArray]:
-        """Start the work for n rows that are on the GPU; nobody waits for it.
-
-        Args:
-            rows: where the first row is.
-            n: number of rows.
-            model: arrays of the model.
-            results: shape and dtype of each result.
-            stream: on which the work is done.
-            keeps: what holds the rows.
-        """
-        return self.bind(model, stream).start(rows, n, results, stream, keeps)
+        run_on_host(self.bind(model), rows, others[len(model) :])
 
     def bind(self, model: Sequence[ModelArray], stream: int = 0) -> BoundPlan:
         """Return the plan bound to the GPU and to arrays of the model; always to the same.

@@ -46,7 +46,7 @@ def _describe(laid: LaidFunction) -> str:
         "function": (laid.name, laid.output),
         # what is known of depths only helps to write the loops, which follow
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
-        "loops": write_loops(sch.nest.children, {}),
+        "loops": write_loops(sch.nest.children, dict.fromkeys(sch.names(), "")),
         "guards": write_guards(sch.guards),
         "forms": sorted(forms.items()),
         "facts": [str(getattr(forest, name)) for name in FACTS],

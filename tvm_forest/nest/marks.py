@@ -10,7 +10,7 @@ loops inside, such as {"name": "t1", "kind": "tree", "range": [0, 8, 1], "interl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,64 +18,62 @@ from ..errors import ScheduleError
 from . import OUTPUT_KINDS, Bound, Guard, Loop, Share
 
 Told = dict[str, Any]
-
-
-def marks_of(loop: Loop) -> dict[str, Any]:
-    """Return what directives say of a loop, by their names: 1, or their argument, or a list."""
-    how, width = loop.reduce if isinstance(loop.reduce, tuple) else (loop.reduce, 1)
-    said = {
-        "parallel": loop.parallel or None,
-        "unroll": loop.unroll or None,
-        "gpu_dimension": loop.gpu,
-        "interleave": loop.interleave if loop.interleave > 1 else None,
-        "simdize": loop.simdize,
-        "unroll_walk": loop.hops,
-        "peel_walk": loop.peel and [loop.peel[0], int(loop.peel[1])],
-        "cooperate": loop.cooperate or None,
-        "cache": loop.cache,
-        f"{how}_reduce": width if how else None,
-    }
-    return {word: int(x) if x is True else x for word, x in said.items() if x is not None}
-
+Marks = Mapping[str, Told]
+"""What directives say of loops, by the names of these."""
 
 MARKS: dict[str, tuple[str, ...]] = {
-    "parallel": (),
-    "gpu_dimension": ("dimension",),
-    "unroll": (),
-    "interleave": ("factor",),
-    "simdize": ("how",),
-    "unroll_walk": ("hops",),
-    "peel_walk": ("hops", "check"),
-    "cooperate": (),
-    "cache": ("how",),
-    "atomic_reduce": (),
-    "vector_reduce": ("width",),
-    "ordered_reduce": (),
-    "shared_reduce": (),
+    "parallel": ("parallel",),
+    "gpu_dimension": ("gpu", "dimension"),
+    "unroll": ("unroll",),
+    "interleave": ("interleave", "factor"),
+    "simdize": ("simdize", "how"),
+    "unroll_walk": ("hops", "hops"),
+    "peel_walk": ("peel", "hops", "check"),
+    "cooperate": ("cooperate",),
+    "cache": ("cache", "how"),
+    "atomic_reduce": ("reduce",),
+    "vector_reduce": ("reduce", "width"),
+    "ordered_reduce": ("reduce",),
+    "shared_reduce": ("reduce",),
 }
-"""The directives that say something of a loop, with the arguments that a mark holds; in an order in
-which none of them refuses what another one has said before."""
+"""The directives that say something of a loop, each with the field of `Loop` where that is kept and
+the arguments that a mark holds; in an order in which none refuses what another has said before."""
 
 
-def with_marks(loop: Loop, marks: dict[str, Any]) -> Loop:
-    """Return a loop of which nothing is said with what `marks_of` gives of another; unchecked."""
-    reduce = next((word for word in marks if word.endswith("_reduce")), None)
-    how: Any = reduce and reduce.removesuffix("_reduce")
-    peel = marks.get("peel_walk")
-    hops, *check = peel if isinstance(peel, list) else [peel]
-    return replace(
-        loop,
-        parallel=bool(marks.get("parallel")),
-        unroll=bool(marks.get("unroll")),
-        gpu=marks.get("gpu_dimension"),
-        interleave=marks.get("interleave", 1),
-        simdize=marks.get("simdize"),
-        hops=marks.get("unroll_walk"),
-        peel=None if hops is None else (hops, all(check)),
-        cooperate=bool(marks.get("cooperate")),
-        cache=marks.get("cache"),
-        reduce=(how, marks[str(reduce)]) if how == "vector" else how,
-    )
+def marks_of(loop: Loop) -> Told:
+    """Return what directives say of a loop, by their names: 1, or their argument, or a list."""
+    said: Told = {}
+    for word, (field, *_) in MARKS.items():
+        value = getattr(loop, field)
+        if field == "peel" and value:
+            value = [*map(int_of_flag, value)]
+        if field == "reduce":
+            how, width = value if isinstance(value, tuple) else (value, 1)
+            value = width if word == f"{how}_reduce" else None
+        if value != getattr(Loop, field):  # what it is where nothing is said
+            said[word] = int_of_flag(value)
+    return said
+
+
+def int_of_flag(value: Any) -> Any:
+    """Return 0 or 1 for a truth value, and anything else as it is."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def with_marks(loop: Loop, marks: Marks) -> Loop:
+    """Return a loop and those inside with what marks say of each, by its name; unchecked."""
+    changes: Told = {"children": tuple(with_marks(x, marks) for x in loop.children)}
+    said = marks.get(loop.name, {})
+    for word in MARKS.keys() & said.keys():
+        (field, *names), value = MARKS[word], said[word]
+        if field == "peel":
+            hops, *check = value if isinstance(value, list) else [value]
+            value = hops, all(check)
+        elif field == "reduce":
+            how = word.removesuffix("_reduce")
+            value = (how, value) if names else how
+        changes[field] = value if names or field == "reduce" else bool(value)
+    return replace(loop, **changes)
 
 
 # -- whole nests ----------------------------------------------------------------------------------
@@ -101,19 +99,19 @@ def read_bound(value: Any) -> Bound:
 
 
 def write_loops(loops: tuple[Loop, ...], of: dict[str, str]) -> list[Told]:
-    """Return loops as plain values, each with the name of the loop of S-TIR that it comes from."""
+    """Return loops as plain values, each with the name of the loop of S-TIR that it comes `of`."""
     told = []
     for loop in loops:
         span = [loop.start, write_bound(loop.stop), write_bound(loop.step)]
-        here = {"name": loop.name, "of": of.get(loop.name, ""), "kind": loop.kind, "range": span}
+        here = {"name": loop.name, "of": of[loop.name], "kind": loop.kind, "range": span}
         case = {} if loop.case is None else {"case": loop.case}
         inside = {"loops": write_loops(loop.children, of)} if loop.children else {}
         told.append({**here, **case, **marks_of(loop), **inside})
     return told
 
 
-def read_loops(told: list[Told], marked: bool = True) -> tuple[Loop, ...]:
-    """Return the loops that `write_loops` was given, with their marks or without.
+def read_loops(told: list[Told]) -> tuple[Loop, ...]:
+    """Return the loops that `write_loops` was given, without their marks.
 
     Raises:
         ValueError, TypeError, LookupError: it was given nothing like that.
@@ -128,9 +126,8 @@ def read_loops(told: list[Told], marked: bool = True) -> tuple[Loop, ...]:
         case = read_bound(here.get("case", "n"))
         if isinstance(case, Share) or (case is not None and case < 0):
             raise ValueError(f"no iteration {here['case']!r} of loop {here['name']!r}")
-        inside = read_loops(here.get("loops", []), marked)
-        loop = Loop(here["name"], here["kind"], start, stop, step, inside, case)
-        loops.append(with_marks(loop, here) if marked else loop)
+        inside = read_loops(here.get("loops", []))
+        loops.append(Loop(here["name"], here["kind"], start, stop, step, inside, case))
     return tuple(loops)
 
 
@@ -154,7 +151,7 @@ def name_arguments(loop: str, word: str, value: Any) -> dict[str, Any]:
     Raises:
         ScheduleError: they are too many, or a mark without any says no.
     """
-    names, values = MARKS[word], [*value] if isinstance(value, list | tuple) else [value]
+    names, values = MARKS[word][1:], [*value] if isinstance(value, list | tuple) else [value]
     if len(values) > max(1, len(names)) or (not names and value not in (1, True)):
         wanted = " and ".join(names) or "1, or nothing"
         raise ScheduleError(

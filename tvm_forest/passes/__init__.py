@@ -23,26 +23,22 @@ from .lower_walks import LowerWalks
 from .nest_facts import NestFacts
 from .place_initials import PlaceInitials, SeparateSums
 from .privatize_sums import PrivatizeSums
-from .reading.read_nest import ForgetNest, read_nest
+from .reading.read_nest import ForgetNest
 from .tighten_guards import TightenGuards
 from .write_nest import WriteNest
 
 
 def pipeline(
-    func: tirx.PrimFunc, abilities: frozenset[str] | None, shared_bytes: int | None = None
+    facts: NestFacts, abilities: frozenset[str] | None, shared_bytes: int | None = None
 ) -> tvm.transform.Pass:
     """Return the passes that lower a scheduled function.
 
     Args:
-        func: the function, which is read once.
+        facts: of its loops, see `read_nest`.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
         shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
-
-    Raises:
-        ScheduleError: its loops cannot be read, see `read_nest`.
     """
-    block, facts = s_tir.transform, read_nest(func)
-    layout, comparison = facts.model.layout, facts.model.comparison
+    block = s_tir.transform
     return tvm.transform.Sequential(
         [
             # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
@@ -64,14 +60,14 @@ def pipeline(
             # phase 3: parallel loops over trees get sums of their own
             PrivatizeSums(facts),
             # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
-            CodeRows(layout, comparison, abilities, facts),
-            CacheNear(layout, facts),
+            CodeRows(facts, abilities),
+            CacheNear(facts),
             FuseParallel(facts),
             KeepSums(facts),
             ThreadSums(facts),
             ForgetNest(),
             # phase 5: operators become loads, comparisons, steps, terms and additions
-            LowerWalks(layout, comparison, abilities, facts),
+            LowerWalks(facts, abilities),
             LowerLinear(),
             LowerReductions(),
             # phase 6: on a GPU, mapped loops become kernels, which do nothing beside

@@ -14,18 +14,16 @@ takes: IRModule without blocks, loops with the directive `cache`; gives: IRModul
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..layouts.protocol import Layout
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
 from ..tir_gen.row_coding.searches import row_pitch
-from .function_pass import function_pass
+from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts
 
 LINE_BYTES = 64
@@ -36,17 +34,8 @@ Around = tuple[tirx.For, ...]
 
 
 @function_pass
-@dataclass(frozen=True)
-class CacheNear:
-    """Act on every loop with a cache, innermost first.
-
-    Attributes:
-        layout: says what a walk of a tree reads first.
-        facts: of the loops of the nest.
-    """
-
-    layout: Layout
-    facts: NestFacts
+class CacheNear(NestPass):
+    """Act on every loop with a cache, innermost first."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""

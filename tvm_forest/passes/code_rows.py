@@ -25,7 +25,6 @@ from typing import Any
 
 from tvm import tirx
 
-from ..layouts.protocol import Layout
 from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..tir_gen import ops
 from ..tir_gen.builder import Builder
@@ -34,35 +33,28 @@ from ..tir_gen.row_coding.coders import coder_of
 from ..tir_gen.row_coding.searches import RowCoder
 from ..tir_gen.walks.node_test import Comparer
 from .cache_near import Around, change_in_blocks, redirect_walks, walks_of
-from .function_pass import function_pass
+from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts
 
 
 @function_pass
 @dataclass(frozen=True)
-class CodeRows:
+class CodeRows(NestPass):
     """Code the rows of all walks of a function.
 
     Attributes:
-        layout: has the row code.
-        comparison: "<" or "<=".
+        facts: see `NestPass`.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
-        facts: of the loops of the nest.
     """
 
-    layout: Layout
-    comparison: str
     abilities: frozenset[str] | None
-    facts: NestFacts
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Code rows where loops allow it, and ahead of everything for the walks that are left."""
         if self.layout.row_code is None:
             return func
-        rows, comparer = func.params[0], Comparer.on(self.comparison, self.abilities)
-        places = _RowCoding(
-            self.layout, self.facts, rows, coder_of(self.layout.row_code, rows, comparer)
-        )
+        rows, comparer = func.params[0], Comparer.on(self.facts.model.comparison, self.abilities)
+        places = _RowCoding(self.facts, rows, coder_of(self.layout.row_code, rows, comparer))
         body = rewrite_nest(func.body, places.code_in_loop)
         body = places.with_codes(body, i64(0), rows.shape[0], rows.shape[0], "global")
         return func.with_body(comparer.wrap(body))
@@ -72,7 +64,6 @@ class CodeRows:
 class _RowCoding:
     """Where rows are coded; `rows` is their buffer, `coder` writes what takes their place."""
 
-    layout: Layout
     facts: NestFacts
     rows: Any
     coder: RowCoder
@@ -104,7 +95,8 @@ class _RowCoding:
             return body
         near, code = self.coder.declare(most, scope), Builder()
         code.add(tirx.AllocBuffer(near))
-        self.coder.emit(code, ops.tree_of(calls[0], self.layout)[1], near, first, here)
+        _, buffers = ops.tree_of(calls[0], self.facts.model.layout)
+        self.coder.emit(code, buffers, near, first, here)
         code.add(redirect_walks(body, self.rows, lambda row: near[self.coder.place(row - first)]))
         return code.finish()
 

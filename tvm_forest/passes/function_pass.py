@@ -8,6 +8,7 @@ A pass may refuse a schedule: our errors keep their class on their way through T
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,6 +16,8 @@ import tvm_ffi
 from tvm import tirx
 
 from ..errors import BuildError, ScheduleError
+from ..layouts.protocol import Layout
+from .nest_facts import NestFacts
 
 for _error in (BuildError, ScheduleError):  # TVM has a ScheduleError of its own
     tvm_ffi.register_error(f"tvm_forest.{_error.__name__}", _error)
@@ -30,3 +33,19 @@ def function_pass(cls: type) -> Any:
 
     setattr(cls, "transform_function", transform_function)  # noqa: B010
     return tirx.transform.prim_func_pass(cls, opt_level=0, name=f"tvm_forest.{cls.__name__}")
+
+
+@dataclass(frozen=True)
+class NestPass:
+    """What passes have in common that ask for the loops of the schedule.
+
+    Attributes:
+        facts: of the loops of the nest.
+    """
+
+    facts: NestFacts
+
+    @property
+    def layout(self) -> Layout:
+        """How the model lies in memory."""
+        return self.facts.model.layout

@@ -23,7 +23,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..layouts.protocol import Layout
 from ..schedule_prims.walks import WalkForm
 from ..tir_gen.ir import change_loop, find_all, rewrite_loops, rewrite_nest
 from ..tir_gen.ops import WALKS, find_calls, find_walk
@@ -32,30 +31,24 @@ from ..tir_gen.walks.hops import HopWalker
 from ..tir_gen.walks.lanes import LaneWalker
 from ..tir_gen.walks.node_test import Comparer
 from ..tir_gen.walks.walker import is_one_walk
-from .function_pass import function_pass
-from .nest_facts import NestFacts
+from .function_pass import NestPass, function_pass
 
 
 @function_pass
 @dataclass(frozen=True)
-class LowerWalks:
+class LowerWalks(NestPass):
     """Lower every walk of a function.
 
     Attributes:
-        layout: emits loads and steps.
-        comparison: "<" or "<=".
+        facts: see `NestPass`.
         abilities: what the CPU can do, in LLVM's words; None for another compiler.
-        facts: of the loops of the nest.
     """
 
-    layout: Layout
-    comparison: str
     abilities: frozenset[str] | None
-    facts: NestFacts
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Lower leaf loops, first those whose walker takes the loop over trees around them too."""
-        comparer = Comparer.on(self.comparison, self.abilities)
+        comparer = Comparer.on(self.facts.model.comparison, self.abilities)
         shared = self._find_shared(func.body)
         body = rewrite_loops(func.body, partial(self._lower_trees, comparer, shared))
         body = rewrite_loops(body, partial(self._lower, comparer, shared))

@@ -14,7 +14,7 @@ Loops that passes make themselves, such as those that copy rows, have no name an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import tirx
@@ -23,7 +23,7 @@ from ..nest import Bound, Kind, Loop, Nest, Share, find_paths
 from ..process.locks import cached_property
 from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME
-from ..schedule_prims.walks import WalkForm
+from ..schedule_prims.walks import WalkForm, find_walk_forms
 from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
 
@@ -47,6 +47,11 @@ class NestFacts:
     forms: dict[str, WalkForm] = field(default_factory=dict)
     origins: dict[str, Loop] = field(default_factory=dict)
     model: ModelFacts = field(default=None)  # type: ignore[assignment]
+
+    def on_one_thread(self) -> NestFacts:
+        """Return the facts of the same loops without threads, which add up by themselves."""
+        nest = replace(self.nest, nest=_without_threads(self.nest.nest))
+        return replace(self, nest=nest, forms=find_walk_forms(nest, self.model.depths))
 
     @cached_property
     def _loops(self) -> dict[str, Loop]:
@@ -152,6 +157,8 @@ class NestFacts:
     ) -> tuple[Any, Any, Any]:
         """Return the first row or class of a loop, how many there are here, and at most.
 
+        Threads of a GPU are given the most here as well: constants are cheap to divide by.
+
         Args:
             kind, around, n: see `reach`.
             loop: of which all iterations are meant.
@@ -162,8 +169,9 @@ class NestFacts:
         values = list_values_inside(fact, self.nest.guards, kind)
         if values is None:
             return first, tirx.max(i64(0), total - first), total
-        most = int(values.max(initial=-1)) + 1
-        return first, tirx.max(i64(0), tirx.min(i64(most), total - first)), i64(most)
+        count = int(values.max(initial=-1)) + 1
+        most, here = i64(count), tirx.max(i64(0), tirx.min(i64(count), total - first))
+        return first, most if self.has_level(loop) else here, most
 
     def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
         """Return what the guards of some loops ask of one iteration of them, as conditions.
@@ -186,6 +194,12 @@ class NestFacts:
         if most is None:
             return first, n - first, None
         return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most
+
+
+def _without_threads(loop: Loop) -> Loop:
+    reduce = loop.reduce if loop.reduce == "shared" else None
+    inside = tuple(map(_without_threads, loop.children))
+    return replace(loop, children=inside, parallel=False, reduce=reduce)
 
 
 def name_of(loop: tirx.For) -> str:

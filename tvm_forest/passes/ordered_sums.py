@@ -24,7 +24,7 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array
-from ..nest import OUTPUT_KINDS, Guard, Loop
+from ..nest import OUTPUT_KINDS, Guard, Kind, Loop
 from ..process.locks import cached_property
 from ..schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 from ..tir_gen import ir, ops
@@ -42,7 +42,7 @@ WITHOUT_EFFECT = {**ops.INITIAL, ops.ADD: -0.0}
 
 
 @dataclass(frozen=True)
-class OrderedRegion:
+class Region:
     """A loop over rows, classes or trees with concurrent trees inside, and what is around.
 
     Attributes:
@@ -59,13 +59,19 @@ class OrderedRegion:
     n: Any
     around: tuple[tirx.For, ...]
 
+    def span(self, kind: Kind) -> tuple[Any, Any, Any]:
+        """Return the first row or class, how many there are here, and at most."""
+        total = self.n if kind == "batch" else self.margin.shape[1]
+        return self.facts.span(kind, self.around, self.loop, self.n, total)
+
+
+class OrderedRegion(Region):
+    """A region in which trees are added in order."""
+
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
-        inside, spread = (self.around, self.loop, self.n), self.facts.has_level(self.loop)
-        row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
-        class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
-        if spread:  # constant lengths are cheap to divide by
-            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
+        (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
+        spread = self.facts.has_level(self.loop)
         stores = ir.find_stores(self.loop)
         addition = next(x.value for x in stores if ops.is_call(x.value, ops.REDUCE))
         dtype, how = addition.args[1].ty.dtype, addition.args[3].value
@@ -166,8 +172,3 @@ class OrderedRegion:
                         term = terms[group * width + each + first, c, r]
                         code.put(total, ops.reduce(total, term, how))
                 code.store(self.margin, total, at)
-
-
-def prefer_known(here: Any, most: Any) -> Any:
-    """Return a number of things, or the most that there can be if that is known."""
-    return most if isinstance(most, tirx.IntImm) else here

@@ -20,9 +20,6 @@ Our own schedules have one sum here, and are left as they are: PrivatizeSums com
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import tvm
@@ -31,42 +28,35 @@ from tvm import s_tir, tirx
 
 from ..schedule_prims.replay import EPILOGUE, FINISH_BLOCK, PREFIX
 from ..tir_gen import ir, ops
-from .function_pass import function_pass
-from .nest_facts import NestFacts, name_of
-from .reading.blocks import WalkBlock, find_walk_block, list_blocks
+from .function_pass import NestPass, function_pass
+from .nest_facts import name_of
+from .reading.blocks import find_walk_block, list_blocks
 
 
 @function_pass
-@dataclass(frozen=True)
-class SeparateSums:
-    """Let initial values have loops of their own, and the epilogue the threads of the walks.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class SeparateSums(NestPass):
+    """Let initial values have loops of their own, and the epilogue the threads of the walks."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite what is before and behind the walks; without facts, nothing."""
-        facts, blocks = self.facts, list_blocks(func)
-        walk = find_walk_block(func)
-        if walk is None or not facts.nest.loops():
+        loops, walk = self.facts.nest.loops(), find_walk_block(func)
+        if walk is None or not loops:
             return func
-        body, parallel = func.body, any(loop.parallel for loop in facts.nest.loops())
-        finish = next((x for x in blocks if x.block.name_hint == FINISH_BLOCK), None)
-        if finish is not None and finish.around:
-            loop, kind = finish.around[0], tirx.ForKind.PARALLEL
-            notes = {**loop.annotations, EPILOGUE: 1} if facts.on_gpu else loop.annotations
-            own = ir.change_loop(loop, kind=kind if parallel else loop.kind, annotations=notes)
-            body = _swap(body, {loop.loop_var: lambda _: own})
+        # unchecked, for TVM refuses indices that it cannot take apart, such as some of nested tiles
+        tir = s_tir.Schedule(func, error_render_level="fast", enable_check=False)
         if walk.block.init is not None:
-            first = self._find_first(walk.around)
-            initial = _write_initial(walk, walk.around[first:])
-            body = tvm_ffi.structural_map(body, (s_tir.SBlock, partial(_without_initial, walk)))
-            before = {walk.around[first].loop_var: lambda loop: tirx.SeqStmt([initial, loop])}
-            body = _swap(body, before)
-        return func.with_body(body)
+            first, block = self._find_first(walk.around), tir.get_sblock(walk.block.name_hint)
+            initial = tir.decompose_reduction(block, tir.get_loops(block)[first])
+            for loop in tir.get_loops(initial)[first:]:  # copies, of which directives say nothing
+                for key in [x for x in tir.get(loop).annotations if x.startswith(PREFIX)]:
+                    tir.unannotate(loop, key)
+        if any(x.block.name_hint == FINISH_BLOCK for x in list_blocks(func)):
+            loop, *_ = tir.get_loops(FINISH_BLOCK)
+            if self.facts.on_gpu:
+                tir.annotate(loop, EPILOGUE, 1)
+            if any(x.parallel for x in loops):
+                tir.parallel(loop)
+        return tir.mod["main"]
 
     def _find_first(self, around: tuple[tirx.For, ...]) -> int:
         """Return the place of the outermost loop that runs over trees or is written anew.
@@ -95,40 +85,6 @@ class PlaceInitials:
         loops = ir.find_all(body, tirx.For, lambda loop: loop.thread_binding is not None)
         func, bound = func.with_body(body), {loop.loop_var for loop in loops}
         return func.with_body(_reduce_across_threads(func, bound)) if bound else func
-
-
-def _swap(body: Any, changes: dict[Any, Callable[[tirx.For], tirx.Stmt]]) -> Any:
-    """Return code in which loops, by their variables, are changed."""
-    return ir.rewrite_loops(body, lambda x: changes.get(x.loop_var, lambda loop: loop)(x))
-
-
-def _write_initial(walk: WalkBlock, inside: tuple[tirx.For, ...]) -> tirx.Stmt:
-    """Return loops that write the initial values of all rows and classes of some loops."""
-    block, pairs = walk.block, zip(walk.block.iter_vars, walk.realize.iter_values, strict=True)
-    axes = [(x, value) for x, value in pairs if x.iter_type == tirx.IterVar.DataPar]
-    values = [value for _, value in axes]
-    kept = [loop for loop in inside if ir.mentions(values, {loop.loop_var})]
-    dropped = {loop.loop_var for loop in inside} - {loop.loop_var for loop in kept}
-    own = {x.loop_var: tirx.Var(f"{x.loop_var.name}_init", x.loop_var.ty) for x in kept}
-    new = {x.var: tirx.Var(x.var.name, x.var.ty) for x, _ in axes}
-    clauses = ir.split_condition(walk.realize.predicate)
-    when = tirx.all(*[x for x in clauses if not ir.mentions(x, dropped)] or [True])
-    store, writes = ir.replace_vars(block.init, new), ir.replace_vars(block.writes, new)
-    iters = [tirx.IterVar(x.dom, new[x.var], x.iter_type) for x, _ in axes]
-    body = s_tir.SBlock(iters, [], writes, f"{block.name_hint}_init", store)
-    nest = s_tir.SBlockRealize(ir.replace_vars(values, own), ir.replace_vars(when, own), body)
-    for loop in reversed(kept):
-        notes = {k: x for k, x in loop.annotations.items() if not str(k).startswith(PREFIX)}
-        nest = ir.change_loop(loop, loop_var=own[loop.loop_var], body=nest, annotations=notes)
-    return nest
-
-
-def _without_initial(walk: WalkBlock, block: Any) -> Any:
-    """Return the block with the walk as one that goes on with what is there; others as they are."""
-    if block.name_hint != walk.block.name_hint:
-        return block
-    reads, name = [*block.writes, *block.reads], f"{block.name_hint}_update"
-    return s_tir.SBlock(block.iter_vars, reads, block.writes, name, block.body)
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:

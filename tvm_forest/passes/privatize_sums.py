@@ -31,11 +31,12 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from ..nest import OUTPUT_KINDS
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from .function_pass import function_pass
+from .function_pass import NestPass, function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
-from .ordered_sums import OrderedRegion, prefer_known
+from .ordered_sums import OrderedRegion, Region
 
 BLOCK_ROWS = 512
 """Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
@@ -44,24 +45,18 @@ BLOCK_DIMENSIONS = ("block.x", "block.y", "block.z")
 
 
 @function_pass
-@dataclass(frozen=True)
-class PrivatizeSums:
-    """Rewrite the accumulations inside parallel loops over trees.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class PrivatizeSums(NestPass):
+    """Rewrite the accumulations inside parallel loops over trees."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            if not isinstance(s, tirx.For) or not _is_outermost(facts, s):
+            fact, apart = facts.of(s), facts.is_parallel(s)
+            if not apart and not (fact and fact.gathers_sums):  # partial sums live as long
                 return None
-            trees = [x for x in _concurrent(facts, s) if facts.kind(x) == "tree"]
+            trees = ir.find_all(s, tirx.For, lambda x: _runs_trees_at_once(facts, x))
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
@@ -69,21 +64,14 @@ class PrivatizeSums:
             if any(facts.reduction(x)[0] == "ordered" for x in trees):
                 return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
-            region = _Region(facts, s, tuple(trees), margin, n, around)
+            region = _Region(facts, s, margin, n, around, tuple(trees))
             return ir.guard(_with_own_variables(region.rewrite()), limits)
 
         return func.with_body(ir.rewrite_nest(func.body, privatize))
 
 
-def _is_outermost(facts: NestFacts, loop: tirx.For) -> bool:
-    """Whether partial sums inside live as long as this loop."""
-    fact = facts.of(loop)
-    return facts.is_parallel(loop) or bool(fact and fact.gathers_sums)
-
-
-def _concurrent(facts: NestFacts, loop: tirx.For) -> list[tirx.For]:
-    """The loops here and inside whose iterations run at the same time."""
-    return ir.find_all(loop, tirx.For, lambda x: facts.is_parallel(x) or bool(facts.level(x)))
+def _runs_trees_at_once(facts: NestFacts, loop: tirx.For) -> bool:
+    return facts.kind(loop) == "tree" and (facts.is_parallel(loop) or bool(facts.level(loop)))
 
 
 def _with_threads_in_common(
@@ -155,24 +143,14 @@ def _find_sums(statement: tirx.Stmt) -> Any | None:
 
 
 @dataclass(frozen=True)
-class _Region:
-    """A parallel loop over trees, together with what is around.
+class _Region(Region):
+    """A region in which concurrent trees have sums of their own.
 
     Attributes:
-        facts: of the loops of the nest.
-        loop: the outermost parallel loop.
         trees: the parallel loops over trees, innermost first.
-        margin: the buffer that walks are added to.
-        n: number of rows.
-        around: the loops outside.
     """
 
-    facts: NestFacts
-    loop: tirx.For
     trees: tuple[tirx.For, ...]
-    margin: Any
-    n: Any
-    around: tuple[tirx.For, ...]
 
     @property
     def levels(self) -> list[tirx.For]:
@@ -186,9 +164,7 @@ class _Region:
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements in the place of the loop."""
-        inside = self.around, self.loop, self.n
-        row0, rows, most_rows = self.facts.span("batch", *inside, self.n)
-        class0, classes, most_classes = self.facts.span("class", *inside, self.margin.shape[1])
+        (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
             return self._redirect_additions(lambda indices: (self.margin, list(indices)))
@@ -198,9 +174,7 @@ class _Region:
         own = [
             tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffle_width(x) or 1)) for x in self.levels
         ]
-        spread = any(self.facts.level(x) for x in _concurrent(self.facts, self.loop))
-        if spread:  # constant lengths are cheap to divide by
-            rows, classes = prefer_known(rows, most_rows), prefer_known(classes, most_classes)
+        spread = self.facts.has_level(self.loop)
         with code.nest("zero", [*counts, classes, rows], spread) as indices:
             code.store(part, tirx.const(0.0, dtype), list(indices))
         work = self._redirect_additions(lambda at: (part, [*own, at[1] - class0, at[0] - row0]))

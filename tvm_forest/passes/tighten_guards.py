@@ -12,28 +12,21 @@ costs as much as it has rows, and the walk pass can group its rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import sym, tirx
 
 from ..tir_gen.ir import change_loop, guard, mentions, rewrite_loops, split_condition
-from .function_pass import function_pass
-from .nest_facts import NestFacts
+from .function_pass import NestPass, function_pass
 
 
 @function_pass
-@dataclass(frozen=True)
-class TightenGuards:
+class TightenGuards(NestPass):
     """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
 
-    Attributes:
-        facts: of the loops of the nest; parallel ones must stay neighbours, of constant extents, to
-            be fused.
+    Parallel loops must stay neighbours, of constant extents, to be fused.
     """
-
-    facts: NestFacts
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

@@ -24,20 +24,13 @@ from ..nest import Loop
 from ..nest.marks import marks_of
 from ..schedule_prims.replay import NAME, PREFIX
 from ..tir_gen.ir import guard, join_statements, name_of_var, replace_vars, rewrite_nest
-from .function_pass import function_pass
+from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts, amount, name_of
 
 
 @function_pass
-@dataclass(frozen=True)
-class WriteNest:
-    """Replace the loops that directives have put copies in the place of.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class WriteNest(NestPass):
+    """Replace the loops that directives have put copies in the place of."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Find the outermost replaced loop and write its successors in its place."""

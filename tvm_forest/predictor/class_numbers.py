@@ -20,12 +20,7 @@ class ClassMethods:
     """The method of a Predictor that gives numbers of classes."""
 
     forest: Forest
-
-    def _sums(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Any = None
-    ) -> tuple[Array, Array]:
-        """Return margins and values, both (R, C)."""
-        raise NotImplementedError
+    _sums: Any
 
     def predict_class(
         self,

@@ -13,21 +13,18 @@ from ..errors import InputError
 from ..forest import Array
 from ..gpu_runtime import dlpack
 from ..gpu_runtime.arrays import DeviceArray
+from ..gpu_runtime.executor import Shapes
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..process.locks import cached_property
 from ..runtime import Library
 from ..runtime.results import Output
-from ..threads import check_n_jobs
 from .functions import BoundFunction, Functions
 from .predictor import Predictor, Range
 
 GPUS = frozenset(dlpack.KINDS.values())
 DeviceRows = dlpack.Tensor | DeviceArray
-
-MAX_ROWS_WITH_MEMBERSHIPS = 1 << 16
-"""Rows that get their membership columns together, which may take many times their memory."""
 
 STREAM_VERSION = 3
 """Of `__cuda_array_interface__`: the first that may name a stream."""
@@ -39,23 +36,11 @@ DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 class DeviceFunctions(Functions):
     """Functions whose model stays on the host until they are called first."""
 
+    max_rows_with_memberships = 1 << 16
+
     def adopt(self, library: Library, has_threads: bool) -> None:
         """See `Functions.adopt`; all find the GPU as the first one does."""
         library.backend = self.libraries[0][0].backend if self.libraries else library.backend
-
-    def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        """See `Functions.compute_sums`; there are no threads to share rows out to."""
-        rows = to_rows(rows, self.forest)
-        if n_jobs is not None:
-            check_n_jobs("predict", n_jobs)
-        n_rows = len(rows)
-        function, results = self.for_batch(n_rows), self.new_results(n_rows)
-        step = MAX_ROWS_WITH_MEMBERSHIPS if function.takes_memberships else n_rows
-        for begin in range(0, n_rows, step or 1):
-            part = slice(begin, begin + step)
-            ready = self.prepare_rows(function, rows[part])
-            function.serial.on_host(ready, function.model, [array[part] for array in results])
-        return results[self.margin_place], results[-1]
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array for executors, which copy it to the GPU once."""
@@ -102,105 +87,54 @@ class DevicePredictor(Predictor):
         text: str = self.library.inspect(kind)
         return text
 
-    def predict(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
-    ) -> Any:
-        """See `Predictor.predict`; a DeviceArray for rows on the GPU, unless these are labels."""
-        if self._gives_labels or as_source:
-            return super().predict(rows, n_jobs, iteration_range, **as_source)
-        return self.predict_value(rows, n_jobs, iteration_range)
-
-    def predict_value(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> Any:
-        """See `Predictor.predict_value`; a DeviceArray for rows on the GPU."""
-        place = dlpack.device_of(rows)
-        if place[0] not in GPUS:
-            return super().predict_value(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
-
-    def predict_proba(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
-    ) -> Any:
-        """See `Predictor.predict_proba`; a DeviceArray for rows on the GPU, of several columns."""
-        several = self.forest.n_outputs > 1 and not self.forest.targets
-        place = dlpack.device_of(rows)
-        if place[0] not in GPUS or not several or not self.gives_probabilities or as_source:
-            return super().predict_proba(rows, n_jobs, iteration_range, **as_source)
-        return self._part(iteration_range)._start_sums(rows, place)[1]
-
-    def predict_margin(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> Any:
-        """See `Predictor.predict_margin`; a DeviceArray for rows on the GPU."""
-        place = dlpack.device_of(rows)
-        if place[0] not in GPUS:
-            return super().predict_margin(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows, place)[0].squeeze()
-
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
         rows = to_rows(rows, self.forest)
         return self._upload(rows, self._functions.for_batch(len(rows)), 0)
 
-    def start(self, rows: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-        """Start the work for rows of `put`; return margins and values, see `_start_sums`."""
-        return self._start_on(rows, 0)
+    def start(self, rows: DeviceRows, stream: int = 0) -> tuple[DeviceArray, DeviceArray]:
+        """Start the work for rows of `put`; return margins and values, both (R, C).
+
+        They are one array if the link is the identity.
+        """
+        functions, n_rows = self._functions, rows.shape[0]
+        wanted = [((n_rows, self.forest.n_outputs), dtype) for dtype in functions.result_dtypes]
+        results = _start(functions.for_batch(n_rows), rows, stream, wanted)
+        return results[functions.margin_place], results[-1]
 
     # -- rows on the GPU --------------------------------------------------------------------------
 
     def _sums(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> tuple[Array, Array]:
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        on_host: bool = True,
+    ) -> tuple[Any, Any]:
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:
             return super()._sums(rows, n_jobs, iteration_range)
-        margin, value = self._part(iteration_range)._start_sums(rows, place)
-        return margin.numpy(), value.numpy()
+        part = self._part(iteration_range)
+        margin, value = part.start(*part._take(rows, place))
+        return (margin.numpy(), value.numpy()) if on_host else (margin, value)
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        place = dlpack.device_of(rows)
+        place, functions = dlpack.device_of(rows), self._functions
         if place[0] not in GPUS:
             return super()._compute_leaves(name, rows, n_jobs)
-        function = self._functions.find(name)
+        function = functions.find(name)
         tensor, stream = self._take(rows, place, function)
-        shape = (tensor.shape[0], self._functions.n_places)
-        result = (shape, np.dtype(self._functions.leaf_dtype(name)))
-        bound = function.serial.bind(function.model, stream)
-        return bound.start(tensor.pointer, shape[0], [result], stream, tensor)[0].numpy()
+        wanted = ((tensor.shape[0], functions.n_places), np.dtype(functions.leaf_dtype(name)))
+        return _start(function, tensor, stream, [wanted])[0].numpy()
 
     def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        place = dlpack.device_of(rows)
+        place, own = dlpack.device_of(rows), self._contributions
         if place[0] not in GPUS:
             return super()._compute_contributions(name, rows, n_jobs)
-        own = self._contributions
         function = own.find(name, 0)
         tensor, stream = self._take(rows, place, function)
-        result = ((tensor.shape[0], *own.shape_of(name)), np.dtype(np.float64))
-        bound = function.serial.bind(function.model, stream)
-        values = bound.start(tensor.pointer, tensor.shape[0], [result], stream, tensor)[0].numpy()
-        return own.complete(name, values)
-
-    def _start_sums(self, rows: Any, place: tuple[int, int]) -> tuple[DeviceArray, DeviceArray]:
-        """Start the work of margins and values, both (R, C); one array if the link is identity."""
-        return self._start_on(*self._take(rows, place))
-
-    def _start_on(self, rows: DeviceRows, stream: int) -> tuple[DeviceArray, DeviceArray]:
-        functions = self._functions
-        shape = (rows.shape[0], self.forest.n_outputs)
-        wanted = [(shape, dtype) for dtype in functions.result_dtypes]
-        function = functions.for_batch(shape[0])
-        bound = function.serial.bind(function.model, stream)
-        results = bound.start(rows.pointer, shape[0], wanted, stream, rows)
-        return results[functions.margin_place], results[-1]
+        wanted = ((tensor.shape[0], *own.shape_of(name)), np.dtype(np.float64))
+        return own.complete(name, _start(function, tensor, stream, [wanted])[0].numpy())
 
     def _take(
         self, rows: Any, place: tuple[int, int], function: BoundFunction | None = None
@@ -259,6 +193,14 @@ class DevicePredictor(Predictor):
         part: Any = super()._part(iteration_range)
         part.library.backend, part.stream = self.library.backend, self.stream
         return part
+
+
+def _start(
+    function: BoundFunction, rows: DeviceRows, stream: int, wanted: Shapes
+) -> list[DeviceArray]:
+    """Start the work for rows on the GPU; return its results, whose shapes and dtypes are given."""
+    bound = function.serial.bind(function.model, stream)
+    return bound.start(rows.pointer, rows.shape[0], wanted, stream, rows)
 
 
 _streamless: set[type] = set()

@@ -22,14 +22,6 @@ class DistantFunctions(Functions):
     def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
         return BoundFunction(None, None, (), 0, 0, False, sch.keeps_order)
 
-    def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        """Refuse."""
-        raise _error(self.target.to_dict())
-
-    def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Refuse."""
-        raise _error(self.target.to_dict())
-
 
 class DistantPredictor(Predictor):
     """A forest compiled for another machine, which is exported and does not predict here."""
@@ -39,6 +31,10 @@ class DistantPredictor(Predictor):
 
     def _describe_target(self) -> str:
         return str(dict(self.target.options)["mtriple"])
+
+    def _for_rows(self, rows: Any) -> Predictor:
+        """Refuse."""
+        raise _error(self.target.to_dict())
 
     def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Refuse."""

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 else:
     pool_code = import_late("tvm_forest.threads.pool_code")
 
-MAX_ROWS_WITH_MEMBERSHIPS = 512
-"""Rows that get their membership columns together: for thousands of rows the memory of these
-columns would have to be taken from the system and given back."""
-
 LINE_BYTES = 64
 """Bytes of a line of the caches; the vectors of a walk shall not lie in two of them."""
 
@@ -106,8 +102,12 @@ class Functions:
         smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
         result_dtypes: of the results of a sum, see `result_names`; values are the last.
         margin_place: the place of the margins among these.
+        max_rows_with_memberships: rows that get their membership columns together: for thousands of
+            rows the memory of these columns would have to be taken from the system and given back.
         n_places: number of places `round * C + class` that leaves can say something for.
     """
+
+    max_rows_with_memberships = 512
 
     def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         forest, schedules = request.forest, request.schedules
@@ -252,7 +252,7 @@ class Functions:
         threads = self.count_threads(function, n_rows, n_jobs)
         if not n_rows:
             return
-        step = MAX_ROWS_WITH_MEMBERSHIPS if function.takes_memberships else n_rows
+        step = self.max_rows_with_memberships if function.takes_memberships else n_rows
         for begin in range(0, n_rows, step):
             part = slice(begin, begin + step)
             ready = writable_view(self.prepare_rows(function, rows[part]))

@@ -72,11 +72,7 @@ class Predictor(ContributionMethods, ClassMethods):
     _functions_class = Functions
     _max_small_batch = MAX_ROWS
 
-    def __init__(
-        self,
-        request: BuildRequest,
-        compiled: Compiled,
-    ) -> None:
+    def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
         forest, schedules = request.forest, request.schedules
         self.request, self.forest, self.schedules = request, forest, schedules
@@ -222,7 +218,7 @@ class Predictor(ContributionMethods, ClassMethods):
             values = self._small_batches.predict(rows, jobs, VALUE)
             if values is not None:
                 return values
-        margin, value = self._sums(rows, n_jobs, iteration_range)
+        margin, value = self._sums(rows, n_jobs, iteration_range, on_host=self._gives_labels)
         return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
 
     def predict_value(
@@ -238,7 +234,7 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        return squeeze(self._sums(rows, n_jobs, iteration_range)[1])
+        return squeeze(self._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
@@ -266,7 +262,9 @@ class Predictor(ContributionMethods, ClassMethods):
             )
         if as_source:
             return predict_as_source(self, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
-        return to_probabilities(self.forest, self._sums(rows, n_jobs, iteration_range)[1])
+        joined = self.forest.n_outputs == 1 or bool(self.forest.targets)  # of several columns
+        value = self._sums(rows, n_jobs, iteration_range, on_host=joined)[1]
+        return to_probabilities(self.forest, value)
 
     @property
     def gives_probabilities(self) -> bool:
@@ -291,7 +289,7 @@ class Predictor(ContributionMethods, ClassMethods):
             margins = self._small_batches.predict(rows, jobs, MARGIN)
             if margins is not None:
                 return margins
-        return squeeze(self._sums(rows, n_jobs, iteration_range)[0])
+        return squeeze(self._sums(rows, n_jobs, iteration_range, on_host=False)[0])
 
     def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Return the number of the leaf that every row reaches in every tree.
@@ -353,9 +351,16 @@ class Predictor(ContributionMethods, ClassMethods):
     # -- what methods share -----------------------------------------------------------------------
 
     def _sums(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        on_host: bool = True,
     ) -> tuple[Array, Array]:
-        """Return margins and values, both (R, C); one array if the link is the identity."""
+        """Return margins and values, both (R, C); one array if the link is the identity.
+
+        Those of rows on a GPU may stay there unless they are asked for `on_host`.
+        """
         part = self._for_rows(rows)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         sums = part._small_batches.compute_sums(rows, jobs)

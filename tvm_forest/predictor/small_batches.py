@@ -156,4 +156,4 @@ def _quiet_writer(array: Array, forest: Forest) -> Callable[[Array], None]:
 
 def squeeze(array: Array) -> Array:
     """Return (R, 1) as (R,)."""
-    return array[:, 0] if array.shape[1] == 1 else array
+    return array.squeeze(1) if array.shape[1] == 1 else array

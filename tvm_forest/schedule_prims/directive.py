@@ -26,13 +26,13 @@ from ..nest.problems import Problem
 from ..process.locks import cached_property
 
 if TYPE_CHECKING:
-    from tvm import s_tir
-
     from .schedule import Schedule
 
 P = ParamSpec("P")
 Choices = Callable[["Schedule"], Iterator[dict[str, Any]]]
 Method = Callable[Concatenate["Schedule", P], "Schedule"]
+TirLoops = dict[str, Any]
+"""TVM's handles of the loops that S-TIR can still rewrite, by name, outermost first."""
 
 LIST_PARAMETER = "indices"
 """Name of a directive's `*` parameter, if it has one; the trace stores its arguments as a list."""
@@ -48,36 +48,6 @@ class TraceStep:
     def to_dict(self) -> dict[str, Any]:
         """Return the form that the JSON text holds."""
         return {"do": self.do, **self.arguments}
-
-
-@dataclass
-class TirNest:
-    """The nest while the steps of a trace are replayed on TVM's schedule.
-
-    Attributes:
-        tir: TVM's schedule of the function.
-        loops: TVM's handle of each loop that S-TIR can still rewrite, by name.
-        order: names of all loops of S-TIR's nest, outermost first.
-        reductions: names of the loops over trees, which S-TIR sees as a reduction.
-    """
-
-    tir: s_tir.Schedule
-    loops: dict[str, Any]
-    order: list[str]
-    reductions: set[str]
-
-    def is_reduction(self, name: str) -> bool:
-        """Return whether S-TIR sees a reduction loop, which it will not make parallel."""
-        return name in self.reductions
-
-    def replace(self, name: str, new: dict[str, Any]) -> None:
-        """Put loops in the place of one."""
-        del self.loops[name]
-        self.loops |= new
-        at = self.order.index(name)
-        self.order[at : at + 1] = new
-        if name in self.reductions:
-            self.reductions |= set(new)
 
 
 class Refusal(Exception):
@@ -107,8 +77,8 @@ class Directive:
         name: what users call it.
         rewrite: the function that checks a step and returns the rewritten schedule.
         choices: yields the argument dicts that a search may try on a schedule.
-        onto_tir: replays the step on TVM's schedule, `onto_tir(nest, **arguments)`; None if our
-            passes do what it says.
+        onto_tir: replays the step on TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
+            our passes do what it says.
         onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
         check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
             trace may say that comes from another process.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..nest import Guard, Loop, Share, Stride, make_chain
 from .directive import (
     Refusal,
-    TirNest,
+    TirLoops,
     check_new_names,
     directive,
     find_loop,
@@ -23,6 +23,8 @@ from .directive import (
 )
 
 if TYPE_CHECKING:
+    from tvm import s_tir
+
     from .schedule import Schedule
 
 TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
@@ -40,7 +42,8 @@ def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _tile_onto_tir(
-    nest: TirNest,
+    tir: s_tir.Schedule,
+    loops: TirLoops,
     index: str,
     outer: str,
     inner: str,
@@ -48,13 +51,11 @@ def _tile_onto_tir(
     parts: int | None = None,
 ) -> None:
     """Split the loop; TVM adds the guard as a predicate of the block."""
-    loop = nest.loops[index]
-    extent = getattr(nest.tir.get(loop).extent, "value", None)
+    extent = getattr(tir.get(loops[index]).extent, "value", None)
     if parts is not None and extent is not None:
         # given the parts, TVM would run them all, even if the last ones are empty
         parts, size = None, -(-extent // parts)
-    outer_loop, inner_loop = nest.tir.split(loop, [parts, size])
-    nest.replace(index, {outer: outer_loop, inner: inner_loop})
+    tir.split(loops[index], [parts, size])
 
 
 @directive(_tile_choices, onto_tir=_tile_onto_tir)
@@ -136,11 +137,8 @@ def _reorder_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
             yield {"indices": [outer.children[0].name, outer.name]}
 
 
-def _reorder_onto_tir(nest: TirNest, indices: Sequence[str]) -> None:
-    nest.tir.reorder(*(nest.loops[name] for name in indices))
-    places = sorted(nest.order.index(name) for name in indices)
-    for place, name in zip(places, indices, strict=True):
-        nest.order[place] = name
+def _reorder_onto_tir(tir: s_tir.Schedule, loops: TirLoops, indices: Sequence[str]) -> None:
+    tir.reorder(*(loops[name] for name in indices))
 
 
 @directive(_reorder_choices, onto_tir=_reorder_onto_tir)
@@ -198,10 +196,8 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
         raise Refusal("indices", what, inner.name)
 
 
-def _parallel_onto_tir(nest: TirNest, index: str) -> None:
-    """Mark a loop over rows or classes; S-TIR refuses one over trees."""
-    if not nest.is_reduction(index):
-        nest.tir.parallel(nest.loops[index])
+def _parallel_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
+    tir.parallel(loops[index])
 
 
 @directive(offer_loops(lambda loop: not loop.is_assigned), onto_tir=_parallel_onto_tir)
@@ -238,8 +234,8 @@ def _is_small_and_plain(loop: Loop) -> bool:
     return loop.count is not None and loop.count <= 8 and not loop.describe()
 
 
-def _unroll_onto_tir(nest: TirNest, index: str) -> None:
-    nest.tir.unroll(nest.loops[index])
+def _unroll_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
+    tir.unroll(loops[index])
 
 
 @directive(offer_loops(_is_small_and_plain), onto_tir=_unroll_onto_tir)

@@ -15,10 +15,10 @@ says in `PARTS`, as JSON, which loops the pass WriteNest is to put in the place 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..nest.marks import marks_of, write_bound, write_guards, write_loops
-from .directive import DIRECTIVES, TirNest
+from .directive import DIRECTIVES, TirLoops
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -46,52 +46,56 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
         tir: TVM's schedule of a canonical function.
         sch: what to replay.
     """
-    roots = sch.fresh().loops()
-    loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
-    names = [root.name for root in roots]
-    trees = {root.name for root in roots if root.kind == "tree"}
-    nest = TirNest(tir, dict(zip(names, loops, strict=True)), names, trees)
-    written = _replay_steps(nest, sch)
-    for name, loop in (nest.loops | written).items():
+    above, written = _replay_steps(tir, sch)
+    for name, loop in (above | written).items():
         tir.annotate(loop, NAME, name)
-    for name, loop in nest.loops.items():
+    for name, loop in above.items():
         fact = sch[name]
         marks = marks_of(fact)
         if fact.count == 1:
             marks["kind"] = [fact.kind, write_bound(fact.step)]
-        if not (fact.parallel and nest.is_reduction(name)):
+        if fact.kind != "tree":
             marks.pop("parallel", None)
         marks.pop("unroll", None)
         for word, value in marks.items():
             tir.annotate(loop, PREFIX + word, value)
     if written:
         outermost = next(iter(written.values()))
-        tir.annotate(outermost, PARTS, _write_parts(sch, [*nest.loops], [*written]))
+        tir.annotate(outermost, PARTS, _write_parts(sch, [*above], [*written]))
 
 
-def _replay_steps(nest: TirNest, sch: Schedule) -> dict[str, Any]:
-    """Apply what S-TIR can do; returns the loops that WriteNest replaces, outermost first."""
-    now, written = sch.fresh(), dict[str, Any]()
+def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[TirLoops, TirLoops]:
+    """Apply what S-TIR can do; return its loops, and those that WriteNest replaces, by name."""
+    now, written = sch.fresh(), list[str]()
     for step in sch.steps:
+        loops, _ = _name_loops(tir, now, written)
         before, now = now, DIRECTIVES[step.do].apply(now, step.arguments)
-        index = str(step.arguments.get("index"))
-        names = step.arguments.get("indices", [index])
-        if any(name not in nest.loops for name in names):
+        index, hook = str(step.arguments.get("index")), DIRECTIVES[step.do].onto_tir
+        if not loops.keys() >= {*step.arguments.get("indices", [index])}:
             continue
-        hook = DIRECTIVES[step.do].onto_tir
+        if step.do == "parallel" and before[index].kind == "tree":
+            continue  # S-TIR sees a reduction
         if hook is not None:
-            hook(nest, **step.arguments)
+            hook(tir, loops, **step.arguments)
         elif set(before.names()) != set(now.names()):
-            inside = nest.order[nest.order.index(index) :]
-            fresh = {x: nest.loops.pop(x) for x in inside if x in nest.loops}
-            written = fresh | written
-    return written
+            names = [*loops]
+            written = names[names.index(index) :] + written
+    return _name_loops(tir, now, written)
+
+
+def _name_loops(
+    tir: s_tir.Schedule, sch: Schedule, written: list[str]
+) -> tuple[TirLoops, TirLoops]:
+    """Name the loops of S-TIR: the outer ones are those of the schedule, the others are written."""
+    loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
+    count = len(loops) - len(written)
+    outer = dict(zip(sch.names(), loops[:count], strict=False))
+    return outer, dict(zip(written, loops[count:], strict=True))
 
 
 def _write_parts(sch: Schedule, above: list[str], replaced: list[str]) -> str:
     """Return the loops in the place of those replaced, inside of those above, and all guards."""
     of = {copy: origin for origin in replaced for copy in sch.copies(origin)}
-    around = [loop for loop in sch.loops() if loop.name in above and loop.name not in of]
-    inside = around[-1].children if around else sch.nest.children
+    inside = sch[above[-1]].children if above else sch.nest.children
     loops, guards = write_loops(inside, of), write_guards(sch.guards)
     return json.dumps({"loops": loops, "guards": guards})

@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
-from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
-from ..nest.marks import MARKS, list_told, marks_of, name_arguments, read_guards, read_loops
+from ..nest import Guard, Loop, Nest, Share, find_paths, make_chain, replace_loop
+from ..nest.marks import MARKS, Marks, marks_of, name_arguments
 from ..nest.problems import Problem, does_each_once, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
@@ -170,26 +170,26 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
-    def take_nest(self, told: dict[str, Any]) -> Schedule:
+    def take_nest(self, nest: Loop, guards: tuple[Guard, ...], marks: Marks) -> Schedule:
         """Return this schedule with the loops of a function that `s_tir.Schedule` has scheduled.
 
         What annotations say of them is checked as if directives had said it.
 
         Args:
-            told: loops and guards as plain values, see `nest.marks`.
+            nest: the loops, of which nothing is said, inside the root.
+            guards: of partial tiles.
+            marks: what is said of each loop, by its name, see `nest.marks`.
 
         Raises:
             ScheduleError: loops or annotations that no directive would give.
         """
-        loops, guards = read_loops(told["loops"], marked=False), read_guards(told["guards"])
-        new = replace(self, nest=replace(self.nest, children=loops), guards=guards, replaced=())
+        new = replace(self, nest=nest, guards=guards, replaced=())
         problem = new.problem()
         if problem is not None:
             raise make_error(new, "build", f"argument 'schedule': {problem}", problem.loop)
         if not does_each_once(new):
             what = "its loops leave out rows, classes or trees, or do them twice; change them by"
             raise make_error(new, "build", f"argument 'schedule': {what} TVM's primitives only")
-        marks = {here["name"]: here for here in list_told(told["loops"])}
         return replace(_mark(new, marks), steps=self.steps)
 
     def retell(self) -> Schedule:
@@ -300,7 +300,7 @@ class Schedule(Nest):
         return (*size, self.layout, self.types, rewrites, self.nest, self.guards)
 
 
-def _mark(sch: Schedule, marks: dict[str, dict[str, Any]]) -> Schedule:
+def _mark(sch: Schedule, marks: Marks) -> Schedule:
     """Return a schedule of whose loops directives say what marks do."""
     for word in MARKS:
         for name, said in marks.items():

@@ -11,25 +11,15 @@ TVM's thread pool refuses a parallel loop inside another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tvm import tirx
 
 from ...tir_gen.ir import change_loop, replace_vars, rewrite_loops
-from ..function_pass import function_pass
-from ..nest_facts import NestFacts
+from ..function_pass import NestPass, function_pass
 
 
 @function_pass
-@dataclass(frozen=True)
-class FuseParallel:
-    """Fuse chains of parallel loops; the fused loop has the name of the innermost one.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class FuseParallel(NestPass):
+    """Fuse chains of parallel loops; the fused loop has the name of the innermost one."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

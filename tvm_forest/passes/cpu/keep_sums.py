@@ -14,7 +14,6 @@ whatever that gives: planes have bits for them. So the inner loop has one form f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -23,20 +22,12 @@ from ...tir_gen import ops
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import at_iteration, change_loop, i64, mentions, rewrite_loops
 from ...tir_gen.walks import WALKERS
-from ..function_pass import function_pass
-from ..nest_facts import NestFacts
+from ..function_pass import NestPass, function_pass
 
 
 @function_pass
-@dataclass(frozen=True)
-class KeepSums:
-    """Rewrite loops over trees that hold nothing but a walk of a block of rows.
-
-    Attributes:
-        facts: of the loops of the nest.
-    """
-
-    facts: NestFacts
+class KeepSums(NestPass):
+    """Rewrite loops over trees that hold nothing but a walk of a block of rows."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit all loops."""

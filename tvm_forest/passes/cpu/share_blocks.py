@@ -14,7 +14,6 @@ So LLVM compiles the code of a block once, and not once for each of the two func
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -23,7 +22,7 @@ from tvm.ir import GlobalVar
 
 from ...internals.names import PACKED
 from ...tir_gen.ir import change_loop, rewrite_loops
-from ..nest_facts import NestFacts
+from ..function_pass import NestPass
 from .outline import SYMBOL, outline
 
 TWIN = "tvm_forest.twin"
@@ -32,12 +31,16 @@ TWIN = "tvm_forest.twin"
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the twin of a function: its parallel loops run one iteration after the other."""
+    return make_serial(func).with_attr(SYMBOL, str(func.attrs[TWIN])).without_attr(TWIN)
+
+
+def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose parallel loops are serial."""
 
     def serial(loop: tirx.For) -> tirx.For:
         return change_loop(loop, kind=tirx.ForKind.SERIAL) if _is_parallel(loop) else loop
 
-    twin = func.with_body(rewrite_loops(func.body, serial))
-    return twin.with_attr(SYMBOL, str(func.attrs[TWIN])).without_attr(TWIN)
+    return func.with_body(rewrite_loops(func.body, serial))
 
 
 def _is_parallel(loop: tirx.For) -> bool:
@@ -45,18 +48,12 @@ def _is_parallel(loop: tirx.For) -> bool:
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.AddTwins")
-@dataclass(frozen=True)
-class AddTwins:
+class AddTwins(NestPass):
     """Add the twins of functions that are to have one.
 
     Where trees are parallel, what is beside the blocks touches what they do, so that these are not
     shared: the functions forget their twins.
-
-    Attributes:
-        facts: of the loops.
     """
-
-    facts: NestFacts
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
         """Visit all functions."""

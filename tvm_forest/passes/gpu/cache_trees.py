@@ -31,7 +31,7 @@ from ...layouts.protocol import find
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
-from ..function_pass import function_pass
+from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
 from .array_facts import STARTS
 from .kernel_code import TensorLoad, loads_of
@@ -44,15 +44,8 @@ COPY_BYTES = 16
 
 
 @function_pass
-@dataclass(frozen=True)
-class CacheTrees:
-    """Copy trees where loops ask for it.
-
-    Attributes:
-        facts: of the loops, asked for the trees that they can reach.
-    """
-
-    facts: NestFacts
+class CacheTrees(NestPass):
+    """Copy trees where loops ask for it."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit all loops; walks are loads already.

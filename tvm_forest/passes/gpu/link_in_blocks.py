@@ -14,7 +14,6 @@ blocks, and no rows of others lie between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,20 +23,13 @@ from ...schedule_prims.regions import is_cut, list_values_inside
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
-from ..function_pass import function_pass
+from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts, name_of
 
 
 @function_pass
-@dataclass(frozen=True)
-class LinkInBlocks:
-    """Let a block do the epilogue of its rows, where it can.
-
-    Attributes:
-        facts: of the loops.
-    """
-
-    facts: NestFacts
+class LinkInBlocks(NestPass):
+    """Let a block do the epilogue of its rows, where it can."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Look at the last two statements."""

@@ -26,7 +26,7 @@ from tvm import tirx
 
 from ...schedule_prims.fitting import check_gaps
 from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
-from ..function_pass import function_pass
+from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
 from .kernel_code import Place, buffers_of, move_buffers, simplify, widen
 from .thread_axes import flat_kernel
@@ -39,15 +39,14 @@ that cannot be one, though another function of the schedule has them in shared m
 
 @function_pass
 @dataclass(frozen=True)
-class MapThreads:
+class MapThreads(NestPass):
     """Make kernels of the mapped loops, each a nest of thread bindings.
 
     Attributes:
-        facts: of the loops.
+        facts: see `NestPass`.
         shared_bytes: of shared memory that a block may have.
     """
 
-    facts: NestFacts
     shared_bytes: int
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -58,45 +57,37 @@ class MapThreads:
                 add to rows of other blocks.
         """
         check_gaps(self.facts.nest)
-        body = _KernelMaker(self.facts, self.shared_bytes).make(func.body, ())
+        body = self._make(func.body, ())
         spilled = _count_shared(func.body) - _count_shared(body)
         func = func.with_body(body)
         return func.with_attr(SPILLED, 1) if spilled else func
+
+    def _make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
+        """Descend to the kernels; `around` are the loops that launch them again and again."""
+        facts = self.facts
+        if isinstance(s, tirx.SeqStmt):
+            buffers, work = _move_out(list(s.seq), [], [])
+            return tirx.SeqStmt([*buffers, *(self._make(x, around) for x in work)])
+        if isinstance(s, tirx.AttrStmt):
+            return tirx.AttrStmt(s.node, s.attr_key, s.value, self._make(s.body, around))
+        if not facts.has_level(s):
+            return flat_kernel(s, facts)
+        if isinstance(s, tirx.IfThenElse):
+            return tirx.IfThenElse(s.condition, self._make(s.then_case, around), None)
+        inside = (*around, s.loop_var)
+        if not facts.level(s):
+            return with_body(s, self._make(s.body, inside))
+        parts = _split_loop(s, facts, around)
+        if len(parts) > 1:
+            return self._make(tirx.SeqStmt(parts), around)
+        if _holds_kernels(s.body, facts):
+            return change_loop(s, body=self._make(s.body, inside), annotations={})
+        return KernelWriter.of(s, facts, around).write(s, self.shared_bytes)
 
 
 def _count_shared(body: tirx.Stmt) -> Counter[str]:
     """Count the buffers in shared memory by name."""
     return Counter(str(buffer.name) for buffer in buffers_of(body, "shared"))
-
-
-@dataclass(frozen=True)
-class _KernelMaker:
-    """Finds the kernels of a function; see `MapThreads` for the attributes."""
-
-    facts: NestFacts
-    shared_bytes: int
-
-    def make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Descend to the kernels; `around` are the loops that launch them again and again."""
-        facts = self.facts
-        if isinstance(s, tirx.SeqStmt):
-            buffers, work = _move_out(list(s.seq), [], [])
-            return tirx.SeqStmt([*buffers, *(self.make(x, around) for x in work)])
-        if isinstance(s, tirx.AttrStmt):
-            return tirx.AttrStmt(s.node, s.attr_key, s.value, self.make(s.body, around))
-        if not facts.has_level(s):
-            return flat_kernel(s, facts)
-        if isinstance(s, tirx.IfThenElse):
-            return tirx.IfThenElse(s.condition, self.make(s.then_case, around), None)
-        inside = (*around, s.loop_var)
-        if not facts.level(s):
-            return with_body(s, self.make(s.body, inside))
-        parts = _split_loop(s, facts, around)
-        if len(parts) > 1:
-            return self.make(tirx.SeqStmt(parts), around)
-        if _holds_kernels(s.body, facts):
-            return change_loop(s, body=self.make(s.body, inside), annotations={})
-        return KernelWriter.of(s, facts, around).write(s, self.shared_bytes)
 
 
 def _move_out(

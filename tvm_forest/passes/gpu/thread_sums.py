@@ -35,7 +35,7 @@ from tvm import tirx
 
 from ...schedule_prims.replay import NAME
 from ...tir_gen import ir, ops
-from ..function_pass import function_pass
+from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts, name_of
 from . import kernel_code
 
@@ -47,15 +47,8 @@ WARP_THREADS = 32
 
 
 @function_pass
-@dataclass(frozen=True)
-class ThreadSums:
-    """Rewrite the outermost loops over trees that a thread does by itself.
-
-    Attributes:
-        facts: of the loops.
-    """
-
-    facts: NestFacts
+class ThreadSums(NestPass):
+    """Rewrite the outermost loops over trees that a thread does by itself."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit the nest with the loops around in mind."""

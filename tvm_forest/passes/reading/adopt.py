@@ -29,7 +29,7 @@ from .computation import (
     sort_axes,
     take_computation,
 )
-from .read_nest import make_loop_error, read_told
+from .read_nest import check_replaced, find_nest, make_loop_error
 
 BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -127,10 +127,12 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
     model = read_model_facts(func)
-    nest = read_told(func, model)
+    found = find_nest(func, model)
+    if found.origins:
+        check_replaced(func, model)
     size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
     about = {"version": JSON_VERSION, **size, "steps": model.steps}
-    return Schedule.from_json(json.dumps(about)).take_nest(nest)
+    return Schedule.from_json(json.dumps(about)).take_nest(found.nest, found.guards, found.marks)
 
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:

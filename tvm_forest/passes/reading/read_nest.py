@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -35,8 +34,7 @@ from ...nest.marks import (
     read_bound,
     read_guards,
     read_loops,
-    write_guards,
-    write_loops,
+    with_marks,
 )
 from ...nest.problems import does_each_once
 from ...schedule_prims.directive import is_whole
@@ -53,41 +51,71 @@ from .computation import SEAL
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 """What TVM says of a loop by its kind."""
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
-CONCURRENT = {PREFIX + x for x in ("parallel", "atomic_reduce", "vector_reduce", "ordered_reduce")}
-"""Annotations of parallel loops."""
+_ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
-@lru_cache(maxsize=2)  # the compiler asks, and then the pipeline
-def read_nest(func: tirx.PrimFunc) -> NestFacts:
-    """Return the facts of a function whose loops have names; without names there are none.
+@dataclass(frozen=True)
+class FoundNest:
+    """What is read off a function.
+
+    Attributes:
+        nest: all loops, of which nothing is said, inside the root.
+        guards: of partial tiles.
+        marks: what is said of the loops, by their names.
+        of: of the loops that WriteNest writes, the one in whose place each is, by their names.
+        origins: the loops that it replaces, by their names.
+    """
+
+    nest: Loop
+    guards: tuple[Guard, ...] = ()
+    marks: dict[str, Told] = field(default_factory=dict)
+    of: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, Loop] = field(default_factory=dict)
+
+    def copies_of(self, origin: str) -> tuple[str, ...]:
+        """Return the other loops in the place of one that is replaced."""
+        return tuple(x for x, replaced in self.of.items() if replaced == origin != x)
+
+
+def find_nest(func: tirx.PrimFunc, model: ModelFacts) -> FoundNest:
+    """Return what a function says of its loops if they have names; without names there are none.
 
     Raises:
         ScheduleError: an annotation is unknown, or loops are not those of a nest.
     """
-    model, found = read_model_facts(func), _Found([], [], {})
     walk = find_walk_block(func)
-    if walk is not None and any(map(name_of, walk.around)):
-        found = _Reader(walk, model, func.params[0].shape[0]).read()
-    inside, guards = read_loops(found.loops), read_guards(found.guards)
-    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": guards}
+    if walk is None or not any(map(name_of, walk.around)):
+        return FoundNest(_ROOT)
+    return _Reader(walk, model, func.params[0].shape[0]).read()
+
+
+def read_nest(func: tirx.PrimFunc) -> NestFacts:
+    """Return the facts of a function.
+
+    Raises:
+        ScheduleError: see `find_nest`.
+    """
+    model = read_model_facts(func)
+    found = find_nest(func, model)
+    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": found.guards}
     about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
-    nest = Nest(model.trees, model.classes, nest=replace(_ROOT, children=inside), **about)
+    nest = Nest(model.trees, model.classes, nest=with_marks(found.nest, found.marks), **about)
     return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
 
 
-def read_told(func: tirx.PrimFunc, model: ModelFacts) -> dict[str, Any]:
-    """Return loops and guards of a function with named loops, as plain values.
+def check_replaced(func: tirx.PrimFunc, model: ModelFacts) -> None:
+    """Refuse loops of which some are replaced, where sums begin, that leave something out.
 
     Raises:
-        ScheduleError: see `read_nest`.
+        ScheduleError: as said.
     """
     walk = find_walk_block(func)
     assert walk is not None, "adopted before"
-    reader = _Reader(walk, model, func.params[0].shape[0])
-    found = reader.read()
-    if found.origins:
-        reader.check_replaced()
-    return {"loops": found.loops, "guards": found.guards}
+    nest, guards = _Reader(walk, model, func.params[0].shape[0]).read_all()
+    about: Any = {"vectors": model.vectors, "nest": nest, "guards": guards}
+    if not does_each_once(Nest(model.trees, model.classes, **about)):
+        what = "and those inside leave out rows, classes or trees, or do them twice"
+        raise make_loop_error(nest.children[0].name, what, "change loops by directives")
 
 
 @function_pass
@@ -108,41 +136,6 @@ class ForgetNest:
         return tirx.PrimFunc(func.params, body, func.ret_type, attributes)
 
 
-def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled function whose loops run on one thread, and add up by themselves."""
-
-    def change(loop: tirx.For) -> tirx.For:
-        notes = {str(key): x for key, x in loop.annotations.items() if key not in CONCURRENT}
-        if PARTS in notes:
-            parts = json.loads(str(notes[PARTS]))
-            for here in list_told(parts["loops"]):
-                for word in CONCURRENT:
-                    here.pop(word.removeprefix(PREFIX), None)
-            notes[PARTS] = json.dumps(parts)
-        serial = loop.kind == tirx.ForKind.PARALLEL
-        kind = tirx.ForKind.SERIAL if serial else loop.kind
-        return ir.change_loop(loop, kind=kind, annotations=notes)
-
-    return func.with_body(ir.rewrite_loops(func.body, change))
-
-
-_ROOT = Loop(ROOT, "batch", 0, 1, 1)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What was read: loops and guards as plain values, and the loops that WriteNest replaces."""
-
-    loops: list[Told]
-    guards: list[Any]
-    origins: dict[str, Loop]
-
-    def copies_of(self, origin: str) -> tuple[str, ...]:
-        """Return the other loops in the place of one that is replaced."""
-        copies = (x["name"] for x in list_told(self.loops) if x.get("of") == origin)
-        return tuple(x for x in copies if x != origin)
-
-
 @dataclass(frozen=True)
 class _Reader:
     """Reads the loops around a walk.
@@ -158,62 +151,50 @@ class _Reader:
     n: Any
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
-    def read(self) -> _Found:
+    def read(self) -> FoundNest:
         """Read all loops."""
-        factors, facts, origins = self._find_factors(), dict[Any, Loop](), dict[str, Loop]()
-        told, parts = list[Told](), dict[str, Any]()
+        factors, parts = self._find_factors(), FoundNest(_ROOT)
+        facts, marks = dict[Any, Loop](), dict[str, Told]()
         for place, loop in enumerate(self.walk.around):
             notes = self._read_notes(loop)
             if PARTS in notes:
                 parts = self._read_parts(notes[PARTS], self.walk.around[place:])
             fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            if parts:
-                origins[fact.name] = fact
+            if parts.of:
+                parts.origins[fact.name] = fact
                 continue
             facts[loop.loop_var] = fact
-            marks = {
-                key.removeprefix(PREFIX): x for key, x in notes.items() if key not in (NAME, KIND)
-            }
-            marks |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
-            told.append({**write_loops((fact,), {})[0], **marks})
-        inside = parts.get("loops", [])
-        for here in reversed(told):
-            inside = [{**here, "loops": inside} if inside else here]
-        guards = parts["guards"] if parts else write_guards(self._read_guards(facts))
-        return _Found(inside, guards, origins)
+            said = {key: x for key, x in notes.items() if key not in (NAME, KIND)}
+            marks[fact.name] = {key.removeprefix(PREFIX): x for key, x in said.items()}
+            marks[fact.name] |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
+        *around, inmost = (_ROOT, *facts.values())
+        nest = make_chain([*around, replace(inmost, children=parts.nest.children)])
+        guards = parts.guards if parts.of else tuple(self._read_guards(facts))
+        return replace(parts, nest=nest, guards=guards, marks=marks | parts.marks)
 
-    def check_replaced(self) -> None:
-        """Refuse loops of which some are replaced, where sums begin, that leave something out."""
-        factors, model = self._find_factors(), self.model
+    def read_all(self) -> tuple[Loop, tuple[Guard, ...]]:
+        """Read all loops of the function and its condition, though others replace some."""
+        factors = self._find_factors()
         facts = {
             loop.loop_var: self._read_loop(loop, self._read_notes(loop), factors.get(loop.loop_var))
             for loop in self.walk.around
         }
-        nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
-        about: Any = {"vectors": model.vectors, "nest": nest, "guards": guards}
-        if not does_each_once(Nest(model.trees, model.classes, **about)):
-            what = "and those inside leave out rows, classes or trees, or do them twice"
-            raise make_loop_error(nest.children[0].name, what, "change loops by directives")
+        return make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
 
-    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> dict[str, Any]:
+    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> FoundNest:
         """Return the loops in the place of others, and guards."""
         names = set(map(name_of, replaced))
         try:
             parts = json.loads(text)
-            inside = replace(_ROOT, children=read_loops(parts["loops"], marked=False))
-            read_guards(parts["guards"])
-            of = {here["name"]: here["of"] for here in list_told(parts["loops"])}
-            whole = all({of[x.name] for x in path[1:]} == names for path in find_paths(inside))
+            nest = replace(_ROOT, children=read_loops(parts["loops"]))
+            marks = {here["name"]: here for here in list_told(parts["loops"])}
+            of = {name: here["of"] for name, here in marks.items()}
+            if not all({of[x.name] for x in path[1:]} == names for path in find_paths(nest)):
+                raise ValueError("loops of others")
+            return FoundNest(nest, read_guards(parts["guards"]), marks, of)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            whole = False
-        if not whole:
             what = f"has an annotation '{PARTS}' that is no nest in its place"
-            raise make_loop_error(name_of(replaced[0]), what, "split with directives")
-        return parts
-
-    @property
-    def _vars(self) -> list[Any]:
-        return [loop.loop_var for loop in self.walk.around]
+            raise make_loop_error(name_of(replaced[0]), what, "split with directives") from None
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
         """Return the annotations of a loop that are ours."""
@@ -255,24 +236,20 @@ class _Reader:
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
         """Return what each loop counts, and its factor in the index of that."""
         found: dict[Any, tuple[str, Any]] = {}
-        kinds = self._find_axis_kinds()
-        pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
-        for axis, value in pairs:
-            here = [var for var in self._vars if ir.mentions(value, {var})]
-            factors = sym.detect_linear_equation(value, here) if here else []
-            both = next((var for var in here if var in found), None)
-            if (here and not len(factors)) or both is not None:
-                named = {loop.loop_var: name_of(loop) for loop in self.walk.around}
-                uneven = (x for x in here if not len(sym.detect_linear_equation(value, [x])))
-                wrong = both if both is not None else next(uneven, here[-1])
-                what = f"counts its {kinds[axis.var]} in no even steps, or more than that"
-                raise make_loop_error(
-                    named[wrong], what, "fuse no rows, classes or trees with others"
-                )
-            if not self._is(factors[-1] if here else value, 0):
-                what = f"has an index of its {kinds[axis.var]} that does not begin at 0"
+        kinds, block = self._find_axis_kinds(), self.walk.block
+        for axis, value in zip(block.iter_vars, self.walk.realize.iter_values, strict=True):
+            counted, rest = kinds[axis.var], value
+            for loop in (x for x in self.walk.around if ir.mentions(value, {x.loop_var})):
+                linear = sym.detect_linear_equation(rest, [loop.loop_var])
+                if len(linear) < 2 or loop.loop_var in found:
+                    what = f"counts its {counted} in no even steps, or more than that"
+                    advice = "fuse no rows, classes or trees with others"
+                    raise make_loop_error(name_of(loop), what, advice)
+                factor, rest = linear
+                found[loop.loop_var] = counted, factor
+            if not self._is(rest, 0):
+                what = f"has an index of its {counted} that does not begin at 0"
                 raise make_loop_error(name_of(self.walk.around[0]), what)
-            found |= {var: (kinds[axis.var], factors[i]) for i, var in enumerate(here)}
         return found
 
     def _find_axis_kinds(self) -> dict[Any, str]:
@@ -356,7 +333,7 @@ class _Reader:
             factors = list(sym.detect_linear_equation(clause.a, here)) if here and known else []
             ratio = self._find_ratio([facts[var].step for var in here], factors)
             kinds = {facts[var].kind for var in here}
-            end = None if ratio is None else self._read_end(clause.b, ratio)
+            end = None if ratio is None else self._read_stop(clause.b, ratio)
             if ratio is None or len(kinds) > 1 or not self._is_end(clause.b, end, ratio):
                 name = facts[here[0]].name if here else ""
                 raise make_loop_error(
@@ -368,22 +345,16 @@ class _Reader:
         """Return how many rows, classes or trees one unit of a condition stands for."""
         if not factors or not self._is(factors[-1], 0):
             return None
-        pairs = list(zip(steps, factors[:-1], strict=True))
-        if all(self._equal(amount(step, self.n), factor) for step, factor in pairs):
-            return 1
-        known = all(isinstance(x, int) and isinstance(y, tirx.IntImm) for x, y in pairs)
-        ratios = {step / int(factor) for step, factor in pairs} if known else set()
-        ratio = next(iter(ratios), 0.5)
-        return int(ratio) if len(ratios) == 1 and ratio == int(ratio) else None
+        ratio, rest = 1, 0
+        if isinstance(steps[0], int) and isinstance(factors[0], tirx.IntImm):
+            ratio, rest = divmod(steps[0], int(factors[0]))
+        pairs = zip(steps, factors[:-1], strict=True)
+        fits = all(self._equal(amount(step, self.n), factor * ratio) for step, factor in pairs)
+        return ratio if fits and ratio > 0 and rest == 0 else None
 
     def _is_end(self, limit: Any, end: Bound, ratio: int) -> bool:
         """Return whether values that are multiples of a ratio end there if they are read so."""
         return self._equal(limit, tirx.floordiv(amount(end, self.n) + (ratio - 1), ir.i64(ratio)))
-
-    def _read_end(self, limit: Any, ratio: int) -> Bound:
-        if isinstance(limit, tirx.IntImm):
-            return int(limit) * ratio
-        return self._read_stop(limit, ratio)
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
