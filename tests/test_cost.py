@@ -16,8 +16,9 @@ from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import WORD_NODES
 from tvm_forest.layouts.protocol import find
 from tvm_forest.search import heuristic, machines
-from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
+from tvm_forest.search.cost import count_operations, estimate, price, price_parts
 from tvm_forest.search.guesses import FLOAT64, guess
+from tvm_forest.search.hop_walks import node_bytes
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
 from tvm_forest.search.measuring import caches, calibrating, calls
 from tvm_forest.search.measuring.calls import SMALL, Cell
@@ -113,7 +114,7 @@ def test_bytes_of_nodes_are_near_those_of_layouts(layout: str, dtype: str) -> No
         if rep.unfit(tiled) is None:
             _, arrays = rep.pack(tiled)
             taken = sum(x.nbytes for name, x in arrays.items() if name not in NOT_WALKED)
-            expected = node_bytes(Point(tile, layout, 0, "trees", 8), work)
+            expected = node_bytes(layout, tile, work)
             assert taken / forest.n_nodes == pytest.approx(expected, rel=0.2)
 
 
@@ -136,11 +137,8 @@ def test_cuts_that_the_first_cache_does_not_hold_are_waited_for() -> None:
 
 def test_vectors_of_leaves_take_bytes_too() -> None:
     one, three = (draw_forest(Shape(20, 8, outputs=x)) for x in (1, 3))
-    point, works = (
-        Point(1, "packed", 0, "trees", 8),
-        [Workload.of(x, Target()) for x in (one, three)],
-    )
-    more = node_bytes(point, works[1]) - node_bytes(point, works[0])
+    few, many = (node_bytes("packed", 1, Workload.of(x, Target())) for x in (one, three))
+    more = many - few
     assert more == 20 * 256 * 3 * 4 / one.n_nodes
 
 

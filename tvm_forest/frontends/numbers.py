@@ -18,7 +18,7 @@ import orjson
 
 from ..forest import Array
 
-_RECORDS = {
+_RECORDS: dict[type, tuple[int, np.dtype[Any]]] = {
     kind: (ord(tag), np.dtype([("tag", "u1"), ("value", dtype)]))
     for kind, tag, dtype in ((int, "i", "<i4"), (float, "g", "<f8"))
 }

@@ -219,14 +219,14 @@ class _Places(NamedTuple):
             forest: the model.
             number: int64 (N,), number of each leaf of a listed tree.
         """
-        tests, first = self.tests, self.first
+        tests, first, inner = self.tests, self.first, (1 << np.minimum(self.depth, 40)) - 1
+        last = tests + self.leaf_at + 2 * inner  # the last slot has number 0
 
         def place(tree: Array, slot: Array) -> Array:
-            inner = (1 << self.depth[tree]) - 1
-            bit = self.depth[tree] - np.frexp(slot + 1)[1]  # all nodes of a level share its slot
-            test = first[tree] + np.where(self.flat[tree], bit, slot)
-            entry = self.leaf_at[tree] + 2 * inner - slot  # the last slot has number 0
-            return np.where(slot < inner, test, tests + entry)
+            test = slot
+            if self.flat.any():  # all nodes of a level share its slot
+                test = np.where(self.flat[tree], self.depth[tree] - np.frexp(slot + 1)[1], slot)
+            return np.where(slot < inner[tree], first[tree] + test, last[tree] - slot)
 
         complete = np.flatnonzero(~self.listed)
         node, _ = find_occupants(forest, tests + self.leaves, place, complete)

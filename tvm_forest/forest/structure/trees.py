@@ -177,7 +177,9 @@ class Trees:
     def cut_columns(self) -> tuple[Array, Array]:
         """Two int64 arrays (columns,): ``2 * feature + default_left``, and its distinct cuts."""
         column, cut = self.column[self.nodes_by_cut], self.threshold[self.nodes_by_cut]
-        return np.unique(column[_find_fresh(column, cut)], return_counts=True)
+        columns = column[_find_fresh(column, cut)]
+        begins = np.flatnonzero(np.diff(columns, prepend=-1))
+        return columns[begins], np.diff(begins, append=len(columns))
 
     @property
     def column(self) -> Array:
@@ -188,6 +190,9 @@ class Trees:
     def nodes_by_cut(self) -> Array:
         """Int32, the inner nodes sorted by column and threshold."""
         inner = np.flatnonzero(~self.is_leaf).astype(np.int32)
+        order = _sort_small(self.column[inner], self.threshold[inner])
+        if order is not None:
+            return inner[order]
         inner = inner[np.argsort(self.threshold[inner], kind="stable")]
         column = self.column[inner]
         narrow = column.astype(np.min_scalar_type(column.max(initial=0)))  # sorted much faster
@@ -215,6 +220,20 @@ class Trees:
         column, cut = column[order], cut[order]
         fresh = _find_fresh(column, cut)
         return column[fresh], cut[fresh]
+
+
+def _sort_small(column: Array, cut: Array) -> Array | None:
+    """Sort pairs as `np.lexsort((cut, column))` does, in a tenth of its time.
+
+    A pair and its place become one number of 64 bits. None if it has more: float64 have.
+    """
+    place_bits = len(cut).bit_length()
+    if cut.dtype != np.float32 or int(column.max(initial=0)).bit_length() + 32 + place_bits > 63:
+        return None
+    bits = (cut + np.float32(0)).view(np.int32)  # without -0.0, which is equal to 0.0
+    ascending = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits).astype(np.int64) + (1 << 31)
+    keys = np.sort((column << 32 | ascending) << place_bits | np.arange(len(cut)))
+    return keys & ((1 << place_bits) - 1)
 
 
 def _find_fresh(column: Array, cut: Array) -> Array:

@@ -99,9 +99,7 @@ def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
     return trees, at
 
 
-def _read_members(
-    data: bytes, at: int, members: list[Member], parts: dict[str, list[Any]]
-) -> int:
+def _read_members(data: bytes, at: int, members: list[Member], parts: dict[str, list[Any]]) -> int:
     """Append the bytes of the arrays of a tree, and its number, to parts; return where they end."""
     if data[at] != ord("{"):
         raise ValueError(at)

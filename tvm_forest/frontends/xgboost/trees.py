@@ -9,8 +9,8 @@ says, numbers of another kind, and children, vectors and sets that are not there
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -196,9 +196,9 @@ class DocumentTrees:
     def _join(self, name: str, kind: NumberKind = "integers") -> tuple[Array, Array]:
         """Join arrays of a name as int64 or float32, and return their sizes, too."""
         if name in self.joined:
-            values, sizes = self.joined[name]
+            numbers, sizes = self.joined[name]
             sizes = sizes[: len(self.trees)]
-            return _to_wide(values[: sizes.sum()], kind), sizes
+            return _to_wide(numbers[: sizes.sum()], kind), sizes
         parts: list[Any] = [tree.get(name) for tree in self.trees]
         values = _join_lists(parts, kind)
         if values is None:

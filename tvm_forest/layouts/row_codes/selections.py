@@ -97,6 +97,8 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
 
 def count_selections(forest: Forest, trees: Array) -> int:
     """Return the selections of some trees, bool (T,), but for those of bits that are always 0."""
+    if not trees.any():
+        return 0
     first, count = number_leaves(forest)
     last = first + count - 1
     bits = range(int(last.max(initial=0)).bit_length())
@@ -115,6 +117,9 @@ def write_selections(
         trees: bool (T,), which trees.
         bits: bits of a leaf's number.
     """
+    if not trees.any():
+        words, number = np.zeros(0, np.uint64), np.zeros(forest.n_nodes, np.int64)
+        return Selections(words, np.zeros(forest.n_trees, np.int64), number, 2 + bits)
     first, count = number_leaves(forest)
     last, is_root = first + count - 1, forest.hop_depth == 0
     root, (left, right) = forest.tree_offset[:-1], find_children(forest)
