@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chosen_schedules import GOLDEN, golden_text
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import WORD_NODES
 from tvm_forest.layouts.protocol import find
 from tvm_forest.search import heuristic, machines
-from tvm_forest.search.cost import count_operations, estimate, price, price_parts
+from tvm_forest.search.cost import count_operations, estimate, price, price_parts, price_spaces
 from tvm_forest.search.guesses import FLOAT64, guess
 from tvm_forest.search.hop_walks import node_bytes
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
@@ -195,6 +197,29 @@ def test_every_point_has_a_price_on_the_machine_that_is_nearest(name: str, targe
     for batch in (1, 8, 64, 4096):
         points = list(Space(work, work.start, batch, threads=False).points())
         assert np.all(np.isfinite(estimate(points, work, batch)))
+
+
+@pytest.mark.slow
+def test_golden_schedules_are_those_that_are_chosen() -> None:
+    """If this change is wanted, run `make golden` and look at the difference."""
+    assert GOLDEN.read_text(encoding="utf-8") == golden_text()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_points_of_several_spaces_cost_what_each_costs_alone(name: str) -> None:
+    work = Workload.of(MODELS[name], TARGETS[list(CPUS)[-1]])
+    spaces = [Space(work, work.start, batch, threads=False) for batch in (1, 16, 4096)]
+    for space, prices in zip(spaces, price_spaces(spaces), strict=True):
+        alone = [price(point, work, space.batch) for point in space.candidates()[::7]]
+        assert prices[::7].tolist() == pytest.approx(alone, rel=1e-12)
+
+
+def test_a_workload_goes_when_nobody_asks_it_any_more() -> None:
+    work = Workload.of(MODEL, Target())
+    heuristic.default_schedules_for(work)
+    gone = weakref.ref(work)
+    del work
+    assert gone() is None
 
 
 def test_the_choice_is_explained_part_by_part() -> None:

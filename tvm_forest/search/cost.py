@@ -88,10 +88,10 @@ def _tabulate(points: Sequence[Point], batches: Sequence[int]) -> list[_Family]:
         name = point.layout if point.layout in _VECTOR_WALKS else _HOPS
         families.setdefault(name, []).append(at)
     found = list[_Family]()
-    for name, at in families.items():
+    for name, places in families.items():
         make = HopWalks if name == _HOPS else Table
-        table = make([points[x] for x in at], [batches[x] for x in at])
-        found.append(_Family(name, np.array(at), table))
+        table = make([points[x] for x in places], [batches[x] for x in places])
+        found.append(_Family(name, np.array(places), table))
     return found
 
 
