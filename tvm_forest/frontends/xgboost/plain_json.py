@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ..numbers import parse_lists
+from ..numbers import parse_numbers
 from .document import lie_between, may_lie_between
 from .trees import KINDS, UNUSED, JoinedTrees, put_trees
 
@@ -76,12 +76,14 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
 
 def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
     """Return the numbers of an array of all trees, and how many each tree has."""
-    kind = KINDS[name]
-    read = _parse_digits(texts) if kind == "booleans" else None
-    read = read or parse_lists(texts, float if kind == "floats" else int)
-    if read is None or (kind == "floats" and may_lie_between(read[0])):
+    kind, text = KINDS[name], b",".join(filter(None, texts))
+    sizes = np.array([text.count(b",") + 1 if text else 0 for text in texts], np.int64)
+    values = _parse_digits(text) if kind == "booleans" else None
+    if values is None:
+        values = parse_numbers(text, int(sizes.sum()), float if kind == "floats" else int)
+    if values is None or (kind == "floats" and may_lie_between(values)):
         raise ValueError(name)
-    return read
+    return values, sizes
 
 
 def _check_unused(text: bytes) -> None:
@@ -90,10 +92,9 @@ def _check_unused(text: bytes) -> None:
         raise ValueError(text)
 
 
-def _parse_digits(texts: tuple[bytes, ...]) -> tuple[Array, Array] | None:
-    """Read lists of 0 and 1 without spaces; None if a text is anything else."""
-    joined = np.frombuffer(b",".join(filter(None, texts)), np.uint8)
-    values, commas = joined[::2] - ord("0"), joined[1::2]
-    if len(values) == len(commas) or np.any(values > 1) or np.any(commas != ord(",")):
-        return None
-    return values, (np.fromiter(map(len, texts), np.int64, len(texts)) + 1) // 2
+def _parse_digits(text: bytes) -> Array | None:
+    """Read 0 and 1 with nothing but commas between them; None if the text is anything else."""
+    chars = np.frombuffer(text, np.uint8)
+    values, commas = chars[::2] - ord("0"), chars[1::2]
+    is_plain = len(values) != len(commas) and np.all(values <= 1) and np.all(commas == ord(","))
+    return values if is_plain else None
