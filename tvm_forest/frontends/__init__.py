@@ -114,8 +114,9 @@ def _load_any(model: Any) -> Forest:
     # Those of the object's own libraries first: a reader that is not asked is not imported.
     readers = sorted(_FRONTENDS, key=lambda x: x.__name__.rpartition(".")[2] not in libraries)
     try:
-        forests = (reader.from_object(model) for reader in readers)
-        forest = next((forest for forest in forests if forest is not None), None)
+        with _without_collections():
+            forests = (reader.from_object(model) for reader in readers)
+            forest = next((forest for forest in forests if forest is not None), None)
     except ForestError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as e:

@@ -37,7 +37,7 @@ import numpy as np
 from ..errors import BuildError
 from ..forest import Array, Forest
 from . import tir
-from .complete_trees import count_leaves, find_occupants, find_slot_excess
+from .complete_trees import find_occupants, find_slot_excess
 from .packed import PackedLayout
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
@@ -93,7 +93,7 @@ class BitslicedLayout(Layout):
         """
         places = _Places.of(forest)
         if places.bits > MAX_LEAF_BITS:
-            leaves = count_leaves(forest)
+            leaves = forest.leaf_counts
             most = f"the limit is {1 << MAX_LEAF_BITS}"
             return f"tree {np.argmax(leaves)} has {leaves.max()} leaves, {most}"
         return ranks.unfit(forest) or find_slot_excess(forest, places.tests + places.leaves)
@@ -185,7 +185,7 @@ class _Places(NamedTuple):
     @classmethod
     def of(cls, forest: Forest) -> _Places:
         """Count the tests and leaves of each tree."""
-        ends, listed, flat = count_leaves(forest), is_listed(forest), has_levels(forest)
+        ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))
         bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))

@@ -18,7 +18,6 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.bitsliced import TABLE_SIZES
-from ..layouts.complete_trees import count_leaves
 from ..layouts.levels import REGISTER
 from ..layouts.protocol import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
@@ -160,7 +159,7 @@ class Workload:
     def _leaf_share(self) -> Array:
         """Float64 (leaves,), the share of rows that end at each: as many at any leaf of a tree."""
         forest = self.forest
-        return 1 / self._leaves[forest.node_tree[forest.is_leaf]]
+        return 1 / self.forest.leaf_counts[forest.node_tree[forest.is_leaf]]
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
@@ -262,9 +261,7 @@ class Workload:
     @cached_property
     def wide_hops(self) -> int:
         """Levels of all trees that have more inner nodes than a register has bytes."""
-        forest, inner = self.forest, ~self.forest.is_leaf
-        place = forest.node_tree[inner] * np.int64(self.deepest + 1) + forest.hop_depth[inner]
-        return int((np.bincount(place) > REGISTER).sum())
+        return int((self.forest.level_sizes > REGISTER).sum())
 
     @cached_property
     def row_bytes(self) -> int:
@@ -325,10 +322,6 @@ class Workload:
         return int(self.forest.cuts_per_column.sum())
 
     @cached_property
-    def _leaves(self) -> Array:
-        return count_leaves(self.forest)
-
-    @cached_property
     def _is_listed(self) -> Array:
         return is_listed(self.forest)
 
@@ -368,7 +361,7 @@ class Workload:
         return f"{size} {dtype}" if size else "far"
 
     def _fit_table(self) -> int:
-        leaves = int(self._leaves.max(initial=1))
+        leaves = int(self.forest.leaf_counts.max(initial=1))
         sizes = TABLE_SIZES.get(str(self.forest.leaf_value.dtype), ())
         return next((x for x in sizes if leaves <= x), 0)
 

@@ -77,10 +77,13 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
 def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
     """Return the numbers of an array of all trees, and how many each tree has."""
     kind, text = KINDS[name], b",".join(filter(None, texts))
-    sizes = np.array([text.count(b",") + 1 if text else 0 for text in texts], np.int64)
+    if not text:
+        return np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
     values = _parse_digits(text) if kind == "booleans" else None
-    if values is None:
-        values = parse_numbers(text, int(sizes.sum()), float if kind == "floats" else int)
+    if values is not None:
+        return values, (np.array(list(map(len, texts))) + 1) // 2
+    sizes = np.array([own.count(b",") + 1 if own else 0 for own in texts])
+    values = parse_numbers(text, int(sizes.sum()), float if kind == "floats" else int)
     if values is None or (kind == "floats" and may_lie_between(values)):
         raise ValueError(name)
     return values, sizes

@@ -26,7 +26,6 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.structure.edges import find_children, list_levels
-from ..complete_trees import count_leaves
 
 MAX_PLANES = 1 << 16
 """What 16 bits number."""
@@ -73,7 +72,7 @@ def is_listed(forest: Forest) -> Array:
     """Return bool (T,), whether a tree is too deep or empty to be made complete, or too rare."""
     by_levels = has_levels(forest)
     depth = np.minimum(forest.depths.astype(np.int64), 40)
-    listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * count_leaves(forest))
+    listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * forest.leaf_counts)
     alike = np.bincount(depth[~listed & ~by_levels], minlength=41)
     return (listed | (MIN_SHARE * alike[depth] < forest.n_trees)) & ~by_levels
 
