@@ -29,9 +29,8 @@ from ..layouts import BIT_PLANES, OCTETS, PERMUTED
 from .guesses import guess
 from .hop_walks import HopWalks
 from .machines import Machine
-from .operations import Operation, Table
+from .operations import Operation, PointTable, count_octets, count_permutes, count_planes
 from .space import Point, Space, SpaceKey, list_points
-from .vector_walks import count_octets, count_permutes, count_planes
 from .workload import Workload
 
 DISTANCES = {"tile": 0.6, "layout": 1.0, "order": 1.0, "walks": 0.25, "hops": 0.25, "cache": 0.3}
@@ -48,7 +47,7 @@ FAILURE = 1.5
 """How much worse than expected what cannot be built is taken to be, in logarithms."""
 
 
-_VECTOR_WALKS: dict[str, Callable[[Table, Workload], Iterator[Operation]]] = {
+_VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] = {
     BIT_PLANES: count_planes,
     PERMUTED: count_permutes,
     OCTETS: count_octets,
@@ -70,7 +69,7 @@ class _Family(NamedTuple):
 
     layout: str
     at: Array
-    table: Table
+    table: PointTable
 
     def list_operations(self, work: Workload) -> Iterator[Operation]:
         """Yield the operations."""
@@ -89,7 +88,7 @@ def _tabulate(points: Sequence[Point], batches: Sequence[int]) -> list[_Family]:
         families.setdefault(name, []).append(at)
     found = list[_Family]()
     for name, places in families.items():
-        make = HopWalks if name == _HOPS else Table
+        make = HopWalks if name == _HOPS else PointTable
         table = make([points[x] for x in places], [batches[x] for x in places])
         found.append(_Family(name, np.array(places), table))
     return found

@@ -21,7 +21,7 @@ from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
-from .space import SHARED_BATCH, Point, Problem, Space, write_schedule
+from .space import SHARED_BATCH, Point, ProblemSize, Space, write_schedule
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_schedule"]
@@ -56,7 +56,7 @@ class Choice(NamedTuple):
         """Return the schedule, with parallel rows if there are cores to share them."""
         outer = self.schedule.nest.children[0]
         if self.shared and work.target.cores > 1 and outer.kind == "batch":
-            return write_schedule(Problem.of(work), self.point._replace(parallel=True))
+            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
         return self.schedule
 
 

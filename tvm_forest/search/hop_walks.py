@@ -15,7 +15,7 @@ from .operations import (
     FETCHED_BYTES,
     LEVELS_OF_CACHE,
     Operation,
-    Table,
+    PointTable,
     Ways,
     count_coding,
 )
@@ -48,7 +48,7 @@ VECTOR_LANES = 64
 """Walks in the lanes of vectors."""
 
 
-class HopWalks(Table):
+class HopWalks(PointTable):
     """Points that walk hop by hop."""
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:

@@ -210,10 +210,10 @@ class Space:
         Raises:
             ScheduleError: a directive refuses it.
         """
-        return write_schedule(Problem.of(self.facts), point)
+        return write_schedule(ProblemSize.of(self.facts), point)
 
 
-class Problem(NamedTuple):
+class ProblemSize(NamedTuple):
     """What schedules are written for; models that are alike have it in common.
 
     Attributes:
@@ -228,14 +228,14 @@ class Problem(NamedTuple):
     shallowest: int
 
     @classmethod
-    def of(cls, work: Workload) -> Problem:
+    def of(cls, work: Workload) -> ProblemSize:
         """Return the problem of a model."""
         start = work.start
         return cls(start.trees, start.classes, start.vectors, start.depths, work.shallowest)
 
 
 @functools.lru_cache(maxsize=128)
-def write_schedule(problem: Problem, point: Point) -> Schedule:
+def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     """Write the schedule of a point.
 
     Raises:
