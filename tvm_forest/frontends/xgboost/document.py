@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,8 @@ def once_rounded(text: str) -> float:
         return number  # it has more than 25 bits, the middle of two normal numbers has 25
     _, exponent = math.frexp(number)
     if math.ldexp(number, min(25 - exponent, 150)) % 2 == 1:
+        from fractions import Fraction  # takes as long to import as all of this room
+
         rest = Fraction(text) - Fraction(number)
         number = math.nextafter(number, math.copysign(math.inf, rest)) if rest else number
     return number

@@ -9,6 +9,7 @@ way, or may be wrong, is left to a reader of any JSON, which also finds what to 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import Any
@@ -23,7 +24,8 @@ from .trees import KINDS, UNUSED, JoinedTrees, put_trees
 _BEGIN = b'"trees":['
 
 
-def _make_pattern() -> re.Pattern[bytes]:
+@functools.cache
+def _tree_pattern() -> re.Pattern[bytes]:
     """Return the pattern of a tree, with groups for its arrays, its number and its parameters."""
     members = {name: rb"\[(?P<%s>[^]]*)\]" % name.encode() for name in KINDS.keys() | UNUSED}
     members["id"] = rb"(?P<id>0|[1-9]\d*)"
@@ -31,14 +33,11 @@ def _make_pattern() -> re.Pattern[bytes]:
     return re.compile(rb'\{%s"tree_param":(?P<param>\{[^}]*\})\},?' % b"".join(parts))
 
 
-_TREE = _make_pattern()
-
-
 def loads(data: bytes) -> Any:
     """Read a document, or return None."""
     begin = end = data.find(_BEGIN) + len(_BEGIN)
-    found = list[tuple[Any, ...]]()
-    while match := _TREE.match(data, end):
+    found, tree = list[tuple[Any, ...]](), _tree_pattern()
+    while match := tree.match(data, end):
         found.append(match.groups())
         end = match.end()
     frame = data[:begin] + data[end:]
@@ -60,7 +59,7 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
     Raises:
         ValueError: something is wrong.
     """
-    columns = dict(zip(_TREE.groupindex, zip(*found, strict=True), strict=True))
+    columns = dict(zip(_tree_pattern().groupindex, zip(*found, strict=True), strict=True))
     columns = {name: texts for name, texts in columns.items() if texts != (None,) * len(found)}
     params = json.loads(b"[%s]" % b",".join(columns.pop("param")))
     trees = JoinedTrees({"tree_param": param} for param in params)
