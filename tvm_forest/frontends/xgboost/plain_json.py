@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ..numbers import parse_numbers
-from .document import lie_between, may_lie_between
+from ..numbers import parse_numbers, to_array
+from .document import lie_between, may_lie_between, once_rounded
 from .trees import KINDS, UNUSED, JoinedTrees, put_trees
 
 _BEGIN = b'"trees":['
@@ -83,7 +83,9 @@ def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
         return values, (np.array(list(map(len, texts))) + 1) // 2
     sizes = np.array([own.count(b",") + 1 if own else 0 for own in texts])
     values = parse_numbers(text, int(sizes.sum()), float if kind == "floats" else int)
-    if values is None or (kind == "floats" and may_lie_between(values)):
+    if values is not None and kind == "floats" and may_lie_between(values):
+        values = to_array(json.loads(b"[%s]" % text, parse_float=once_rounded), float)
+    if values is None:
         raise ValueError(name)
     return values, sizes
 
