@@ -32,7 +32,9 @@ def test_a_list_with_anything_else_is_no_array_of_floats(element):
 def test_numbers_of_a_text_are_those_that_json_reads():
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=1000) * 10.0 ** rng.integers(-300, 19, 1000)
-    texts = [f"{x:.{digits}g}" for x, digits in zip(numbers, rng.integers(1, 20, 1000))]
+    texts = [
+        f"{x:.{digits}g}" for x, digits in zip(numbers, rng.integers(1, 20, 1000), strict=True)
+    ]
     expected = json.loads(f"[{','.join(texts)}]")
     found = parse_numbers(",".join(texts).encode(), 1000, float, int)
     assert found.tobytes() == np.array(expected, np.float64).tobytes()
