@@ -106,6 +106,8 @@ ODD = {
     "a list in a list": (b'"split_indices":[', b'"split_indices":[[],'),
     "a text": (b'"parents":[', b'"parents":["]",'),
     "a leading zero": (b'"id":0', b'"id":00'),
+    "a member that one tree has": (b',"id":1,', b',"id":1,"leaf_child_counts":[],'),
+    "a member that one tree lacks": (b'"categories_sizes":[],', b""),
 }
 
 

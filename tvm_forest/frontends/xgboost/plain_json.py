@@ -66,6 +66,8 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
     for tree, number in zip(trees, columns.pop("id", ()), strict=False):
         tree["id"] = int(number)
     for name, texts in columns.items():
+        if None in texts:  # some trees have it, others not
+            raise ValueError(name)
         if name in KINDS:
             trees.joined[name] = _read_column(name, texts)
         else:
