@@ -234,7 +234,9 @@ class ProblemSize(NamedTuple):
         return cls(start.trees, start.classes, start.vectors, start.depths, work.shallowest)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(
+    maxsize=32
+)  # of a few models; that of a large one holds the depths of its trees
 def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     """Write the schedule of a point.
 
