@@ -44,6 +44,7 @@ mutants: $(INSTALLED)  ## small faults in the code that the tests should notice;
 
 golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
 	$(BIN)/python tests/recipe_cases.py
+	$(BIN)/python tests/chosen_schedules.py
 	$(BIN)/python tests/viz_cases.py
 	$(BIN)/python tests/support_page.py
 	$(BIN)/python tests/internals_page.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chosen_schedules import GOLDEN, golden_text
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import WORD_NODES
 from tvm_forest.layouts.protocol import find
 from tvm_forest.search import heuristic, machines
-from tvm_forest.search.cost import count_operations, estimate, node_bytes, price, price_parts
+from tvm_forest.search.cost import count_operations, estimate, price, price_parts, price_spaces
 from tvm_forest.search.guesses import FLOAT64, guess
+from tvm_forest.search.hop_walks import node_bytes
 from tvm_forest.search.machines import Machine, nearest, shipped_machines
 from tvm_forest.search.measuring import caches, calibrating, calls
 from tvm_forest.search.measuring.calls import SMALL, Cell
@@ -113,7 +116,7 @@ def test_bytes_of_nodes_are_near_those_of_layouts(layout: str, dtype: str) -> No
         if rep.unfit(tiled) is None:
             _, arrays = rep.pack(tiled)
             taken = sum(x.nbytes for name, x in arrays.items() if name not in NOT_WALKED)
-            expected = node_bytes(Point(tile, layout, 0, "trees", 8), work)
+            expected = node_bytes(layout, tile, work)
             assert taken / forest.n_nodes == pytest.approx(expected, rel=0.2)
 
 
@@ -136,11 +139,8 @@ def test_cuts_that_the_first_cache_does_not_hold_are_waited_for() -> None:
 
 def test_vectors_of_leaves_take_bytes_too() -> None:
     one, three = (draw_forest(Shape(20, 8, outputs=x)) for x in (1, 3))
-    point, works = (
-        Point(1, "packed", 0, "trees", 8),
-        [Workload.of(x, Target()) for x in (one, three)],
-    )
-    more = node_bytes(point, works[1]) - node_bytes(point, works[0])
+    few, many = (node_bytes("packed", 1, Workload.of(x, Target())) for x in (one, three))
+    more = many - few
     assert more == 20 * 256 * 3 * 4 / one.n_nodes
 
 
@@ -197,6 +197,29 @@ def test_every_point_has_a_price_on_the_machine_that_is_nearest(name: str, targe
     for batch in (1, 8, 64, 4096):
         points = list(Space(work, work.start, batch, threads=False).points())
         assert np.all(np.isfinite(estimate(points, work, batch)))
+
+
+@pytest.mark.slow
+def test_golden_schedules_are_those_that_are_chosen() -> None:
+    """If this change is wanted, run `make golden` and look at the difference."""
+    assert GOLDEN.read_text(encoding="utf-8") == golden_text()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_points_of_several_spaces_cost_what_each_costs_alone(name: str) -> None:
+    work = Workload.of(MODELS[name], TARGETS[list(CPUS)[-1]])
+    spaces = [Space(work, work.start, batch, threads=False) for batch in (1, 16, 4096)]
+    for space, prices in zip(spaces, price_spaces(spaces), strict=True):
+        alone = [price(point, work, space.batch) for point in space.candidates()[::7]]
+        assert prices[::7].tolist() == pytest.approx(alone, rel=1e-12)
+
+
+def test_a_workload_goes_when_nobody_asks_it_any_more() -> None:
+    work = Workload.of(MODEL, Target())
+    heuristic.default_schedules_for(work)
+    gone = weakref.ref(work)
+    del work
+    assert gone() is None
 
 
 def test_the_choice_is_explained_part_by_part() -> None:

@@ -17,7 +17,8 @@ import treelite_models
 from models import COMMON, DART_BY_KIND, MODELS, XGBOOST, data, margins, train
 from tvm_forest.errors import ForestError, InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.frontends import load
-from tvm_forest.frontends.xgboost.document import once_rounded
+from tvm_forest.frontends.xgboost import _build, header, plain_json, plain_ubjson, ubjson
+from tvm_forest.frontends.xgboost.document import Field, once_rounded
 from tvm_forest.inputs import to_rows
 from tvm_forest.probe_rows import hard_rows
 from xgboost_models import KINDS
@@ -52,6 +53,69 @@ def test_all_formats_of_a_model_are_the_same_forest(name):
     for form in ("json", "ubj"):
         content = booster.save_raw(form)
         assert load(content).signature == load(bytes(content)).signature == expected
+
+
+PLAIN = {"json": plain_json, "ubj": plain_ubjson}
+
+
+@pytest.mark.parametrize("form", PLAIN)
+@pytest.mark.parametrize("name", ["regression", "softprob", "dart", "categories_in_sets"])
+def test_what_xgboost_writes_is_read_all_trees_at_once(name, form):
+    content = bytes((MODELS | KINDS)[name]().save_raw(form))
+    assert PLAIN[form].loads(content) is not None
+
+
+def read_with_care(content, form):
+    document = header._read_json(content) if form == "json" else ubjson.loads(content)
+    return forest_or_error(document)
+
+
+def forest_or_error(document):
+    try:
+        found = header._read_document(Field(document, "document"), 1)
+        return _build(found, found.n_trees, ("none", None)).identity
+    except ForestError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("form", PLAIN)
+def test_damaged_trees_that_are_read_at_once_are_what_a_careful_reader_sees(form, seed):
+    rng, content = random.Random(seed), bytes(MODELS["pruned"]().save_raw(form))
+    begin, seen = content.index(b"trees"), 0
+    while seen < 20:
+        changed, at = bytearray(content), rng.randrange(begin, len(content))
+        changed[at : at + rng.randrange(3)] = rng.choice(
+            [b"", b"7", b"]", b"-", b"1.5", b'"', b"["]
+        )
+        document = PLAIN[form].loads(bytes(changed))
+        if document is not None:
+            seen += 1
+            assert forest_or_error(document) == read_with_care(bytes(changed), form)
+
+
+ODD = {
+    "a space": (b'"left_children":[', b'"left_children": ['),
+    "a number of too many digits": (
+        b'"split_conditions":[',
+        b'"split_conditions":[36893488147419103232,',
+    ),
+    "NaN": (b'"sum_hessian":[', b'"sum_hessian":[NaN,'),
+    "an escape": (b'"left_children"', b'"left\\u005fchildren"'),
+    "trees twice": (b'"trees":[', b'"trees":[],"trees":['),
+    "a list in a list": (b'"split_indices":[', b'"split_indices":[[],'),
+    "a text": (b'"parents":[', b'"parents":["]",'),
+    "a leading zero": (b'"id":0', b'"id":00'),
+    "a member that one tree has": (b',"id":1,', b',"id":1,"leaf_child_counts":[],'),
+    "a member that one tree lacks": (b'"categories_sizes":[],', b""),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_json_that_is_written_in_another_way_is_read_with_care(odd):
+    content = bytes(MODELS["regression"]().save_raw("json"))
+    assert ODD[odd][0] in content
+    assert plain_json.loads(content.replace(*ODD[odd], 1)) is None
 
 
 @pytest.mark.slow

@@ -46,6 +46,13 @@ LOG = logging.getLogger(__name__)
 _FRONTENDS = (catboost, xgboost, lightgbm, sklearn, onnx, treelite, ydf)
 _OF_FILES = (catboost, xgboost, lightgbm, treelite, onnx)
 """Readers of files, in the order in which they are asked; onnx goes by the name, too."""
+_BEGINNINGS = {
+    b'{"learner"': xgboost,
+    b"{L": xgboost,
+    b"tree\n": lightgbm,
+    b"tree\r": lightgbm,
+}
+"""Who is asked first about a file that begins so: readers that are not asked are not imported."""
 _LIBRARIES = {frontend.__name__.rpartition(".")[2] for frontend in _FRONTENDS}
 _OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
 """Libraries whose models are forests; the others know much else."""
@@ -114,8 +121,9 @@ def _load_any(model: Any) -> Forest:
     # Those of the object's own libraries first: a reader that is not asked is not imported.
     readers = sorted(_FRONTENDS, key=lambda x: x.__name__.rpartition(".")[2] not in libraries)
     try:
-        forests = (reader.from_object(model) for reader in readers)
-        forest = next((forest for forest in forests if forest is not None), None)
+        with _without_collections():
+            forests = (reader.from_object(model) for reader in readers)
+            forest = next((forest for forest in forests if forest is not None), None)
     except ForestError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as e:
@@ -194,7 +202,8 @@ def _load_bytes(data: bytes, name: str) -> Forest:
 
 def _read_bytes(data: bytes, name: str) -> Forest:
     with _without_collections():
-        for frontend in _OF_FILES:
+        first = next((x for begin, x in _BEGINNINGS.items() if data.startswith(begin)), None)
+        for frontend in sorted(_OF_FILES, key=lambda x: x is not first):
             forest = frontend.from_bytes(data, name)
             if forest is not None:
                 return forest

@@ -2,7 +2,7 @@
 
 takes: the bytes of a model file, and what reads them; gives: Forest.
 
-Reading a text of a megabyte takes longer than all else that a later process does.
+Reading a text of many megabytes takes longer than all else that a later process does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ..errors import ForestError
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 
-LARGE = 2**16
-"""Bytes of a file from which on its forest is kept."""
+LARGE = 2**24
+"""Bytes of a file from which on its forest is kept: smaller ones are read about as fast as the
+cache is written, and a model that is trained again and again is never read twice."""
 
 
 def read_or_find(data: bytes, name: str, read: Callable[[], Forest]) -> Forest:

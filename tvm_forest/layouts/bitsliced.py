@@ -37,7 +37,7 @@ import numpy as np
 from ..errors import BuildError
 from ..forest import Array, Forest
 from . import tir
-from .complete_trees import count_leaves, find_occupants, find_slot_excess
+from .complete_trees import find_occupants, find_slot_excess
 from .packed import PackedLayout
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
@@ -93,7 +93,7 @@ class BitslicedLayout(Layout):
         """
         places = _Places.of(forest)
         if places.bits > MAX_LEAF_BITS:
-            leaves = count_leaves(forest)
+            leaves = forest.leaf_counts
             most = f"the limit is {1 << MAX_LEAF_BITS}"
             return f"tree {np.argmax(leaves)} has {leaves.max()} leaves, {most}"
         return ranks.unfit(forest) or find_slot_excess(forest, places.tests + places.leaves)
@@ -186,7 +186,7 @@ class _Places(NamedTuple):
     @classmethod
     def of(cls, forest: Forest) -> _Places:
         """Count the tests and leaves of each tree."""
-        ends, listed, flat = count_leaves(forest), is_listed(forest), has_levels(forest)
+        ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))
         bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
@@ -220,14 +220,14 @@ class _Places(NamedTuple):
             forest: the model.
             number: int64 (N,), number of each leaf of a listed tree.
         """
-        tests, first = self.tests, self.first
+        tests, first, inner = self.tests, self.first, (1 << np.minimum(self.depth, 40)) - 1
+        last = tests + self.leaf_at + 2 * inner  # the last slot has number 0
 
         def place(tree: Array, slot: Array) -> Array:
-            inner = (1 << self.depth[tree]) - 1
-            bit = self.depth[tree] - np.frexp(slot + 1)[1]  # all nodes of a level share its slot
-            test = first[tree] + np.where(self.flat[tree], bit, slot)
-            entry = self.leaf_at[tree] + 2 * inner - slot  # the last slot has number 0
-            return np.where(slot < inner, test, tests + entry)
+            test = slot
+            if self.flat.any():  # all nodes of a level share its slot
+                test = np.where(self.flat[tree], self.depth[tree] - np.frexp(slot + 1)[1], slot)
+            return np.where(slot < inner[tree], first[tree] + test, last[tree] - slot)
 
         complete = np.flatnonzero(~self.listed)
         node, _ = find_occupants(forest, tests + self.leaves, place, complete)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
+from ..forest.structure.edges import find_children
 from . import tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
@@ -27,11 +28,6 @@ MAX_SLOTS = 1 << 25
 def count_slots(depth: Array) -> Array:
     """Slots of a complete tree of each depth, int64; as if of 40 if it is deeper."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
-
-
-def count_leaves(forest: Forest) -> Array:
-    """Return int64 (T,), the number of leaves of each tree."""
-    return np.bincount(forest.node_tree[forest.is_leaf], minlength=forest.n_trees)
 
 
 def find_slot_excess(forest: Forest, slots: int) -> str | None:
@@ -75,18 +71,20 @@ def find_occupants(
         below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
-    roots = forest.tree_offset[:-1]
-    node = (roots if trees is None else roots[trees]).astype(np.int64)
-    slot, level = np.zeros(len(node), np.int64), 0
+    children = [
+        np.where(forest.is_leaf, np.arange(forest.n_nodes), child)
+        for child in find_children(forest)
+    ]
+    tree = np.arange(forest.n_trees) if trees is None else trees
+    node, slot, level = forest.tree_offset[tree], np.zeros(len(tree), np.int64), 0
     while node.size:
-        tree = forest.node_tree[node]
         last, put = forest.depths[tree] == level, place(tree, slot)
         node_at[put], ends[put] = node, last
-        base, inner = forest.tree_offset[tree], ~forest.is_leaf[node]
-        left = np.where(inner, base + forest.left[node], node)[~last]
-        right = np.where(inner, base + forest.right[node], node)[~last]
-        node = np.concatenate([left, right])
-        slot = np.concatenate([2 * slot[~last] + 1, 2 * slot[~last] + 2])
+        if last.any():
+            node, tree, slot = node[~last], tree[~last], slot[~last]
+        node = np.concatenate([child[node] for child in children])
+        tree = np.concatenate([tree, tree])
+        slot = np.concatenate([2 * slot + 1, 2 * slot + 2])
         level += 1
     return node_at, ends
 

@@ -29,7 +29,6 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import tir
-from .complete_trees import count_leaves
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .ranked import RankedLayout
 from .row_codes.ranks import RankCode, rank_tests
@@ -92,7 +91,7 @@ class LevelsLayout(Layout):
             (int(cuts.max(initial=0)), "thresholds of a feature", MAX_BYTE - 1),
             (len(cuts), "columns", MAX_BYTE),
             (cls.widest_level(forest), "inner nodes on a level of a tree", MAX_INNER),
-            (int(count_leaves(forest).max(initial=0)), "leaves of a tree", MAX_BYTE),
+            (int(forest.leaf_counts.max(initial=0)), "leaves of a tree", MAX_BYTE),
         )
         over = next((x for x in counts if x[0] > x[2]), None)
         return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
@@ -107,7 +106,7 @@ class LevelsLayout(Layout):
         cls.check(forest)
         ranked = rank_tests(forest)
         depth = np.maximum(forest.depths.astype(np.int64), 1)
-        leaves = count_leaves(forest)
+        leaves = forest.leaf_counts
         first = np.cumsum(depth) - depth
         inner, leaf, place, words = _number_nodes(forest, first, int(depth.sum()))
         base = forest.tree_offset[forest.node_tree[inner]]

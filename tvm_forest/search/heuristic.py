@@ -13,13 +13,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from ..forest import Forest
+import numpy as np
+
+from ..forest import Array, Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
-from .cost import price, price_parts
+from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
-from .space import SHARED_BATCH, Point, Space
+from .space import SHARED_BATCH, Point, ProblemSize, Space, write_schedule
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_schedule"]
@@ -54,7 +56,7 @@ class Choice(NamedTuple):
         """Return the schedule, with parallel rows if there are cores to share them."""
         outer = self.schedule.nest.children[0]
         if self.shared and work.target.cores > 1 and outer.kind == "batch":
-            return self.schedule.parallel(outer.name)
+            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
         return self.schedule
 
 
@@ -88,9 +90,10 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
 def _choose(work: Workload) -> dict[int, Choice]:
     """Return what serves batches from each of `BATCHES` on; equal ones are said once."""
     chosen, last = dict[int, Choice](), 0
-    for batch in BATCHES:
-        least, point, sch = next(price_points(work, batch))
-        if not last or price(chosen[last].point, work, batch) > ALIKE * least:
+    spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
+    for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):
+        least, point, sch = next(_list_by_price(space, prices))
+        if not last or _price_again(chosen[last].point, space, prices) > ALIKE * least:
             chosen[batch], last = Choice(point, sch, False), batch
             LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
@@ -101,11 +104,22 @@ def _choose(work: Workload) -> dict[int, Choice]:
 def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:
     """Yield all points of a batch on one thread with their prices, the cheapest first."""
     space = Space(work, work.start, batch, threads=False)
-    priced = [(price(point, work, batch), point) for point in space.candidates()]
-    for cost, point in sorted(priced, key=lambda x: x[0]):
-        sch = space.schedule(point)
+    yield from _list_by_price(space, price_spaces([space])[0])
+
+
+def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, Schedule]]:
+    """Yield the points of a space that have a schedule, the cheapest first."""
+    points = space.candidates()
+    for at in np.argsort(prices, kind="stable").tolist():
+        sch = space.schedule(points[at])
         if sch is not None:
-            yield cost, point, sch
+            yield float(prices[at]), points[at], sch
+
+
+def _price_again(point: Point, space: Space, prices: Array) -> float:
+    """Return the price of a point of smaller batches, which may be none of the space."""
+    at = dict(zip(space.candidates(), prices.tolist(), strict=True)).get(point)
+    return price(point, space.facts, space.batch) if at is None else at
 
 
 def find_spaces(

@@ -128,6 +128,10 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
     """Return the layouts without tiles that are tried. Memberships are known to codes alone."""
+    return work.ask_once(_find_fitting)
+
+
+def _find_fitting(work: Workload) -> frozenset[str]:
     tried = (CODED, BIT_PLANES) if work.forest.derived else tuple(OBSTACLES)
     fitting = frozenset(name for name in tried if OBSTACLES[name](work) is None)
     return fitting or frozenset({ANY_FOREST})

@@ -16,6 +16,7 @@ expects to be the fastest.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -82,6 +83,69 @@ class Point(NamedTuple):
     parallel: bool = False
 
 
+class SpaceKey(NamedTuple):
+    """What decides which points there are; models that are alike have it in common.
+
+    Attributes:
+        layouts: that hold the model, sorted.
+        batch: rows of a call.
+        large: whether tiles would take too long to build.
+        straight: whether walks of nodes may go in straight lines.
+        small_trees: whether there is no need to fetch trees ahead.
+        shared: whether blocks run on all cores.
+    """
+
+    layouts: tuple[str, ...]
+    batch: int
+    large: bool
+    straight: bool
+    small_trees: bool
+    shared: bool
+
+    def kinds(self) -> Iterator[tuple[int, str]]:
+        """Yield tiles and layouts that hold the model."""
+        for layout in self.layouts:
+            if layout != ONE_ROW_LAYOUT or self.batch == 1:
+                for tile in (1,) if self.large or layout not in TILED else TILES:
+                    if tile != ONE_ROW_TILE or self.batch == 1:
+                        yield tile, layout
+
+    def blocks(self, layout: str) -> Iterator[tuple[int, str]]:
+        """Yield rows of a block, and what walks together; a single row has no blocks."""
+        if layout in SIMDIZED:
+            sizes = sorted(LANE_COUNTS[SIMDIZED[layout]]) if self.batch > 1 else []
+            yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
+            return
+        yield 0, "trees"
+        if layout in SIMDIZED_TREES:
+            return
+        least = 1 if self.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
+        yield from ((x, "rows") for x in BLOCKS if least <= x <= self.batch)
+        if 1 < self.batch < BLOCKS[0]:
+            yield 0, "rows"
+
+    def modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
+        """Yield how hops are counted, and whether trees are fetched ahead."""
+        hops = ["loop"]
+        if layout not in VECTORS:
+            hops += ["depth", "peel"] if tile > 1 or self.straight else ["peel"]
+        fetched = block and layout in FETCHED and not self.small_trees
+        yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
+
+
+@functools.lru_cache(maxsize=64)
+def list_points(key: SpaceKey) -> tuple[Point, ...]:
+    """List the points of spaces that are alike, in a fixed order."""
+    return tuple(
+        Point(tile, layout, block, order, walks, hops, cache, key.shared)
+        for tile, layout in key.kinds()
+        for block, order in key.blocks(layout)
+        for walks in ([VECTORS[layout]] if layout in VECTORS else WALKS[order])
+        if walks != "gather" or (tile == 1 and block)  # lanes walk node by node through blocks
+        for hops, cache in key.modes(tile, layout, block)
+    )
+
+
 @dataclass(frozen=True)
 class Space:
     """All schedules of the template for one model, machine and size of batch.
@@ -115,51 +179,22 @@ class Space:
         written = ((point, self.schedule(point)) for point in self.candidates())
         return {point: sch for point, sch in written if sch is not None}
 
-    def candidates(self) -> Iterator[Point]:
-        """Yield all points, and those that directives refuse, in a fixed order."""
-        for tile, layout in self._kinds():
-            for block, order in self._blocks(layout):
-                for walks in [VECTORS[layout]] if layout in VECTORS else WALKS[order]:
-                    if walks == "gather" and (tile > 1 or not block):
-                        continue  # lanes walk node by node through blocks
-                    for hops, cache in self._modes(tile, layout, block):
-                        yield Point(tile, layout, block, order, walks, hops, cache, self._shared)
-
     @property
-    def _shared(self) -> bool:
-        return self.threads and self.batch >= SHARED_BATCH
+    def key(self) -> SpaceKey:
+        """What decides about the candidates."""
+        layouts = tuple(sorted(fitting_layouts(self.facts)))
+        return SpaceKey(
+            layouts,
+            self.batch,
+            is_too_large_for_tiles(self.facts),
+            self.facts.deepest <= MAX_STRAIGHT_HOPS,
+            self.facts.has_small_trees,
+            self.threads and self.batch >= SHARED_BATCH,
+        )
 
-    def _kinds(self) -> Iterator[tuple[int, str]]:
-        """Yield tiles and layouts that hold the model."""
-        large = is_too_large_for_tiles(self.facts)
-        for layout in sorted(fitting_layouts(self.facts)):
-            if layout != ONE_ROW_LAYOUT or self.batch == 1:
-                for tile in (1,) if large or layout not in TILED else TILES:
-                    if tile != ONE_ROW_TILE or self.batch == 1:
-                        yield tile, layout
-
-    def _blocks(self, layout: str) -> Iterator[tuple[int, str]]:
-        """Yield rows of a block, and what walks together; a single row has no blocks."""
-        if layout in SIMDIZED:
-            sizes = sorted(LANE_COUNTS[SIMDIZED[layout]]) if self.batch > 1 else []
-            yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
-            return
-        yield 0, "trees"
-        if layout in SIMDIZED_TREES:
-            return
-        least = 1 if self.batch < SMALL_BLOCK_BATCH else LEAST_BLOCK
-        yield from ((x, "rows") for x in BLOCKS if least <= x <= self.batch)
-        if 1 < self.batch < BLOCKS[0]:
-            yield 0, "rows"
-
-    def _modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
-        """Yield how hops are counted, and whether trees are fetched ahead."""
-        hops = ["loop"]
-        if layout not in VECTORS:
-            straight = tile > 1 or self.facts.deepest <= MAX_STRAIGHT_HOPS
-            hops += ["depth", "peel"] if straight else ["peel"]
-        fetched = block and layout in FETCHED and not self.facts.has_small_trees
-        yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
+    def candidates(self) -> tuple[Point, ...]:
+        """Return all points, and those that directives refuse, in a fixed order."""
+        return list_points(self.key)
 
     def schedule(self, point: Point) -> Schedule | None:
         """Return the schedule of a point; None where a directive refuses it."""
@@ -175,27 +210,62 @@ class Space:
         Raises:
             ScheduleError: a directive refuses it.
         """
-        sch = self.start.tile_nodes(point.tile) if point.tile > 1 else self.start
-        sch = sch.represent_as(point.layout)
-        if point.block:
-            sch = sch.tile("batch", "b0", "b1", point.block).reorder("b0", *inner_loops(sch), "b1")
-        elif point.order == "rows":
-            sch = sch.reorder(*inner_loops(sch), "batch")
+        return write_schedule(ProblemSize.of(self.facts), point)
+
+
+class ProblemSize(NamedTuple):
+    """What schedules are written for; models that are alike have it in common.
+
+    Attributes:
+        trees, outputs, vectors, depths: see `Schedule`.
+        shallowest: hops to the nearest leaf.
+    """
+
+    trees: int
+    outputs: int
+    vectors: bool
+    depths: tuple[int, ...] | None
+    shallowest: int
+
+    @classmethod
+    def of(cls, work: Workload) -> ProblemSize:
+        """Return the problem of a model."""
+        start = work.start
+        return cls(start.trees, start.classes, start.vectors, start.depths, work.shallowest)
+
+
+@functools.lru_cache(
+    maxsize=32
+)  # of a few models; that of a large one holds the depths of its trees
+def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
+    """Write the schedule of a point.
+
+    Raises:
+        ScheduleError: a directive refuses it.
+    """
+    size = (problem.trees, problem.outputs)
+    sch = Schedule(*size, depths=problem.depths, vectors=problem.vectors)
+    sch = sch.tile_nodes(point.tile) if point.tile > 1 else sch
+    sch = sch.represent_as(point.layout)
+    if point.block:
+        sch = sch.tile("batch", "b0", "b1", point.block).reorder("b0", *inner_loops(sch), "b1")
+    elif point.order == "rows":
+        sch = sch.reorder(*inner_loops(sch), "batch")
+    leaf = sch.leaves()[0].name
+    if type(point.walks) is int:
+        sch = sch.interleave(leaf, point.walks)
+    elif point.layout in VECTORS:
+        sch = sch.simdize(leaf, str(point.walks))
+    else:
+        sch = make_lanes(sch)
         leaf = sch.leaves()[0].name
-        if type(point.walks) is int:
-            sch = sch.interleave(leaf, point.walks)
-        elif point.layout in VECTORS:
-            sch = sch.simdize(leaf, str(point.walks))
-        else:
-            sch = make_lanes(sch)
-            leaf = sch.leaves()[0].name
-        if point.hops == "depth":
-            sch = sch.unroll_walk(leaf, "depth")
-        elif point.hops == "peel":
-            sch = peel(sch, self.facts.shallowest, leaf)
-        sch = sch.cache("tree", point.cache) if point.cache else sch
-        outer = sch.nest.children[0]
-        return sch.parallel(outer.name) if point.parallel and outer.kind == "batch" else sch
+    if point.hops == "depth":
+        sch = sch.unroll_walk(leaf, "depth")
+    elif point.hops == "peel":
+        sch = peel(sch, problem.shallowest, leaf)
+    sch = sch.cache("tree", point.cache) if point.cache else sch
+    outer = sch.nest.children[0]
+    return sch.parallel(outer.name) if point.parallel and outer.kind == "batch" else sch
 
 
 def inner_loops(sch: Schedule) -> tuple[str, ...]:

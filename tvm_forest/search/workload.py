@@ -8,17 +8,16 @@ asked for, and once.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
 from ..layouts.bitsliced import TABLE_SIZES
-from ..layouts.complete_trees import count_leaves
 from ..layouts.levels import REGISTER
 from ..layouts.protocol import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
@@ -78,9 +77,20 @@ class Workload:
         return self.own_machine or machine_of(self.target)
 
     @cached_property
-    def unfit(self) -> Callable[[str], str | None]:
-        """Says of a layout, by name, why it cannot hold the forest; None if it can."""
-        return functools.cache(lambda layout: find(layout).unfit(self.forest))
+    def known(self) -> dict[Hashable, Any]:
+        """Answers to questions that are asked often, by question."""
+        return {}
+
+    def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
+        """Return `answer(self, *question)`, or what it was before."""
+        key = (answer, *question)
+        if key not in self.known:
+            self.known[key] = answer(self, *question)
+        return self.known[key]
+
+    def unfit(self, layout: str) -> str | None:
+        """Say of a layout, by name, why it cannot hold the forest; None if it can."""
+        return self.ask_once(_find_unfit, layout)
 
     # -- trees
 
@@ -149,7 +159,7 @@ class Workload:
     def _leaf_share(self) -> Array:
         """Float64 (leaves,), the share of rows that end at each: as many at any leaf of a tree."""
         forest = self.forest
-        return 1 / self._leaves[forest.node_tree[forest.is_leaf]]
+        return 1 / self.forest.leaf_counts[forest.node_tree[forest.is_leaf]]
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
@@ -166,7 +176,6 @@ class Workload:
         shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
-    @functools.cache  # noqa: B019 (a workload lives as long as its answers)
     def count_hops(self, together: int, levels: float, straight: bool) -> float:
         """Return the hops of a row through all trees.
 
@@ -175,14 +184,16 @@ class Workload:
             levels: levels of a tree that a hop decides.
             straight: whether walks go on to the depth of the tree.
         """
+        return self.ask_once(Workload._count_hops, together, levels, straight)
+
+    def _count_hops(self, together: int, levels: float, straight: bool) -> float:
         if straight:
             return float(np.ceil(self.forest.depths / levels).sum())
         ends = np.arange(0, self._ended.shape[1], levels).astype(int)
         ends = ends[ends < self._ended.shape[1]]  # a sum of fractions may come to the bound
         return float((1 - self._ended[:, ends] ** together).sum())
 
-    @functools.cache  # noqa: B019
-    def count_far_nodes(self, capacity: int, rows: int, node_bytes: float, near: float) -> float:
+    def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.
 
         Blocks of rows go through one tree after the other. What a block meets first of a tree was
@@ -190,26 +201,28 @@ class Workload:
 
         Args:
             capacity: bytes of the cache.
-            rows: rows of a block.
+            rows: rows of a block; like the next two, a number or an array of K.
             node_bytes: bytes of a node.
             near: bytes of the rows of a block, which the cache holds as well.
+
+        Returns:
+            float64, a number or an array of K.
         """
         nodes, share = self._reach
-        size = nodes * node_bytes
+        size = nodes * np.asarray(node_bytes)[..., None]
         return _count_far(capacity, rows, near, nodes, share, size, self.forest.n_trees)
 
-    @functools.cache  # noqa: B019
     def count_far_ends(
-        self, capacity: int, rows: int, node_bytes: float, near: float, ends: int
-    ) -> float:
+        self, capacity: int, rows: Any, node_bytes: Any, near: Any, ends: Any
+    ) -> Array:
         """Return how many ends of walks a cache does not hold, as for `count_far_nodes`.
 
         Args:
             capacity, rows, node_bytes, near: see there.
             ends: entries of the tables where walks end, for all leaves.
         """
-        entries, share = np.array([ends]), np.array([self.forest.n_trees / self.leaves])
-        size = np.array([self.forest.n_nodes * node_bytes])
+        entries, share = np.asarray(ends)[..., None], np.array([self.forest.n_trees / self.leaves])
+        size = self.forest.n_nodes * np.asarray(node_bytes)[..., None]
         return _count_far(capacity, rows, near, entries, share, size, self.forest.n_trees)
 
     # -- rows
@@ -248,24 +261,25 @@ class Workload:
     @cached_property
     def wide_hops(self) -> int:
         """Levels of all trees that have more inner nodes than a register has bytes."""
-        forest, inner = self.forest, ~self.forest.is_leaf
-        place = forest.node_tree[inner] * np.int64(self.deepest + 1) + forest.hop_depth[inner]
-        return int((np.bincount(place) > REGISTER).sum())
+        return int((self.forest.level_sizes > REGISTER).sum())
 
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row, membership columns included."""
         return self.forest.n_features * np.dtype(self.forest.row_dtype).itemsize
 
-    def count_lines(self, loads: float) -> float:
+    def count_lines(self, loads: Any) -> Any:
         """Return how many lines of the cache so many loads touch in a row, but for the first ones.
 
         Those are fetched with the end of the row before.
+
+        Args:
+            loads: a number or an array, which decides what is returned.
         """
         lines = self.row_bytes / LINE_BYTES
         if lines <= LINES_AHEAD:
-            return 0.0
-        return max(0.0, lines * (1 - (1 - 1 / lines) ** loads) - LINES_AHEAD)
+            return 0.0 * loads
+        return np.maximum(0.0, lines * (1 - (1 - 1 / lines) ** loads) - LINES_AHEAD)
 
     @cached_property
     def code_bytes(self) -> int:
@@ -308,10 +322,6 @@ class Workload:
         return int(self.forest.cuts_per_column.sum())
 
     @cached_property
-    def _leaves(self) -> Array:
-        return count_leaves(self.forest)
-
-    @cached_property
     def _is_listed(self) -> Array:
         return is_listed(self.forest)
 
@@ -351,27 +361,32 @@ class Workload:
         return f"{size} {dtype}" if size else "far"
 
     def _fit_table(self) -> int:
-        leaves = int(self._leaves.max(initial=1))
+        leaves = int(self.forest.leaf_counts.max(initial=1))
         sizes = TABLE_SIZES.get(str(self.forest.leaf_value.dtype), ())
         return next((x for x in sizes if leaves <= x), 0)
 
 
+def _find_unfit(work: Workload, layout: str) -> str | None:
+    return find(layout).unfit(work.forest)
+
+
 def _count_far(
-    capacity: int, rows: int, near: float, nodes: Array, share: Array, size: Array, trees: int
-) -> float:
+    capacity: int, rows: Any, near: Any, nodes: Array, share: Array, size: Array, trees: int
+) -> Array:
     """Return how many nodes a row meets that a cache does not hold, see `count_far_nodes`.
 
     Args:
         capacity, rows, near: see there.
-        nodes, share, size: of each level: its nodes in all trees, the share of rows that each of
-            them meets, bytes of all.
+        nodes, share, size: of each level, on the last axis: its nodes in all trees, the share of
+            rows that each of them meets, bytes of all.
         trees: of the forest.
     """
-    left = max(capacity - near, capacity / 4)
+    rows, near = (np.asarray(x)[..., None] for x in (rows, near))
+    left = np.maximum(capacity - near, capacity / 4)
     first = (1 - (1 - share) ** rows) / rows
-    whole = np.clip((np.cumsum(size) - left) / size, 0, 1)
-    again = np.clip((np.cumsum(size / trees) - left) / (size / trees), 0, 1)
-    return float(np.sum(nodes * (whole * first + again * (share - first))))
+    whole = np.clip((np.cumsum(size, axis=-1) - left) / size, 0, 1)
+    again = np.clip((np.cumsum(size / trees, axis=-1) - left) / (size / trees), 0, 1)
+    return np.sum(nodes * (whole * first + again * (share - first)), axis=-1)
 
 
 def _count_steps(cuts: Array) -> Array:

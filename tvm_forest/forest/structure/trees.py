@@ -177,7 +177,9 @@ class Trees:
     def cut_columns(self) -> tuple[Array, Array]:
         """Two int64 arrays (columns,): ``2 * feature + default_left``, and its distinct cuts."""
         column, cut = self.column[self.nodes_by_cut], self.threshold[self.nodes_by_cut]
-        return np.unique(column[_find_fresh(column, cut)], return_counts=True)
+        columns = column[_find_fresh(column, cut)]
+        begins = np.flatnonzero(np.diff(columns, prepend=-1))
+        return columns[begins], np.diff(begins, append=len(columns))
 
     @property
     def column(self) -> Array:
@@ -188,18 +190,27 @@ class Trees:
     def nodes_by_cut(self) -> Array:
         """Int32, the inner nodes sorted by column and threshold."""
         inner = np.flatnonzero(~self.is_leaf).astype(np.int32)
-        inner = inner[np.argsort(self.threshold[inner], kind="stable")]
+        inner = inner[_sort_floats(self.threshold[inner])]
         column = self.column[inner]
         narrow = column.astype(np.min_scalar_type(column.max(initial=0)))  # sorted much faster
         return inner[np.argsort(narrow, kind="stable")]
 
     @cached_property
+    def level_sizes(self) -> Array:
+        """Int64 (at most T * D,), inner nodes of each level of each tree, counted in tiles."""
+        inner = np.flatnonzero(~self.is_leaf)
+        levels = int(self.depths.max(initial=0)) + 1
+        return np.bincount(self.node_tree[inner] * levels + self.hop_depth[inner])
+
+    @cached_property
+    def leaf_counts(self) -> Array:
+        """Int64 (T,), leaves of each tree."""
+        return np.add.reduceat(self.is_leaf, self.tree_offset[:-1], dtype=np.int64)
+
+    @property
     def widest_level(self) -> int:
         """The greatest number of inner nodes on one level of a tree, counted in tiles."""
-        inner = ~self.is_leaf
-        levels = int(self.depths.max(initial=0)) + 1
-        place = self.node_tree[inner].astype(np.int64) * levels + self.hop_depth[inner]
-        return int(np.bincount(place).max(initial=0))
+        return int(self.level_sizes.max(initial=0))
 
     def name_first(self, marked: Array) -> str:
         """Return how messages name the first node that a mask (N,) marks."""
@@ -215,6 +226,22 @@ class Trees:
         column, cut = column[order], cut[order]
         fresh = _find_fresh(column, cut)
         return column[fresh], cut[fresh]
+
+
+def _sort_floats(values: Array) -> Array:
+    """Do what `np.argsort(values, kind="stable")` does in a third of its time; no value is NaN.
+
+    The bits of floats are made such that they compare as the values do, and sorted 16 at a time,
+    from the lowest on, for numpy sorts so small integers by counting them.
+    """
+    bits = (values + values.dtype.type(0)).view(f"u{values.itemsize}")  # -0.0 becomes its equal
+    sign = bits.dtype.type(1 << 8 * values.itemsize - 1)
+    bits = np.where(bits & sign, ~bits, bits | sign)
+    order = np.arange(len(bits))
+    for shift in range(0, 8 * values.itemsize, 16):
+        words = (bits >> bits.dtype.type(shift)).astype(np.uint16)
+        order = order[np.argsort(words[order], kind="stable")]
+    return order
 
 
 def _find_fresh(column: Array, cut: Array) -> Array:

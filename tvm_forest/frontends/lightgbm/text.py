@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
+from ..numbers import parse_numbers
 from ..refusals import TRUNCATED, damaged, unsupported
 
 VERSIONS = ("v2", "v3", "v4")
@@ -206,9 +207,8 @@ def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
     trees = [_read_tree(block, number) for number, block in enumerate(blocks)]
     columns: dict[str, Array] = {}
     for key in _BOUNDS:
-        words = [tree.pop(key, _ABSENT.get(key, "")).split() for tree in trees]
-        columns[key] = _parse(key, chain.from_iterable(words))
-        counts = np.array([len(part) for part in words], np.int64)
+        texts = [tree.pop(key, _ABSENT.get(key, "")) for tree in trees]
+        columns[key], counts = _parse_texts(key, texts)
         expected = expect_counts(key, columns, len(sizes))
         if np.any(counts != expected):
             tree = int(np.argmax(counts != expected))
@@ -224,14 +224,14 @@ def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Arra
     """
     columns: dict[str, Array] = {}
     for key, expected in zip(_COUNTS, (n_leaves, n_leaves - 1), strict=True):
-        alone = ["1"] if key == "leaf_count" else []
-        words = [
-            tree.get(key, "").split() if count > 1 else alone
-            for tree, count in zip(trees, n_leaves, strict=True)
+        alone = "1" if key == "leaf_count" else ""
+        texts = [
+            tree.get(key, "") if count > 1 else alone
+            for tree, count in zip(trees, n_leaves.tolist(), strict=True)
         ]
-        if [len(own) for own in words] != expected.tolist():
+        if [len(text.split()) for text in texts] != expected.tolist():
             return {}
-        columns[key] = _parse(key, chain.from_iterable(words))
+        columns[key], _ = _parse_texts(key, texts)
     return columns
 
 
@@ -283,26 +283,45 @@ def _read_number(word: str) -> float:
     return float(match[0])
 
 
+def _parse_texts(key: str, texts: list[str]) -> tuple[Array, Array]:
+    """Parse the numbers of a field, tree by tree; returns them, and how many each tree has."""
+    kinds = (float, int) if _BOUNDS.get(key, _COUNT) is None else (int,)
+    counts = np.array([text.count(" ") + 1 if text else 0 for text in texts], np.int64)
+    joined = ",".join(filter(None, texts)).replace(" ", ",").encode()
+    values = parse_numbers(joined, int(counts.sum()), *kinds)
+    if values is None:  # it is written in another way
+        words = [text.split() for text in texts]
+        counts = np.array([len(own) for own in words], np.int64)
+        return _parse(key, chain.from_iterable(words)), counts
+    return _check_bounds(key, values), counts
+
+
 def _parse(key: str, words: Iterable[str]) -> Array:
-    """Parse integers within their bounds, int64, or finite numbers, float64.
+    """Parse integers, int64, or numbers, float64, one by one, and check them."""
+    is_integer = _BOUNDS.get(key, _COUNT) is not None
+    try:
+        if is_integer:
+            values: Array = np.fromiter(map(int, words), np.int64)
+        else:
+            values = np.fromiter(map(_read_number, words), np.float64)
+    except (ValueError, OverflowError) as error:
+        raise damaged(key, f"expected numbers ({error})") from None
+    return _check_bounds(key, values)
+
+
+def _check_bounds(key: str, values: Array) -> Array:
+    """Refuse integers beyond their bounds, and numbers that are not finite.
 
     Thresholds may be infinite: LightGBM writes "inf" where a node asks whether a value is missing.
     Leaves may also be NaN, where training has divided zero by zero.
     """
     bounds = _BOUNDS.get(key, _COUNT)
-    try:
-        if bounds is None:
-            values: Array = np.fromiter(map(_read_number, words), np.float64)
-            good = np.isfinite(values)
-            if key in _ANY:
-                good[:] = True
-            elif key in _INFINITE:
-                good = ~np.isnan(values)
-        else:
-            values = np.fromiter(map(int, words), np.int64)
-            good = (values >= bounds[0]) & (values < bounds[1])
-    except (ValueError, OverflowError) as error:
-        raise damaged(key, f"expected numbers ({error})") from None
+    if bounds is not None:
+        good = (values >= bounds[0]) & (values < bounds[1])
+    elif key in _ANY:
+        return values
+    else:
+        good = ~np.isnan(values) if key in _INFINITE else np.isfinite(values)
     if not good.all():
         raise damaged(key, f"{values[np.argmin(good)]} is out of range")
     return values

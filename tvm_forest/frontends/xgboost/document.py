@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,8 @@ def once_rounded(text: str) -> float:
         return number  # it has more than 25 bits, the middle of two normal numbers has 25
     _, exponent = math.frexp(number)
     if math.ldexp(number, min(25 - exponent, 150)) % 2 == 1:
+        from fractions import Fraction  # takes as long to import as all of this room
+
         rest = Fraction(text) - Fraction(number)
         number = math.nextafter(number, math.copysign(math.inf, rest)) if rest else number
     return number
@@ -64,11 +65,15 @@ def lie_between(document: Any) -> bool:
         elif type(value) is float:
             numbers.append(value)
     try:
-        found = np.array(numbers, np.float64)
+        return may_lie_between(np.array(numbers, np.float64))
     except (TypeError, ValueError):  # a list of numbers and others, which is refused later
         return True
-    bits = found.view(np.uint64) & np.uint64(_BELOW_FLOATS)
-    small = (np.abs(found) < _LEAST_NORMAL) & (found != 0)
+
+
+def may_lie_between(numbers: Array) -> bool:
+    """Say of float64 numbers what `lie_between` says of those of a document."""
+    bits = np.ascontiguousarray(numbers).view(np.uint64) & np.uint64(_BELOW_FLOATS)
+    small = (np.abs(numbers) < _LEAST_NORMAL) & (numbers != 0)
     return bool(np.any((bits == _MIDDLE) | small))
 
 

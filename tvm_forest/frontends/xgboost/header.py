@@ -18,7 +18,7 @@ import numpy as np
 
 from ...forest import Array
 from ..refusals import TRUNCATED, damaged, unsupported
-from . import ubjson
+from . import plain_json, plain_ubjson, ubjson
 from .binary import read_binary
 from .document import Field, lie_between, once_rounded
 from .trees import BOOSTERS, UNUSED, DocumentTrees
@@ -92,17 +92,20 @@ def read_header(data: bytes, kind: Format) -> Header:
     if kind == "binary":
         return _read_document(Field(read_binary(data), "document"), oldest=0)
     try:
-        if kind == "json":
-            data = _UNUSED.sub(b'"parents":null', data)
-            document = json.loads(data)
-            if lie_between(document):
-                document = json.loads(data, parse_float=once_rounded)
-        else:
-            document = ubjson.loads(data)
+        document = (plain_json if kind == "json" else plain_ubjson).loads(data)
+        if document is None:
+            document = _read_json(data) if kind == "json" else ubjson.loads(data)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", error)  # positions do not hold in a shortened document
         raise damaged("document", f"not valid {kind.upper()}: {reason}", TRUNCATED) from None
     return _read_document(Field(document, "document"), oldest=1)
+
+
+def _read_json(data: bytes) -> Any:
+    """Read JSON that is written in any way, with numbers as XGBoost rounds them."""
+    data = _UNUSED.sub(b'"parents":null', data)
+    document = json.loads(data)
+    return json.loads(data, parse_float=once_rounded) if lie_between(document) else document
 
 
 def _read_document(root: Field, oldest: int) -> Header:

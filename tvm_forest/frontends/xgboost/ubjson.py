@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 MAX_DEPTH = 100
-_NUMBERS = {
+NUMBERS = {
     marker: struct.Struct(">" + code) for marker, code in zip(b"CiUIlLdD", "bbBhiqfd", strict=True)
 }
-_DTYPES = {marker: np.dtype(number.format) for marker, number in _NUMBERS.items()}
+DTYPES = {marker: np.dtype(number.format) for marker, number in NUMBERS.items()}
 _LONG = struct.Struct(">q")
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
@@ -50,7 +50,7 @@ class _DocumentReader:
         """Read a value."""
         marker = self.data[self.at]
         self.at += 1
-        number = _NUMBERS.get(marker)
+        number = NUMBERS.get(marker)
         if number is not None:
             self.at += number.size
             return number.unpack_from(self.data, self.at - number.size)[0]
@@ -87,7 +87,7 @@ class _DocumentReader:
         """Read an array: of a type and a length, of a length, or up to its end."""
         marker = self.data[self.at]
         if marker == ord("$"):
-            dtype = _DTYPES.get(self.data[self.at + 1])
+            dtype = DTYPES.get(self.data[self.at + 1])
             if dtype is None:
                 raise ValueError(f"array of no known type at byte {self.at}")
             self.at += 2

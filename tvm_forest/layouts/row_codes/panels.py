@@ -25,6 +25,7 @@ most k, for every cut k.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -172,16 +173,14 @@ def _write_tables(
         begin = end
     at = np.cumsum(sizes) - sizes
     tables, begin = np.full(max(1, int(sizes.sum())), np.inf, columns.cuts.dtype), 0
+    counts = np.diff(columns.first)
     for group, end in zip(groups, ends, strict=True):
+        own, begin = slice(begin, end), end
         if group.levels:
-            for column in range(begin, end):
-                cuts = columns.cuts[columns.first[column] : columns.first[column + 1]]
-                own = tables[at[column] : at[column] + sizes[column]]
-                for level, where in enumerate(_list_places(group.levels)):
-                    here = where < len(cuts)
-                    first = table_begin(level)
-                    own[first : first + len(where)][here] = cuts[where[here]]
-        begin = end
+            cut = _list_cuts(group.levels)
+            entry, column = at[own, None] + np.arange(len(cut)), columns.first[:-1][own, None] + cut
+            there = cut < counts[own, None]
+            tables[entry[there]] = columns.cuts[column[there]]
     return at.astype(np.int32), tables
 
 
@@ -195,12 +194,16 @@ def table_begin(level: int) -> int:
     return sum(max(REGISTER_ENTRIES, 1 << k) for k in range(1, level))
 
 
-def _list_places(levels: int) -> list[Array]:
-    """Return for every level which cut each entry of its table is, counted in order."""
-    places = []
+@functools.cache
+def _list_cuts(levels: int) -> Array:
+    """Return which cut of a column each entry of its tables is, counted in order."""
+    cuts = np.full(table_begin(levels), 1 << levels)  # which no column has
     for level in range(levels):
         entry = np.arange(1 << level)
-        bits = [entry >> k & 1 for k in range(level)]
-        before = sum((bit << levels - 1 - k for k, bit in enumerate(bits)), np.zeros_like(entry))
-        places.append(before + (1 << levels - 1 - level) - 1)
-    return places
+        before = np.zeros_like(entry)
+        for k in range(level):
+            before += (entry >> k & 1) << levels - 1 - k
+        first = table_begin(level)
+        cuts[first : first + len(entry)] = before + (1 << levels - 1 - level) - 1
+    cuts.flags.writeable = False
+    return cuts

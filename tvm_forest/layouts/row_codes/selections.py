@@ -26,7 +26,6 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.structure.edges import find_children, list_levels
-from ..complete_trees import count_leaves
 
 MAX_PLANES = 1 << 16
 """What 16 bits number."""
@@ -73,7 +72,7 @@ def is_listed(forest: Forest) -> Array:
     """Return bool (T,), whether a tree is too deep or empty to be made complete, or too rare."""
     by_levels = has_levels(forest)
     depth = np.minimum(forest.depths.astype(np.int64), 40)
-    listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * count_leaves(forest))
+    listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * forest.leaf_counts)
     alike = np.bincount(depth[~listed & ~by_levels], minlength=41)
     return (listed | (MIN_SHARE * alike[depth] < forest.n_trees)) & ~by_levels
 
@@ -97,6 +96,8 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
 
 def count_selections(forest: Forest, trees: Array) -> int:
     """Return the selections of some trees, bool (T,), but for those of bits that are always 0."""
+    if not trees.any():
+        return 0
     first, count = number_leaves(forest)
     last = first + count - 1
     bits = range(int(last.max(initial=0)).bit_length())
@@ -115,6 +116,9 @@ def write_selections(
         trees: bool (T,), which trees.
         bits: bits of a leaf's number.
     """
+    if not trees.any():
+        words, number = np.zeros(0, np.uint64), np.zeros(forest.n_nodes, np.int64)
+        return Selections(words, np.zeros(forest.n_trees, np.int64), number, 2 + bits)
     first, count = number_leaves(forest)
     last, is_root = first + count - 1, forest.hop_depth == 0
     root, (left, right) = forest.tree_offset[:-1], find_children(forest)

@@ -1,0 +1,205 @@
+"""How often operations are done at many points of spaces at once.
+
+takes: points, each with the size of a batch; gives: tables of points; operations with their counts,
+of walks by bit planes, permutes and octets. Those of walks hop by hop are counted by `hop_walks`.
+
+Spaces have thousands of points, which differ in few ways: what some have in common is found once
+for all models of a kind, so that a model is counted by numpy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..forest import Array
+from ..layouts import BIT_PLANES, OCTETS, PERMUTED
+from .space import Point
+from .workload import LINE_BYTES, Workload
+
+LEVELS_OF_CACHE = ("second", "third", "memory")
+"""Where a load is found that the first, second, third cache does not hold."""
+
+FETCHED_BYTES = 8192
+"""Bytes of a tree that the CPU fetches as a whole, since trees lie one after the other."""
+
+PERMUTED_ROWS, PERMUTED_COLUMNS = 16, 8
+"""Rows that walk together by permutes, present or not, and columns of theirs that one instruction
+looks up."""
+
+OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
+"""Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
+
+OBLIVIOUS_LEAVES = 0.5
+"""What a leaf takes of the time of others where several trees are added before a sum is stored."""
+
+CODED_ROWS = 64
+"""Rows that become planes together."""
+
+SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
+"""Bytes of a slot and of a selection."""
+
+
+class Ways(NamedTuple):
+    """What many points have in common.
+
+    Attributes:
+        each: the different ones.
+        of: int (P,), which of them each point has.
+    """
+
+    each: list[Any]
+    of: Array
+
+    @classmethod
+    def among(cls, values: Iterable[Hashable]) -> Ways:
+        """Find the different ones of P values, in order."""
+        places: dict[Hashable, int] = {}
+        of = [places.setdefault(value, len(places)) for value in values]
+        return cls(list(places), np.array(of, np.int64))
+
+    def spread(self, values: Iterable[float]) -> Array:
+        """Return float64 (P,), given a number for each of the different ones."""
+        return np.array(list(values), np.float64)[self.of]
+
+
+class Operation(NamedTuple):
+    """An operation, which points may call by different names.
+
+    Attributes:
+        names: of the operation.
+        of: int (P,), which of these each point calls it by.
+        counts: float64 (P,), how often a point does it for a row.
+    """
+
+    names: list[str]
+    of: Array
+    counts: Array
+
+
+class PointTable:
+    """Points and the sizes of their batches.
+
+    Attributes:
+        batch: int (P,), rows of a call.
+        blocks: rows of a block; 0 for the whole batch.
+        order: what the innermost loop runs over.
+        alike: one way for all.
+    """
+
+    def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
+        """Find what the points have in common."""
+        self.batch = np.array(batches)
+        self.blocks = Ways.among(point.block for point in points)
+        self.order = Ways.among(point.order for point in points)
+        self.alike = Ways.among("" for _ in points)
+
+    @property
+    def block(self) -> Array:
+        """Int (P,), rows of a block."""
+        return np.array(self.blocks.each)[self.blocks.of]
+
+    def name(self, name: str, counts: Array | float) -> Operation:
+        """Return an operation that all points call by the same name."""
+        return self.name_by(self.alike, name, counts)
+
+    def name_by(self, ways: Ways, name: str, counts: Array | float) -> Operation:
+        """Return an operation whose name ends with the way of a point."""
+        counts = np.broadcast_to(np.float64(counts), len(ways.of))
+        return Operation([f"{name}{way}" for way in ways.each], ways.of, counts)
+
+    def count_leaves(
+        self, work: Workload, ways: Ways, share: Array | float = 1.0
+    ) -> Iterator[Operation]:
+        """Yield what is done where walks end, by ways that end the names; `share` of it counts."""
+        trees = float(work.forest.n_trees)
+        if work.forest.has_vectors:
+            yield self.name_by(ways, "leaf vector ", trees * share)
+            yield self.name("leaf vector value", trees * work.forest.n_outputs * share)
+        else:
+            yield self.name_by(ways, "leaf ", trees * share)
+
+
+def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """Values of a row that are searched, by the steps of the search; rows alone cost more."""
+    alone = [" alone" if order == "trees" else "" for order in table.order.each]
+    for steps, columns in work.columns_by_steps.items():
+        names = [f"code {work.forest.row_dtype} {min(steps, 3)}{way}" for way in alone]
+        yield Operation(names, table.order.of, np.full(len(table.batch), float(columns)))
+    yield table.name("code membership", work.membership_columns)
+    yield table.name("wait row line, code", work.count_lines(work.forest.searches))
+    cuts = work.cut_bytes
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        yield table.name(f"wait cuts {level}", max(0.0, cuts - capacity) / LINE_BYTES)
+
+
+def count_planes(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """Blocks cost the same whether they are full or not, but for the leaves of the last words."""
+    rows, plane = np.minimum(table.batch, table.block), table.block / 8
+    slots, selections, tests = work.slots, work.selections, work.tests
+    asked = tests if work.forest.has_vectors else tests - work.compared_tests
+    kind = "vector test" if work.forest.has_vectors else "test"
+    named = sum(x.named for x in work.forest.set_counts)
+    counts = {"slot": slots, "selection": selections, kind: asked, "category": named}
+    for name, count in counts.items():
+        yield table.name_by(table.blocks, f"walk {name} ", count / rows)
+    size = SLOT_BYTES * slots + SELECTION_BYTES * selections
+    size += work.threshold_bytes * work.leaves + work.vectors.nbytes
+    lines = (slots + 3 * selections) * plane / LINE_BYTES
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        far = np.maximum(0.0, 1 - capacity / np.maximum(1.0, tests * plane))
+        yield table.name(f"wait plane {level}", far * lines / rows)
+        share = max(0.0, 1 - capacity / size)
+        yield table.name(f"wait model {level}", share * size / LINE_BYTES / rows)
+    share = OBLIVIOUS_LEAVES if work.all_oblivious else 1.0
+    ways = Ways([f"{BIT_PLANES} {work.leaf_look_up}"], table.alike.of)
+    yield from table.count_leaves(work, ways, share * (-(-rows // 64) * 64 / rows))
+    yield from _count_panels(table, work)
+
+
+def _count_panels(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """64 rows are coded together, whether they are there or not; categories row by row."""
+    dtype, counts = work.forest.row_dtype, Counter[str]()
+    by_permutes = dtype == "float32" and work.target.has("avx512f")
+    counts["unit"] += work.units
+    counts["cut"] += work.compared_tests
+    for (steps, levels), columns in work.searched_columns.items():
+        way = f"{levels} levels" if steps == 2 and by_permutes else f"{steps} in panels"
+        counts[way] += columns
+    waste = -(-table.batch // CODED_ROWS) * CODED_ROWS / table.batch
+    for way, count in counts.items():
+        yield table.name(f"code {dtype} {way}", waste * count)
+    yield table.name(f"code {dtype} 1", len(work.forest.set_counts))
+
+
+def count_permutes(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """Rows of a group cost the same whether they are there or not."""
+    waste = -(-table.batch // PERMUTED_ROWS) * PERMUTED_ROWS / table.batch
+    hops = work.hops * waste
+    yield table.name(f"walk {PERMUTED}", hops)
+    yield table.name(f"walk {PERMUTED} wide", work.wide_hops * waste)
+    columns = -(-work.forest.searches // PERMUTED_COLUMNS)
+    yield table.name(f"walk {PERMUTED} columns", hops * columns)
+    ways = Ways([f"{PERMUTED} {work.leaf_table or 'far'}"], table.alike.of)
+    yield from table.count_leaves(work, ways, waste)
+    yield table.name(f"start {PERMUTED}", work.hops / np.minimum(table.block, table.batch))
+    yield from count_coding(table, work)
+
+
+def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """Trees are completed as deep as the deepest; two octets of each class wait at each tier."""
+    tiers = -(-max(1, work.deepest) // OCTET_LEVELS)
+    classes = work.forest.round_size
+    octets = classes * -(-work.forest.n_trees // (OCTET * classes))
+    yield table.name("walk octets", octets * tiers + 2.0 * classes * (tiers + 1))
+    yield from table.count_leaves(work, Ways([OCTETS], table.alike.of))
+    slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
+    size = OCTET_BYTES * slots
+    where = "small trees" if OCTET * size * work.mean_nodes <= FETCHED_BYTES else "octets"
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        far = work.count_far_nodes(capacity, 1, size, work.code_bytes)
+        yield table.name(f"wait {level} {where}", far / OCTET_LEVELS)
+    yield from count_coding(table, work)
