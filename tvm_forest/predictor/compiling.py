@@ -71,10 +71,11 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     laid_out = lay_out(request)
     kind = None if cache is None or key is None else _digest_kind(request, laid_out)
     compiled = None if cache is None or kind is None else _find_code(cache, kind, request, laid_out)
-    if compiled is None:
-        compiled = compiler.compile_forest(request, laid_out)
-        if cache is not None and kind is not None:
-            cache.write(kind, Archive({"code": compiled.code_key}, {}))
+    if compiled is not None:  # to lay the model out again takes no longer than to keep it
+        return request, compiled
+    compiled = compiler.compile_forest(request, laid_out)
+    if cache is not None and kind is not None:
+        cache.write(kind, Archive({"code": compiled.code_key}, {}))
     if cache is not None and key is not None:
         cache.write(key, _describe_model(request, compiled))
     return request, compiled
