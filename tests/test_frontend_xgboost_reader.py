@@ -118,6 +118,17 @@ def test_json_that_is_written_in_another_way_is_read_with_care(odd):
     assert plain_json.loads(content.replace(*ODD[odd], 1)) is None
 
 
+KEY = b"L" + bytes(7) + b"\x0dleft_children["
+
+
+@pytest.mark.parametrize("damaged", [b"M" + KEY[1:] + b"$l#", KEY + b"$l*", KEY + b"#l#"])
+def test_a_tree_alone_is_no_pattern_of_its_own_damages(damaged):
+    booster = xgb.train(COMMON, xgb.DMatrix(*data()), 1)
+    content = bytes(booster.save_raw("ubj"))
+    assert KEY + b"$l#" in content and plain_ubjson.loads(content) is not None
+    assert plain_ubjson.loads(content.replace(KEY + b"$l#", damaged)) is None
+
+
 @pytest.mark.slow
 def test_models_load_in_many_threads_at_once_and_printing_goes_on():
     found = [MODELS[name]() for name in ("regression", "softprob", "dart")]
