@@ -102,6 +102,8 @@ ODD = {
     ),
     "NaN": (b'"sum_hessian":[', b'"sum_hessian":[NaN,'),
     "an escape": (b'"left_children"', b'"left\\u005fchildren"'),
+    "no comma between trees": (b'}},{"base_weights"', b'}}{"base_weights"'),
+    "a comma behind them": (b'"}}]', b'"}},]'),
     "trees twice": (b'"trees":[', b'"trees":[],"trees":['),
     "a list in a list": (b'"split_indices":[', b'"split_indices":[[],'),
     "a text": (b'"parents":[', b'"parents":["]",'),
