@@ -102,6 +102,8 @@ ODD = {
     ),
     "NaN": (b'"sum_hessian":[', b'"sum_hessian":[NaN,'),
     "an escape": (b'"left_children"', b'"left\\u005fchildren"'),
+    "no comma between trees": (b'}},{"base_weights"', b'}}{"base_weights"'),
+    "a comma behind them": (b'"}}]', b'"}},]'),
     "trees twice": (b'"trees":[', b'"trees":[],"trees":['),
     "a list in a list": (b'"split_indices":[', b'"split_indices":[[],'),
     "a text": (b'"parents":[', b'"parents":["]",'),
@@ -116,6 +118,17 @@ def test_json_that_is_written_in_another_way_is_read_with_care(odd):
     content = bytes(MODELS["regression"]().save_raw("json"))
     assert ODD[odd][0] in content
     assert plain_json.loads(content.replace(*ODD[odd], 1)) is None
+
+
+KEY = b"L" + bytes(7) + b"\x0dleft_children["
+
+
+@pytest.mark.parametrize("damaged", [b"M" + KEY[1:] + b"$l#", KEY + b"$l*", KEY + b"#l#"])
+def test_a_tree_alone_is_no_pattern_of_its_own_damages(damaged):
+    booster = xgb.train(COMMON, xgb.DMatrix(*data()), 1)
+    content = bytes(booster.save_raw("ubj"))
+    assert KEY + b"$l#" in content and plain_ubjson.loads(content) is not None
+    assert plain_ubjson.loads(content.replace(KEY + b"$l#", damaged)) is None
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.structure.edges import find_children
+from ..forest.structure.edges import find_steps
 from . import tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
@@ -71,10 +71,7 @@ def find_occupants(
         below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
-    children = [
-        np.where(forest.is_leaf, np.arange(forest.n_nodes), child)
-        for child in find_children(forest)
-    ]
+    steps = find_steps(forest)
     tree = np.arange(forest.n_trees) if trees is None else trees
     node, slot, level = forest.tree_offset[tree], np.zeros(len(tree), np.int64), 0
     while node.size:
@@ -82,7 +79,7 @@ def find_occupants(
         node_at[put], ends[put] = node, last
         if last.any():
             node, tree, slot = node[~last], tree[~last], slot[~last]
-        node = np.concatenate([child[node] for child in children])
+        node = np.concatenate([step[node] for step in steps])
         tree = np.concatenate([tree, tree])
         slot = np.concatenate([2 * slot + 1, 2 * slot + 2])
         level += 1

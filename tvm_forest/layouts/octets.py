@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
+from ..forest.structure.edges import find_steps
 from . import tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF
@@ -185,12 +186,9 @@ def _fill_levels(forest: Forest, trees: Array, depth: int) -> list[Array]:
     Below a leaf there are copies of it.
     """
     node = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
-    levels = [node]
+    levels, steps = [node], find_steps(forest)
     for _ in range(depth):
-        base = forest.tree_offset[forest.node_tree[node]]
-        stays = (node < 0) | forest.is_leaf[node]
-        both = [np.where(stays, node, base + side[node]) for side in (forest.left, forest.right)]
-        node = np.stack(both, axis=2).reshape(len(trees), -1)
+        node = np.stack([step[node] for step in steps], axis=2).reshape(len(trees), -1)
         levels.append(node)
     return levels
 

@@ -101,7 +101,7 @@ class HopWalks(PointTable):
         )
         yield Operation(self.walk.each, self.walk.of, hops)
         tile = np.array(self.tiles.each)[self.tiles.of]
-        if not work.picks_from_registers:
+        if not work.picks_from_registers and np.any(tile > 1):
             in_tiles = np.where(tile > 1, hops, 0.0)
             yield self.name_by(self.tiles, f"walk loads of {work.forest.row_dtype} tile ", in_tiles)
         asked = np.where(self.is_peeled, np.maximum(0.0, hops - PEELED_HOPS * trees), hops)
@@ -132,8 +132,9 @@ class HopWalks(PointTable):
             missed = np.where(rows > 1, np.maximum(0.0, 1 - capacity / near), 0.0)
             missed_hops = hops * missed[self.far.of]
             yield self.name_by(self.tiled_way, f"wait row {level}, ", missed_hops)
-        lines = np.where(self.is_coded, 0.0, work.count_lines(hops * tile))
-        yield self.name_by(self.tiled_way, "wait row line, ", lines)
+        if not self.is_coded.all():
+            lines = np.where(self.is_coded, 0.0, work.count_lines(hops * tile))
+            yield self.name_by(self.tiled_way, "wait row line, ", lines)
 
 
 def _name_loads(point: Point) -> str:

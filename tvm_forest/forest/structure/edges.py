@@ -36,6 +36,16 @@ def find_children(forest: Trees) -> tuple[Array, Array]:
     return left, np.where(forest.is_leaf, LEAF, base + forest.right)
 
 
+def find_steps(forest: Trees) -> tuple[Array, Array]:
+    """Return where a step to the left and to the right leads, int64 (N + 1,).
+
+    At a leaf it leads nowhere else, and from node -1, for which the last entry stands, to -1.
+    """
+    stay = np.arange(forest.n_nodes)
+    left, right = (np.where(forest.is_leaf, stay, child) for child in find_children(forest))
+    return np.append(left, LEAF), np.append(right, LEAF)
+
+
 def find_oblivious(forest: Trees) -> Array:
     """Return bool (T,), whether all nodes of each level of a tree have one test, and two children.
 

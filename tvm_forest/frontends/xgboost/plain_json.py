@@ -30,7 +30,7 @@ def _tree_pattern() -> re.Pattern[bytes]:
     members = {name: rb"\[(?P<%s>[^]]*)\]" % name.encode() for name in KINDS.keys() | UNUSED}
     members["id"] = rb"(?P<id>0|[1-9]\d*)"
     parts = [rb'(?:"%s":%s,)?' % (name.encode(), members[name]) for name in sorted(members)]
-    return re.compile(rb'\{%s"tree_param":(?P<param>\{[^}]*\})\},?' % b"".join(parts))
+    return re.compile(rb'\{%s"tree_param":(?P<param>\{[^}]*\})\}(?:,|(?=\]))' % b"".join(parts))
 
 
 def loads(data: bytes) -> Any:

@@ -9,9 +9,10 @@ of any UBJSON, which also finds what to say of it.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,21 @@ _TREES = b"L" + _LENGTH.pack(5) + b"trees"
 _PARAM = b"L" + _LENGTH.pack(10) + b"tree_param"
 _NO_TREES = b"[#L" + _LENGTH.pack(0)
 
-Member = tuple[bytes, str, Any]
-"""What stands before the length of an array, its name, its dtype; None for the number of a tree."""
+
+class _Member(NamedTuple):
+    """An array that every tree has, or its number.
+
+    Attributes:
+        head: what stands before the length of the array, or before the number.
+        name: of the member.
+        dtype: of the array; None for the number.
+        parts: the bytes of the array of each tree, or the numbers.
+    """
+
+    head: bytes
+    name: str
+    dtype: Any
+    parts: list[Any]
 
 
 def loads(data: bytes) -> Any:
@@ -51,21 +65,23 @@ def _read_count(data: bytes, at: int) -> int:
     return int(count)
 
 
-def _list_members(data: bytes, at: int) -> Iterator[Member]:
+def _list_members(data: bytes, at: int) -> Iterator[_Member]:
     """Yield the members of a tree that stand before its parameters."""
     while not data.startswith(_PARAM, at):
         begin, at = at, at + 1 + _LENGTH.size + _read_count(data, at + 1)
         name = data[begin + 1 + _LENGTH.size : at].decode()
+        if name not in KINDS.keys() | UNUSED | {"id"} or data[begin] != ord("L"):
+            raise ValueError(name)
         if name == "id":
-            yield data[begin:at], name, None
+            yield _Member(data[begin:at], name, None, [])
             at += 1 + ubjson.NUMBERS[data[at]].size
             continue
-        dtype = ubjson.DTYPES[data[at + 2]]
+        opening, dtype = data[at : at + 5], ubjson.DTYPES[data[at + 2]]
         kinds = "f" if KINDS.get(name) == "floats" else "iu"
-        if data[at : at + 2] != b"[$" or (name not in UNUSED and dtype.kind not in kinds):
+        if opening[:2] + opening[3:] != b"[$#L" or (name in KINDS and dtype.kind not in kinds):
             raise ValueError(name)
-        at += len(b"[$l#L")
-        yield data[begin:at], name, dtype
+        at += len(opening)
+        yield _Member(data[begin:at], name, dtype, [])
         at += _LENGTH.size + dtype.itemsize * _read_count(data, at)
 
 
@@ -75,47 +91,49 @@ def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
     Raises:
         LookupError, ValueError, struct.error: they are not alike, or something is wrong.
     """
-    members = list(_list_members(data, at + 1))
-    parts: dict[str, list[Any]] = {name: [] for _, name, _ in members}
-    if len(parts) < len(members) or not parts.keys() <= KINDS.keys() | UNUSED | {"id"}:
+    members, trees = list(_list_members(data, at + 1)), JoinedTrees()
+    if len({member.name for member in members}) < len(members):
         raise ValueError("members")
-    trees, params = JoinedTrees(), dict[bytes, Any]()
     for _ in range(count):
-        begin = _read_members(data, at, members, parts)
+        begin = _read_members(data, at, members)
         if not data.startswith(_PARAM, begin):
             raise ValueError(begin)
         begin, at = begin + len(_PARAM), data.index(b"}}", begin) + 2
-        text = data[begin : at - 1]
-        if text not in params:  # few trees have a number of nodes that no other tree has
-            params[text] = ubjson.loads(text)
-        trees.append({"tree_param": params[text]})
-    for tree, number in zip(trees, parts.pop("id", ()), strict=False):
-        tree["id"] = number
-    for _, name, dtype in members:
-        if name in KINDS:
-            values = np.frombuffer(b"".join(parts[name]), dtype)
-            sizes = np.fromiter(map(len, parts[name]), np.int64, count) // dtype.itemsize
-            trees.joined[name] = values, sizes
+        trees.append({"tree_param": _read_param(data[begin : at - 1])})
+    for member in members:
+        if member.name == "id":
+            for tree, number in zip(trees, member.parts, strict=True):
+                tree["id"] = number
+        elif member.name in KINDS:
+            values = np.frombuffer(b"".join(member.parts), member.dtype)
+            sizes = np.fromiter(map(len, member.parts), np.int64, count) // member.dtype.itemsize
+            trees.joined[member.name] = values, sizes
     return trees, at
 
 
-def _read_members(data: bytes, at: int, members: list[Member], parts: dict[str, list[Any]]) -> int:
-    """Append the bytes of the arrays of a tree, and its number, to parts; return where they end."""
+@functools.lru_cache(maxsize=1024)
+def _read_param(text: bytes) -> Any:
+    """Read the parameters of a tree: few have a number of nodes that no other tree has."""
+    return ubjson.loads(text)
+
+
+def _read_members(data: bytes, at: int, members: list[_Member]) -> int:
+    """Take note of the bytes of the arrays of a tree, and return where they end."""
     if data[at] != ord("{"):
         raise ValueError(at)
-    begin, unpack = at + 1, _LENGTH.unpack_from
-    for head, name, dtype in members:
-        at = begin + len(head)
+    begin, unpack, length = at + 1, _LENGTH.unpack_from, _LENGTH.size
+    for head, _, dtype, parts in members:
         if not data.startswith(head, begin):
-            raise ValueError(at)
+            raise ValueError(begin)
+        at = begin + len(head)
         if dtype is None:
             number = ubjson.NUMBERS[data[at]]
-            parts[name] += number.unpack_from(data, at + 1)
+            parts += number.unpack_from(data, at + 1)
             begin = at + 1 + number.size
             continue
-        at += _LENGTH.size
-        begin = at + unpack(data, at - _LENGTH.size)[0] * dtype.itemsize
+        begin = at + length + unpack(data, at)[0] * dtype.itemsize
+        at += length
         if begin < at:
             raise ValueError(at)
-        parts[name].append(data[at:begin])
+        parts.append(data[at:begin])
     return begin
