@@ -16,7 +16,7 @@ import numpy as np
 
 from ...forest import Array, Forest, LabelRule, Link, apply_link, choose_labels
 from ...forest.coarse_powers import sum_powers
-from ...forest.reference import take_c_powers
+from ...forest.c_functions import take_c_powers
 from .losses import CLASSES
 
 
