@@ -20,6 +20,7 @@ class ClassMethods:
     """The method of a Predictor that gives numbers of classes."""
 
     forest: Forest
+    _present: Any
 
     def _sums(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Any = None
@@ -54,18 +55,19 @@ class ClassMethods:
             raise InputError(
                 f"predict_class: argument 'dtype': {dtype!r} is unknown; use {' or '.join(DTYPES)}"
             )
-        last = self.forest.last_class
+        now = self._present or self
+        last = now.forest.last_class
         if last is None:
             raise UnsupportedModel(
-                f"predict_class: the model '{self.forest.source}' tells no classes apart; use "
+                f"predict_class: the model '{now.forest.source}' tells no classes apart; use "
                 "predict or predict_margin"
             )
         if last > np.iinfo(dtype).max:
             raise InputError(
                 f"predict_class: argument 'dtype': class {last} does not fit '{dtype}'; use 'int32'"
             )
-        margin, value = self._sums(rows, n_jobs, iteration_range)
-        return choose_classes(self.forest, margin, value).astype(dtype)
+        margin, value = now._sums(rows, n_jobs, iteration_range)
+        return choose_classes(now.forest, margin, value).astype(dtype)
 
 
 def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:

@@ -56,19 +56,35 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
         ScheduleError, BuildError, InputError: see `compile_forest` and `check_machine`.
     """
     request.check_machine()
-    cache = find_code_cache(request.target)
-    key = None if cache is None or not _are_ours(request) else _digest_model(request)
-    known = None if cache is None or key is None else _find_model(cache, key, request)
+    known = find_known(request)
     if known is not None:
-        LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
         return known
+    place = _find_place(request)  # before the schedules are chosen
     if not request.schedules:
         work = workload.Workload(request.forest, request.target)
         request = request.with_schedules(heuristic.default_schedules_for(work))
     compiled = compiler.compile_forest(request)
-    if cache is not None and key is not None:
+    if place is not None:
+        cache, key = place
         cache.write(key, _describe_model(request, compiled))
     return request, compiled
+
+
+@is_waited_for
+@holds_off_forks
+def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
+    """Return what `compile_or_load` does if the cache has it all."""
+    place = _find_place(request)
+    known = None if place is None else _find_model(*place, request)
+    if known is not None:
+        LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
+    return known
+
+
+def _find_place(request: BuildRequest) -> tuple[CodeCache, str] | None:
+    """Return the cache and the key of what is known of a model; None if nothing is kept of it."""
+    cache = find_code_cache(request.target)
+    return None if cache is None or not are_ours(request) else (cache, _digest_model(request))
 
 
 def _digest_model(request: BuildRequest) -> str:
@@ -134,7 +150,7 @@ def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
     return Archive({**about, "functions": functions}, parts)
 
 
-def _are_ours(request: BuildRequest) -> bool:
+def are_ours(request: BuildRequest) -> bool:
     """Return whether the sources of this package are all that lays the model out."""
     layouts = (find(sch.layout) for sch in request.schedules.values())
     return all(layout.__module__.partition(".")[0] == PACKAGE.name for layout in layouts)

@@ -86,6 +86,12 @@ class DevicePredictor(Predictor):
     _functions_class = DeviceFunctions
     _max_small_batch = 0
 
+    def _become(self, other: Any) -> None:
+        for library, _ in other.libraries:
+            library.backend = self.library.backend
+        other.stream = self.stream
+        super()._become(other)
+
     def _describe_target(self) -> str:
         made_for = self.library.architectures
         return f"{self.target.kind} ({', '.join(made_for)})" if made_for else self.target.kind
@@ -99,7 +105,7 @@ class DevicePredictor(Predictor):
         Raises:
             BuildError: there is no such text.
         """
-        text: str = self.library.inspect(kind)
+        text: str = (self._present or self).library.inspect(kind)
         return text
 
     def predict(
@@ -121,7 +127,8 @@ class DevicePredictor(Predictor):
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:
             return super().predict_value(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows, place)[1].squeeze()
+        now: Any = self._present or self
+        return now._part(iteration_range)._start_sums(rows, place)[1].squeeze()
 
     def predict_proba(
         self,
@@ -131,11 +138,12 @@ class DevicePredictor(Predictor):
         **as_source: Any,
     ) -> Any:
         """See `Predictor.predict_proba`; a DeviceArray for rows on the GPU, of several columns."""
-        several = self.forest.n_outputs > 1 and not self.forest.targets
+        now: Any = self._present or self
+        several = now.forest.n_outputs > 1 and not now.forest.targets
         place = dlpack.device_of(rows)
-        if place[0] not in GPUS or not several or not self.gives_probabilities or as_source:
+        if place[0] not in GPUS or not several or not now.gives_probabilities or as_source:
             return super().predict_proba(rows, n_jobs, iteration_range, **as_source)
-        return self._part(iteration_range)._start_sums(rows, place)[1]
+        return now._part(iteration_range)._start_sums(rows, place)[1]
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -144,16 +152,19 @@ class DevicePredictor(Predictor):
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:
             return super().predict_margin(rows, n_jobs, iteration_range)
-        return self._part(iteration_range)._start_sums(rows, place)[0].squeeze()
+        now: Any = self._present or self
+        return now._part(iteration_range)._start_sums(rows, place)[0].squeeze()
 
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
-        rows = to_rows(rows, self.forest)
-        return self._upload(rows, self._functions.for_batch(len(rows)), 0)
+        now: Any = self._present or self
+        rows = to_rows(rows, now.forest)
+        return now._upload(rows, now._functions.for_batch(len(rows)), 0)
 
     def start(self, rows: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
         """Start the work for rows of `put`; return margins and values, see `_start_sums`."""
-        return self._start_on(rows, 0)
+        now: Any = self._present or self
+        return now._start_on(rows, 0)
 
     # -- rows on the GPU --------------------------------------------------------------------------
 

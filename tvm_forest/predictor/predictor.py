@@ -20,6 +20,7 @@ from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
+from ..process.locks import make_lock
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
 from .class_numbers import ClassMethods, to_probabilities
@@ -32,10 +33,13 @@ from .source_calls import PROBABILITIES, predict_as_source
 if TYPE_CHECKING:
     from .. import compiler
     from . import exporting, saving
+    from .live import updating
+    from .live.pending import Job
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
     saving = import_late("tvm_forest.predictor.saving")  # which imports this module
+    updating = import_late("tvm_forest.predictor.live.updating")
 
 PROBABILITY_LINKS = (
     *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
@@ -43,15 +47,24 @@ PROBABILITY_LINKS = (
 )
 """Links that make probabilities."""
 
+OF_CODE = ("arguments", "libraries", "library", "model_bytes", "schedule", "schedules")
+"""Attributes that a predictor has once compiled code is there."""
+
 TEXTS = ("asm", "ll")
 """Texts of compiled functions."""
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
+_becoming = make_lock()
+"""Held while a predictor takes over what another one is."""
+
 
 class Predictor(ContributionMethods, ClassMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
+
+    A call is of one model from its beginning to its end, whatever `update` does meanwhile: it reads
+    `_present`, which has the attributes of this predictor and keeps them.
 
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
@@ -69,29 +82,99 @@ class Predictor(ContributionMethods, ClassMethods):
             enough and one otherwise, -1 for all cores.
     """
 
+    __slots__ = ("_present",)  # beside the attributes, which the two share
+    _present: Predictor | None
+    _job: Job | None = None  # until compiled code is there
     _functions_class = Functions
     _max_small_batch = MAX_ROWS
 
-    def __init__(
-        self,
-        request: BuildRequest,
-        compiled: Compiled,
-    ) -> None:
+    def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
-        forest, schedules = request.forest, request.schedules
-        self.request, self.forest, self.schedules = request, forest, schedules
-        self.target, self.schedule = request.target, schedules[max(schedules)]
-        self.signature, self.library = request.signature, compiled.library
-        self.columns = compiled.columns
-        self.n_jobs: int | None = None
-        self._functions = self._functions_class(request, compiled)
-        self.arguments, self.libraries = self._functions.arguments, self._functions.libraries
+        schedules = request.schedules
+        functions = self._functions_class(request, compiled)
+        self._serve(functions, compiled.columns, self._max_small_batch)
+        self.schedules, self.schedule = schedules, schedules[max(schedules)]
+        self.library = compiled.library
+        self.arguments, self.libraries = functions.arguments, functions.libraries
         sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
         self.model_bytes = sum(read.values())
-        self._small_batches = SmallBatches(self._functions, self._max_small_batch)
-        self._gives_labels = forest.gives_labels
+
+    def _serve(self, functions: Functions, columns: Array, max_small_batch: int) -> None:
+        """Begin with some functions, and all that is known of a model that is not compiled yet."""
+        request = functions.request
+        self.request, self.forest, self.target = request, request.forest, request.target
+        self.signature, self.columns = request.signature, columns
+        self.n_jobs: int | None = None
+        self._functions = functions
+        self._small_batches = SmallBatches(functions, max_small_batch)
+        self._gives_labels = request.forest.gives_labels
         self._rounds = RoundCache()
+        self._present = twin = object.__new__(type(self))
+        twin._present, twin.__dict__ = None, self.__dict__
+
+    def _become(self, other: Predictor) -> None:
+        """Take over all that another predictor of the same class is; calls in flight go on."""
+        other.n_jobs = self.n_jobs
+        self._present, self.__dict__ = other._present, other.__dict__
+
+    def _adopt(self, job: Job, made: Predictor) -> None:
+        """Go on with compiled code, unless this has another model by now."""
+        with _becoming:
+            if self._job is job:
+                self._become(made)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only a predictor with compiled code has, once it is there."""
+        if name not in OF_CODE or self._job is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.wait()
+        return getattr(self, name)
+
+    def update(self, model: Any) -> None:
+        """Predict by another model from now on, such as one that was trained on newer rows.
+
+        Calls that have begun end with the model that they began with, all others have the new one,
+        and none waits: the new model is compiled before it takes the place of the old one, whose
+        memory is freed with the last call that needs it. So is it where this fails. Schedules,
+        target, threads and refusals are those of `build`; default schedules are chosen for the new
+        model, and functions are called for it. Where all but the leaf values is the same, the code
+        is, too. Predictors of `rounds` keep the old model.
+
+        Args:
+            model: see `tvm_forest.load`; it takes and gives what the present one does.
+
+        Raises:
+            InputError: it has other columns, labels or outputs, or another dtype of these.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+        """
+        made = updating.make_successor(self._present or self, model)
+        with _becoming:
+            self._become(made)
+
+    @property
+    def ready(self) -> bool:
+        """Whether compiled code is there; until then rows go through the reference walk."""
+        job = self._job
+        return job is None or job.find() is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for compiled code, as all but predictions do that need it, such as `save`.
+
+        Args:
+            timeout: seconds; None for as long as it takes.
+
+        Returns:
+            bool: `ready`.
+
+        Raises:
+            ForestError: the model cannot be compiled; see `tvm_forest.build`.
+        """
+        job = self._job
+        made = None if job is None else job.wait(timeout)
+        if job is not None and made is not None:
+            self._adopt(job, made)
+        return job is None or made is not None
 
     def export_library(
         self,
@@ -122,7 +205,7 @@ class Predictor(ContributionMethods, ClassMethods):
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
-        exporting.export_library(self, path, prefix, cc)
+        exporting.export_library(self._present or self, path, prefix, cc)
 
     def source(self, kind: str = "asm") -> str:
         """Return the text of the functions that `predict` calls.
@@ -135,9 +218,10 @@ class Predictor(ContributionMethods, ClassMethods):
         """
         if kind not in TEXTS:
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
-        library = self.library
+        now = self._present or self
+        library = now.library
         if library.mod.kind != "llvm":  # what is loaded is machine code alone
-            library = compiler.compile_forest(self.request, anew=True).library
+            library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
@@ -152,11 +236,11 @@ class Predictor(ContributionMethods, ClassMethods):
             UnsupportedModel: class labels that are neither texts nor numbers, or code for another
                 machine.
         """
-        saving.save(self, file)
+        saving.save(self._present or self, file)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
         """Say how to pickle and copy a predictor."""
-        return saving.from_bytes, (saving.to_bytes(self),)
+        return saving.from_bytes, (saving.to_bytes(self._present or self),)
 
     def rounds(self, begin: int = 0, end: int = 0) -> Predictor:
         """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
@@ -183,7 +267,9 @@ class Predictor(ContributionMethods, ClassMethods):
                 predictor.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
-        return self._rounds.find(self, begin, end)
+        now = self._present or self
+        part = now._rounds.find(now, begin, end)
+        return self if part is now else part
 
     def predict(
         self,
@@ -216,14 +302,16 @@ class Predictor(ContributionMethods, ClassMethods):
                 does not have.
         """
         if as_source:
-            return predict_as_source(self, rows, n_jobs, iteration_range, as_source)
+            now = self._present or self
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
         if iteration_range is None and not self._gives_labels:
             jobs = self.n_jobs if n_jobs is None else n_jobs
             values = self._small_batches.predict(rows, jobs, VALUE)
             if values is not None:
                 return values
-        margin, value = self._sums(rows, n_jobs, iteration_range)
-        return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
+        now = self._present or self
+        margin, value = now._sums(rows, n_jobs, iteration_range)
+        return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
 
     def predict_value(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -238,7 +326,7 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        return squeeze(self._sums(rows, n_jobs, iteration_range)[1])
+        return squeeze((self._present or self)._sums(rows, n_jobs, iteration_range)[1])
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
@@ -259,20 +347,22 @@ class Predictor(ContributionMethods, ClassMethods):
             UnsupportedModel: the model gives no probabilities.
             InputError: see `predict`.
         """
-        if not self.gives_probabilities:
+        now = self._present or self
+        if not now.gives_probabilities:
             raise UnsupportedModel(
-                f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
+                f"predict_proba: the model '{now.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
         if as_source:
-            return predict_as_source(self, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
-        return to_probabilities(self.forest, self._sums(rows, n_jobs, iteration_range)[1])
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
+        return to_probabilities(now.forest, now._sums(rows, n_jobs, iteration_range)[1])
 
     @property
     def gives_probabilities(self) -> bool:
         """Whether `predict_proba` can be asked."""
-        rule = self.forest.label_rule
-        return self.forest.link in PROBABILITY_LINKS or rule in ("half", "argmax_probability")
+        forest = self.forest
+        of_labels = forest.label_rule in ("half", "argmax_probability")
+        return of_labels or forest.link in PROBABILITY_LINKS
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -291,7 +381,7 @@ class Predictor(ContributionMethods, ClassMethods):
             margins = self._small_batches.predict(rows, jobs, MARGIN)
             if margins is not None:
                 return margins
-        return squeeze(self._sums(rows, n_jobs, iteration_range)[0])
+        return squeeze((self._present or self)._sums(rows, n_jobs, iteration_range)[0])
 
     def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Return the number of the leaf that every row reaches in every tree.
@@ -302,8 +392,9 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        ids = self._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
-        return ids.astype(self.forest.leaf_id_dtype)
+        now = self._present or self
+        ids = now._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
+        return ids.astype(now.forest.leaf_id_dtype)
 
     def predict_per_tree(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -316,7 +407,7 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        leaves = self._leaves("per_tree", rows, n_jobs, iteration_range)
+        leaves = (self._present or self)._leaves("per_tree", rows, n_jobs, iteration_range)
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
@@ -332,19 +423,22 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows of the wrong kind.
         """
-        leaves = self._leaves("per_tree", rows).astype(np.float64)
-        leaves = np.abs(leaves.reshape(len(leaves), self.columns.size))
-        total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
-        np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
-        unit = np.finfo(self.forest.sum_dtype).eps / 2
-        if select_schedule(self.schedules, len(leaves)).keeps_order:
+        now = self._present or self
+        forest, columns = now.forest, now.columns
+        leaves = now._leaves("per_tree", rows).astype(np.float64)
+        leaves = np.abs(leaves.reshape(len(leaves), columns.size))
+        total = np.zeros((len(leaves), forest.n_outputs)) + np.abs(forest.base_score)
+        np.add.at(total.T, columns.ravel() % forest.n_outputs, leaves.T)
+        unit = np.finfo(forest.sum_dtype).eps / 2
+        if select_schedule(now.schedules, len(leaves)).keeps_order:
             return np.zeros_like(total)
-        return 2 * (len(self.columns) + 1) * unit * total
+        return 2 * (len(columns) + 1) * unit * total
 
     def __repr__(self) -> str:
-        forest = self.forest
-        size = f"{len(self.columns)} trees, {forest.row_width} features"
-        return f"<Predictor of {forest.source}: {size}, target {self._describe_target()}>"
+        now = self._present or self
+        forest = now.forest
+        size = f"{len(now.columns)} trees, {forest.row_width} features"
+        return f"<Predictor of {forest.source}: {size}, target {now._describe_target()}>"
 
     def _describe_target(self) -> str:
         """Name what code was made for."""
