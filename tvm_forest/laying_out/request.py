@@ -30,8 +30,8 @@ class BuildRequest:
             until the default ones are chosen, which a process does not do if the cache has them.
         outputs: what the functions give.
         origin: the model as it was given.
-        given: the schedules as a user asked for them, some of which may be functions that make one of
-            a model; None for the default ones.
+        given: the schedules as a user asked for them, of which some may be functions that make one
+            for a model; None for the default ones.
         known_signature: of the model if `origin` is what became of it, or if the cache has it, for
             that of a large model takes long to compute; "" otherwise.
     """

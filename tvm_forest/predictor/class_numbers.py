@@ -12,12 +12,18 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 
+PROBABILITY_LINKS = (
+    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
+    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
+)
+"""Links that make probabilities."""
+
 DTYPES = ("int8", "int32")
 """Of class numbers: with int8, a row of a model of up to 128 classes takes one byte."""
 
 
 class ClassMethods:
-    """The method of a Predictor that gives numbers of classes."""
+    """What a Predictor says of classes."""
 
     forest: Forest
     _present: Any
@@ -27,6 +33,13 @@ class ClassMethods:
     ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C)."""
         raise NotImplementedError
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether `predict_proba` can be asked."""
+        forest = self.forest
+        of_labels = forest.label_rule in ("half", "argmax_probability")
+        return of_labels or forest.link in PROBABILITY_LINKS
 
     def predict_class(
         self,

@@ -20,12 +20,13 @@ from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
-from ..process.locks import make_lock
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
+from .class_numbers import PROBABILITY_LINKS as PROBABILITY_LINKS
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions
+from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .source_calls import PROBABILITIES, predict_as_source
@@ -33,22 +34,10 @@ from .source_calls import PROBABILITIES, predict_as_source
 if TYPE_CHECKING:
     from .. import compiler
     from . import exporting, saving
-    from .live import updating
-    from .live.pending import Job
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
     saving = import_late("tvm_forest.predictor.saving")  # which imports this module
-    updating = import_late("tvm_forest.predictor.live.updating")
-
-PROBABILITY_LINKS = (
-    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
-    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
-)
-"""Links that make probabilities."""
-
-OF_CODE = ("arguments", "libraries", "library", "model_bytes", "schedule", "schedules")
-"""Attributes that a predictor has once compiled code is there."""
 
 TEXTS = ("asm", "ll")
 """Texts of compiled functions."""
@@ -56,15 +45,11 @@ TEXTS = ("asm", "ll")
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
-_becoming = make_lock()
-"""Held while a predictor takes over what another one is."""
 
-
-class Predictor(ContributionMethods, ClassMethods):
+class Predictor(ContributionMethods, ClassMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
-    A call is of one model from its beginning to its end, whatever `update` does meanwhile: it reads
-    `_present`, which has the attributes of this predictor and keeps them.
+    A call is of one model from beginning to end, whatever `update` does meanwhile.
 
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
@@ -82,9 +67,6 @@ class Predictor(ContributionMethods, ClassMethods):
             enough and one otherwise, -1 for all cores.
     """
 
-    __slots__ = ("_present",)  # beside the attributes, which the two share
-    _present: Predictor | None
-    _job: Job | None = None  # until compiled code is there
     _functions_class = Functions
     _max_small_batch = MAX_ROWS
 
@@ -110,71 +92,7 @@ class Predictor(ContributionMethods, ClassMethods):
         self._small_batches = SmallBatches(functions, max_small_batch)
         self._gives_labels = request.forest.gives_labels
         self._rounds = RoundCache()
-        self._present = twin = object.__new__(type(self))
-        twin._present, twin.__dict__ = None, self.__dict__
-
-    def _become(self, other: Predictor) -> None:
-        """Take over all that another predictor of the same class is; calls in flight go on."""
-        other.n_jobs = self.n_jobs
-        self._present, self.__dict__ = other._present, other.__dict__
-
-    def _adopt(self, job: Job, made: Predictor) -> None:
-        """Go on with compiled code, unless this has another model by now."""
-        with _becoming:
-            if self._job is job:
-                self._become(made)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only a predictor with compiled code has, once it is there."""
-        if name not in OF_CODE or self._job is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.wait()
-        return getattr(self, name)
-
-    def update(self, model: Any) -> None:
-        """Predict by another model from now on, such as one that was trained on newer rows.
-
-        Calls that have begun end with the model that they began with, all others have the new one,
-        and none waits: the new model is compiled before it takes the place of the old one, whose
-        memory is freed with the last call that needs it. So is it where this fails. Schedules,
-        target, threads and refusals are those of `build`; default schedules are chosen for the new
-        model, and functions are called for it. Where all but the leaf values is the same, the code
-        is, too. Predictors of `rounds` keep the old model.
-
-        Args:
-            model: see `tvm_forest.load`; it takes and gives what the present one does.
-
-        Raises:
-            InputError: it has other columns, labels or outputs, or another dtype of these.
-            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
-        """
-        made = updating.make_successor(self._present or self, model)
-        with _becoming:
-            self._become(made)
-
-    @property
-    def ready(self) -> bool:
-        """Whether compiled code is there; until then rows go through the reference walk."""
-        job = self._job
-        return job is None or job.find() is not None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for compiled code, as all but predictions do that need it, such as `save`.
-
-        Args:
-            timeout: seconds; None for as long as it takes.
-
-        Returns:
-            bool: `ready`.
-
-        Raises:
-            ForestError: the model cannot be compiled; see `tvm_forest.build`.
-        """
-        job = self._job
-        made = None if job is None else job.wait(timeout)
-        if job is not None and made is not None:
-            self._adopt(job, made)
-        return job is None or made is not None
+        self._begin()
 
     def export_library(
         self,
@@ -356,13 +274,6 @@ class Predictor(ContributionMethods, ClassMethods):
         if as_source:
             return predict_as_source(now, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
         return to_probabilities(now.forest, now._sums(rows, n_jobs, iteration_range)[1])
-
-    @property
-    def gives_probabilities(self) -> bool:
-        """Whether `predict_proba` can be asked."""
-        forest = self.forest
-        of_labels = forest.label_rule in ("half", "argmax_probability")
-        return of_labels or forest.link in PROBABILITY_LINKS
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None

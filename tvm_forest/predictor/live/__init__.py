@@ -1,1 +1,107 @@
-"""Predictors that change while they predict: to code that comes later, and to other models."""
+"""Predictors that change while they predict: to code that comes later, and to other models.
+
+takes: Predictor, a model in any form; gives: the same Predictor, of that model.
+
+    predictor --_present--> twin --+
+        |                          +--> attributes of one model, which nobody changes
+        +--------------------------+
+
+A call goes on with the twin that it has found. Another model has attributes and a twin of its own,
+to which the predictor turns by two assignments, and what nothing holds any more is freed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...late import import_late
+from ...process.locks import make_lock
+
+if TYPE_CHECKING:
+    from . import updating
+    from .pending import Job
+else:
+    updating = import_late("tvm_forest.predictor.live.updating")  # which imports Predictor
+
+OF_CODE = ("arguments", "libraries", "library", "model_bytes", "schedule", "schedules")
+"""Attributes that a predictor has once compiled code is there."""
+
+_becoming = make_lock()
+"""Held while a predictor takes over what another one is."""
+
+
+class LiveMethods:
+    """The methods of a Predictor by which it gets another model, or waits for code."""
+
+    __slots__ = ("_present", "__dict__")  # beside the attributes, which the twin has as well
+    _present: Any
+    _job: Job | None = None  # until compiled code is there
+    n_jobs: int | None
+
+    def _begin(self) -> None:
+        """Make the twin, once there are attributes."""
+        self._present = twin = object.__new__(type(self))
+        twin._present, twin.__dict__ = None, self.__dict__
+
+    def _become(self, other: Any) -> None:
+        """Take over all that another predictor of the same class is; calls in flight go on."""
+        other.n_jobs = self.n_jobs
+        self._present, self.__dict__ = other._present, other.__dict__
+
+    def _adopt(self, job: Job, made: Any) -> None:
+        """Go on with compiled code, unless this has another model by now."""
+        with _becoming:
+            if self._job is job:
+                self._become(made)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only a predictor with compiled code has, once it is there."""
+        if name not in OF_CODE or self._job is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.wait()
+        return getattr(self, name)
+
+    def update(self, model: Any) -> None:
+        """Predict by another model from now on, such as one that was trained on newer rows.
+
+        Calls that have begun end with the model that they began with, all others have the new one,
+        and none waits: the new model is compiled before it takes the place of the old one, whose
+        memory is freed with the last call that needs it. So is it where this fails. Schedules,
+        target, threads and refusals are those of `build`; default schedules are chosen for the new
+        model, and functions are called for it. Where all but the leaf values is the same, the code
+        is, too. Predictors of `rounds` keep the old model.
+
+        Args:
+            model: see `tvm_forest.load`; it takes and gives what the present one does.
+
+        Raises:
+            InputError: it has other columns, labels or outputs, or another dtype of these.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+        """
+        made = updating.make_successor(self._present or self, model)
+        with _becoming:
+            self._become(made)
+
+    @property
+    def ready(self) -> bool:
+        """Whether compiled code is there; until then rows go through the reference walk."""
+        job = self._job
+        return job is None or job.find() is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for compiled code, as all but predictions do that need it, such as `save`.
+
+        Args:
+            timeout: seconds; None for as long as it takes.
+
+        Returns:
+            bool: `ready`.
+
+        Raises:
+            ForestError: the model cannot be compiled; see `tvm_forest.build`.
+        """
+        job = self._job
+        made = None if job is None else job.wait(timeout)
+        if job is not None and made is not None:
+            self._adopt(job, made)
+        return job is None or made is not None

@@ -30,10 +30,10 @@ from ..compiling import compile_or_load
 START = f"from {__name__} import serve; serve()"
 
 LOOK_SECONDS = 1.0
-"""Time between two looks at whether the parent lives: another child of it may hold the pipe open."""
+"""Time between two looks whether the parent lives, for another child may hold its pipe open."""
 
 
-class Answer(NamedTuple):
+class Outcome(NamedTuple):
     """What becomes of a request.
 
     Attributes:
@@ -59,13 +59,13 @@ class Compiling:
         if not sys.executable or getattr(sys, "frozen", False):
             raise OSError("this program is no interpreter of Python")
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._words = tempfile.TemporaryFile()  # of a crash
         self._process = subprocess.Popen(
             [sys.executable, "-c", START],
             env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=self._words,
-            **pipes,
         )
 
     def end(self) -> None:
@@ -107,8 +107,9 @@ class Compiling:
         self._words.seek(0)
         lines = self._words.read().decode(errors="replace").strip().splitlines()
         if code < 0:
-            return f"was ended by signal {-code}; see that there is memory for it, or leave out 'wait'"
-        return f"failed: {lines[-1] if lines else f'exit status {code}'}; leave out 'wait' to see why"
+            return f"was ended by signal {-code}; see that there is memory for it"
+        what = lines[-1] if lines else f"exit status {code}"
+        return f"failed: {what}; leave out 'wait' to see where"
 
 
 def _without_caches(request: BuildRequest) -> BuildRequest:
@@ -128,7 +129,7 @@ def serve() -> None:
     try:
         known, compiled = compile_or_load(request)
         code = to_machine_code(compiled.library, request.target)
-        answer = Answer(known.schedules, code, compiled._replace(library=None))
+        answer = Outcome(known.schedules, code, compiled._replace(library=None))
     except ForestError as error:
         answer = error
     pickle.dump(answer, answers)

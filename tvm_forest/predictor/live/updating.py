@@ -18,7 +18,7 @@ from .. import building, rounds
 from ..predictor import Predictor
 
 
-class Part(NamedTuple):
+class Common(NamedTuple):
     """What callers know of a model beside its predictions.
 
     Attributes:
@@ -41,19 +41,19 @@ def _list_categorical(forest: Forest) -> list[int]:
 
 
 INTERFACE = (
-    Part("number of columns", lambda forest: forest.given_width),
-    Part("names of columns", lambda forest: forest.given_names),
-    Part("columns of categories", _list_categorical),
-    Part("dtype of rows", lambda forest: forest.row_dtype),
-    Part("number that means missing", lambda forest: repr(forest.missing)),
-    Part("number of outputs", lambda forest: forest.n_outputs),
-    Part("targets", lambda forest: forest.targets),
-    Part("link from margins to values", lambda forest: forest.link),
-    Part("dtype of margins", lambda forest: forest.sum_dtype),
-    Part("dtype of values", lambda forest: forest.value_dtype),
-    Part("labels", _list_labels),
-    Part("rule by which labels are chosen", lambda forest: forest.label_rule),
-    Part("dtype of leaf numbers", lambda forest: forest.leaf_id_dtype),
+    Common("number of columns", lambda forest: forest.given_width),
+    Common("names of columns", lambda forest: forest.given_names),
+    Common("columns of categories", _list_categorical),
+    Common("dtype of rows", lambda forest: forest.row_dtype),
+    Common("number that means missing", lambda forest: repr(forest.missing)),
+    Common("number of outputs", lambda forest: forest.n_outputs),
+    Common("targets", lambda forest: forest.targets),
+    Common("link from margins to values", lambda forest: forest.link),
+    Common("dtype of margins", lambda forest: forest.sum_dtype),
+    Common("dtype of values", lambda forest: forest.value_dtype),
+    Common("labels", _list_labels),
+    Common("rule by which labels are chosen", lambda forest: forest.label_rule),
+    Common("dtype of leaf numbers", lambda forest: forest.leaf_id_dtype),
 )
 """All that has to be the same in both models."""
 
@@ -61,8 +61,12 @@ OF_STRUCTURE = [name for name in SIGNED if name != "leaf_value"]
 """What is the same in a model of which the leaf values alone were fitted anew."""
 
 
-def make_successor(present: Predictor, model: Any) -> Predictor:
+def make_successor(present: Any, model: Any) -> Predictor:
     """Return the predictor of another model, made as the present one was.
+
+    Args:
+        present: a Predictor.
+        model: see `tvm_forest.load`.
 
     Raises:
         InputError: callers of the present one could not go on as before.
