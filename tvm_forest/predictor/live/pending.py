@@ -89,7 +89,7 @@ class Job:
         compiles = compile_or_load
         if _travels(self._request):
             try:
-                child = Compiling()
+                self._child = child = Compiling()
             except OSError as error:
                 LOG.info("build: a thread compiles, for no process can be started: %s", error)
             else:
