@@ -1,7 +1,7 @@
 """What a long life brings: reloads, rebuilds, updates, interrupts at any moment, forks meanwhile.
 
     python tests/hardship.py --loads 13000 --builds 2000 --updates 1000 --interrupts 1000
-    python tests/hardship.py --forks 200
+    python tests/hardship.py --swaps 1000 --forks 200
 
 Each part prints what it counted, and the program fails if something is wrong. The tests run a few
 of each.
@@ -29,6 +29,7 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
+from tvm_forest.archive import replace_file
 from tvm_forest.code_cache import VARIABLE
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL
@@ -52,23 +53,26 @@ class Memory(NamedTuple):
     files: int
 
 
-def read_memory() -> Memory:
-    """Return what this process has."""
+def read_memory(process: int | str = "self") -> Memory:
+    """Return what a process has."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    maps = Path("/proc/self/maps").read_text().count("\n")
-    files = len(os.listdir("/proc/self/fd"))
+    place = Path(f"/proc/{process}")
+    pages = int((place / "statm").read_text().split()[1])
+    maps = (place / "maps").read_text().count("\n")
+    files = len(os.listdir(place / "fd"))
     return Memory(maps, pages * os.sysconf("SC_PAGE_SIZE") / 1e6, files)
 
 
-def repeat(count: int, work: Callable[[], Any]) -> tuple[Memory, Memory]:
-    """Return what this process has before and after work is done so many times."""
+def repeat(
+    count: int, work: Callable[[], Any], process: int | str = "self"
+) -> tuple[Memory, Memory]:
+    """Return what a process has before and after work is done so many times."""
     for _ in range(WARM_UP):
         work()
-    before = read_memory()
+    before = read_memory(process)
     for _ in range(count):
         work()
-    return before, read_memory()
+    return before, read_memory(process)
 
 
 @contextmanager
@@ -142,6 +146,55 @@ def update_often(count: int) -> tuple[Memory, Memory]:
             thread.join()
     assert not wrong and all(asked), (len(wrong), asked)
     print(f"{sum(asked)} answers beside {count + WARM_UP} updates, each of one of both models")
+    return found
+
+
+def swap_often(count: int) -> tuple[Memory, Memory]:
+    """Let a server load models anew beside clients; each answer is of one of the two models."""
+    import httpx
+
+    from served import PATIENCE_S, read, start, to_json
+
+    forests = [drawn_forest(n, 4, seed=n) for n in (20, 30)]
+    rows = hard_rows(forests[0], 70)
+    wanted = [forest.predict_reference(rows)[:, 0] for forest in forests]
+    over, asked, wrong = threading.Event(), [0] * N_THREADS, list[Any]()
+
+    def ask_all_the_time(number: int) -> None:
+        with httpx.Client(timeout=PATIENCE_S) as client:
+            while not over.is_set():
+                found = read(client.post(f"{url}models/m/infer", content=body))["predict"]
+                if not any(np.array_equal(found, x) for x in wanted):
+                    wrong.append(found)
+                asked[number] += 1
+
+    with tempfile.TemporaryDirectory() as folder, httpx.Client(timeout=PATIENCE_S) as client:
+        files = [Path(folder, f"{k}.tvmf") for k in (0, 1)]
+        for file, forest in zip(files, forests, strict=True):
+            tvm_forest.build(forest, schedule=lambda sch: sch).save(file)
+        data = [file.read_bytes() for file in files]
+        process, port = start(f"m={files[0]}", "--allow-load")
+        url, body = f"http://127.0.0.1:{port}/v2/", to_json(rows)
+
+        def swap() -> None:
+            data.reverse()
+            replace_file(files[0], data[0])
+            assert client.post(f"{url}repository/models/m/load").status_code == 200
+
+        threads = [
+            threading.Thread(target=ask_all_the_time, args=(k,), daemon=True)
+            for k in range(N_THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        found = repeat(count, swap, process.pid)
+        over.set()
+        for thread in threads:
+            thread.join()
+        process.terminate()
+        process.wait()
+    assert not wrong and all(asked), (len(wrong), asked)
+    print(f"{sum(asked)} answers beside {count + WARM_UP} swaps, each of one of both models")
     return found
 
 
@@ -233,10 +286,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    for part in ("loads", "builds", "updates", "interrupts", "forks"):
+    for part in ("loads", "builds", "updates", "swaps", "interrupts", "forks"):
         parser.add_argument(f"--{part}", type=int, default=0)
     wanted = parser.parse_args()
     works = (("loads", load_often), ("builds", build_often), ("updates", update_often))
+    works += (("swaps", swap_often),)
     for name, work in works:
         if count := getattr(wanted, name):
             before, after = work(count)

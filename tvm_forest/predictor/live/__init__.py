@@ -23,11 +23,25 @@ if TYPE_CHECKING:
 else:
     updating = import_late("tvm_forest.predictor.live.updating")  # which imports Predictor
 
-OF_CODE = ("arguments", "libraries", "library", "model_bytes", "schedule", "schedules")
-"""Attributes that a predictor has once compiled code is there."""
-
 _becoming = make_lock()
 """Held while a predictor takes over what another one is."""
+
+
+class OfCode:
+    """An attribute that a predictor has once its code is there, for which the first to ask waits.
+
+    Python would look up all other attributes slower in a class that has `__getattr__`.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return what the object has in place of this, once it has."""
+        if instance is None:
+            return self
+        instance.wait()
+        return vars(instance)[self._name]
 
 
 class LiveMethods:
@@ -37,6 +51,12 @@ class LiveMethods:
     _present: Any
     _job: Job | None = None  # until compiled code is there
     n_jobs: int | None
+    arguments: Any = OfCode()
+    libraries: Any = OfCode()
+    library: Any = OfCode()
+    model_bytes: Any = OfCode()
+    schedule: Any = OfCode()
+    schedules: Any = OfCode()
 
     def _begin(self) -> None:
         """Make the twin, once there are attributes."""
@@ -53,13 +73,6 @@ class LiveMethods:
         with _becoming:
             if self._job is job:
                 self._become(made)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what only a predictor with compiled code has, once it is there."""
-        if name not in OF_CODE or self._job is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.wait()
-        return getattr(self, name)
 
     def update(self, model: Any) -> None:
         """Predict by another model from now on, such as one that was trained on newer rows.
