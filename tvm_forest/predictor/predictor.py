@@ -49,8 +49,6 @@ Range = tuple[int, int] | None
 class Predictor(ContributionMethods, ClassMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
-    A call is of one model from beginning to end, whatever `update` does meanwhile.
-
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
         schedule: how large batches are evaluated.
@@ -84,15 +82,16 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
 
     def _serve(self, functions: Functions, columns: Array, max_small_batch: int) -> None:
         """Begin with some functions, and all that is known of a model that is not compiled yet."""
-        request = functions.request
-        self.request, self.forest, self.target = request, request.forest, request.target
+        self._begin()
+        self.request = request = functions.request
+        self.forest, self.target = request.forest, request.target
         self.signature, self.columns = request.signature, columns
         self.n_jobs: int | None = None
         self._functions = functions
         self._small_batches = SmallBatches(functions, max_small_batch)
         self._gives_labels = request.forest.gives_labels
         self._rounds = RoundCache()
-        self._begin()
+        self._job = None
 
     def export_library(
         self,

@@ -2,12 +2,11 @@
 
 takes: Predictor, a model in any form; gives: the same Predictor, of that model.
 
-    predictor --_present--> twin --+
-        |                          +--> attributes of one model, which nobody changes
-        +--------------------------+
+    predictor --_present--> twin of the old model, with which calls go on that have begun
+              --_present--> twin of the new model, which later calls find
 
-A call goes on with the twin that it has found. Another model has attributes and a twin of its own,
-to which the predictor turns by two assignments, and what nothing holds any more is freed.
+The twin of a predictor has its attributes, and keeps them. A call goes on with the twin that it has
+found, so it is of one model, whatever the predictor becomes meanwhile.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class OfCode:
         if instance is None:
             return self
         instance.wait()
-        return vars(instance)[self._name]
+        return getattr(instance, self._name)
 
 
 class LiveMethods:
     """The methods of a Predictor by which it gets another model, or waits for code."""
 
-    __slots__ = ("_present", "__dict__")  # beside the attributes, which the twin has as well
+    __slots__ = ("_present",)  # beside the attributes, which the twin has as well
     _present: Any
-    _job: Job | None = None  # until compiled code is there
+    _job: Job | None  # until compiled code is there
     n_jobs: int | None
     arguments: Any = OfCode()
     libraries: Any = OfCode()
@@ -59,14 +58,23 @@ class LiveMethods:
     schedules: Any = OfCode()
 
     def _begin(self) -> None:
-        """Make the twin, once there are attributes."""
-        self._present = twin = object.__new__(type(self))
-        twin._present, twin.__dict__ = None, self.__dict__
+        """Make the twin, before there are attributes."""
+        twin = object.__new__(type(self))
+        for each, its_twin in ((twin, None), (self, twin)):
+            object.__setattr__(each, "_present", its_twin)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of both."""
+        object.__setattr__(self, name, value)
+        if self._present is not None:
+            object.__setattr__(self._present, name, value)
 
     def _become(self, other: Any) -> None:
         """Take over all that another predictor of the same class is; calls in flight go on."""
         other.n_jobs = self.n_jobs
-        self._present, self.__dict__ = other._present, other.__dict__
+        object.__setattr__(self, "_present", other._present)
+        for name, value in vars(other).items():
+            object.__setattr__(self, name, value)
 
     def _adopt(self, job: Job, made: Any) -> None:
         """Go on with compiled code, unless this has another model by now."""

@@ -48,7 +48,11 @@ class Outcome(NamedTuple):
 
 
 class Compiling:
-    """The process, which has begun."""
+    """The process, which has begun.
+
+    Attributes:
+        is_ended: whether nobody wants its answer any more.
+    """
 
     def __init__(self) -> None:
         """Start it.
@@ -59,6 +63,7 @@ class Compiling:
         if not sys.executable or getattr(sys, "frozen", False):
             raise OSError("this program is no interpreter of Python")
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self.is_ended = False
         self._words = tempfile.TemporaryFile()  # of a crash
         self._process = subprocess.Popen(
             [sys.executable, "-c", START],
@@ -70,6 +75,7 @@ class Compiling:
 
     def end(self) -> None:
         """End it, if it goes on."""
+        self.is_ended = True
         self._process.kill()
 
     def compile(self, request: BuildRequest) -> tuple[BuildRequest, Compiled]:

@@ -81,6 +81,7 @@ class Job:
         self._request, self._owner = request, weakref.ref(owner)
         self._made: Predictor | None = None
         self._error: ForestError | None = None
+        self._child: Compiling | None = None
         self._lock = make_lock()
 
     def begin(self) -> None:
@@ -89,12 +90,12 @@ class Job:
         compiles = compile_or_load
         if _travels(self._request):
             try:
-                self._child = child = Compiling()
+                self._child = Compiling()
             except OSError as error:
                 LOG.info("build: a thread compiles, for no process can be started: %s", error)
             else:
-                weakref.finalize(self, child.end)
-                compiles = child.compile
+                weakref.finalize(self, self._child.end)  # also at the end of the program
+                compiles = self._child.compile
         arguments = (weakref.ref(self), self._request, compiles)
         threading.Thread(target=_follow, args=arguments, daemon=True).start()
 
@@ -124,7 +125,7 @@ class Job:
             self._made, owner = made, self._owner()
             if owner is not None:
                 owner._adopt(self, made)
-        else:
+        elif self._child is None or not self._child.is_ended:
             self._error = made
             LOG.error("build: rows go on through the reference walk: %s", made)
         self._ended.set()
