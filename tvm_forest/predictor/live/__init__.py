@@ -2,10 +2,10 @@
 
 takes: Predictor, a model in any form; gives: the same Predictor, of that model.
 
-    predictor --_present--> twin of the old model, with which calls go on that have begun
-              --_present--> twin of the new model, which later calls find
+    predictor --_present--> copy of the old model, with which calls go on that have begun
+              --_present--> copy of the new model, which later calls find
 
-The twin of a predictor has its attributes, and keeps them. A call goes on with the twin that it has
+The copy of a predictor has its attributes, and keeps them. A call goes on with the copy that it has
 found, so it is of one model, whatever the predictor becomes meanwhile.
 """
 
@@ -46,7 +46,7 @@ class OfCode:
 class LiveMethods:
     """The methods of a Predictor by which it gets another model, or waits for code."""
 
-    __slots__ = ("_present",)  # beside the attributes, which the twin has as well
+    __slots__ = ("_present",)  # beside the attributes, which the copy has as well
     _present: Any
     _job: Job | None  # until compiled code is there
     n_jobs: int | None
@@ -58,10 +58,10 @@ class LiveMethods:
     schedules: Any = OfCode()
 
     def _begin(self) -> None:
-        """Make the twin, before there are attributes."""
-        twin = object.__new__(type(self))
-        for each, its_twin in ((twin, None), (self, twin)):
-            object.__setattr__(each, "_present", its_twin)
+        """Make the copy, before there are attributes."""
+        copy = object.__new__(type(self))
+        for each, its_copy in ((copy, None), (self, copy)):
+            object.__setattr__(each, "_present", its_copy)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of both."""
