@@ -21,7 +21,7 @@ pytest.importorskip("orjson", reason="the extra `serve` is not installed")
 
 import tvm_forest
 from forests import drawn_forest
-from served import PATIENCE_S, ask, get, infer, read, serve, start, to_json
+from served import PATIENCE_S, ask, get, infer, read, serve, start, to_json, train
 from tvm_forest.archive import replace_file
 from tvm_forest.errors import InputError
 from tvm_forest.probe_rows import hard_rows
@@ -194,6 +194,20 @@ def test_a_server_that_watches_its_files_reads_what_is_whole(
         wait_for(1, tell)
         replace_file(file, saved[0])
         wait_for(0, tell)
+
+
+def test_a_server_that_does_not_wait_answers_with_the_same_bits(tmp_path: Path) -> None:
+    model = train()
+    model.save_model(tmp_path / "m.json")
+    predictor = tvm_forest.build(tmp_path / "m.json")
+    rows = hard_rows(predictor.forest, 40)
+    process, port = start(str(tmp_path / "m.json"), "--no-wait")
+    url = f"http://127.0.0.1:{port}/v2/models/m/infer"
+    for _ in range(20):
+        answer = httpx.post(url, content=to_json(rows), timeout=PATIENCE_S)
+        assert np.array_equal(read(answer)["predict"], predictor.predict(rows))
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), True])

@@ -174,6 +174,12 @@ def test_a_failed_compile_is_told_and_raised_to_who_asks_for_code(
     assert predictor.ready
 
 
+def test_a_process_that_reads_nothing_says_why(monkeypatch: Any) -> None:
+    monkeypatch.setattr(child, "START", "raise SystemExit('no such module')")
+    with pytest.raises(BuildError, match="no such module"):
+        begin(drawn_forest(300, 6)).wait()  # more than a pipe holds
+
+
 def test_without_an_interpreter_a_thread_compiles(monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "executable", "")
     predictor = begin()

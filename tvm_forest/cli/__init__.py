@@ -265,6 +265,8 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--token-file", type=Path, help="file of what clients have to know")
     about = "let clients load models anew from their files, and unload them"
     serve.add_argument("--allow-load", action="store_true", help=about)
+    about = "answer at once, by the slow reference walk until models are compiled"
+    serve.add_argument("--no-wait", action="store_true", help=about)
     about = "files of a certificate and its key, for TLS"
     serve.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"), help=about)
     for name, default, about in LIMITS:

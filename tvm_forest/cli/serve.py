@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> None:
     )
     from ..serving.repository import Named, Source
 
-    def open_(path: str) -> Any:
-        predictor = open_predictor(options, path)
+    def open_(path: str, wait: bool = True) -> Any:
+        predictor = open_predictor(options, path, wait)
         predictor.n_jobs = options.n_jobs
         return predictor
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     for text in options.models:
         name, version, path = _read_place(text)
         source = Source(path, open_)
-        named.append(Named(name, version, source.open(), source))
+        named.append(Named(name, version, source.open(wait=not options.no_wait), source))
     application = serving.make_application(named, settings)
     listening = serving.open_port(options.host, options.port)
     host, port = listening.getsockname()[:2]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
+LOOK_S = 0.1
+"""Seconds between two looks whether code has come."""
+
 Stamp = tuple[tuple[int, int, int], ...]
 """Number, size and time of each file, of which a change alters one at least."""
 
@@ -42,19 +45,19 @@ class Source:
         stamp: of what was read last.
     """
 
-    def __init__(self, path: str, open_: Callable[[str], Any]) -> None:
+    def __init__(self, path: str, open_: Callable[..., Any]) -> None:
         """Name a file or folder, which `open_` makes a predictor of."""
         self.path, self._open = path, open_
         self.stamp, self._seen = Stamp(), Stamp()
 
-    def open(self) -> Any:
-        """Return the predictor of what there is now.
+    def open(self, **options: Any) -> Any:
+        """Return the predictor of what there is now, with options of `open_`.
 
         Raises:
             ForestError: it cannot be read.
         """
         self.stamp = self._seen = self._look()
-        return self._open(self.path)
+        return self._open(self.path, **options)
 
     def has_changed(self) -> bool:
         """Return whether it is another than was read last, and the same as at the last look."""
@@ -146,17 +149,34 @@ class Repository:
     # -- what nobody asks for by HTTP -------------------------------------------------------------
 
     def begin(self, watch_s: float) -> None:
-        """Read models anew at SIGHUP, and when their files change if `watch_s` is not 0."""
+        """Read models anew at SIGHUP, and when their files change if `watch_s` is not 0.
+
+        Models whose code is still to come are timed again when it is there.
+        """
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._load_all()))
         if watch_s:
             self._start(self._watch(watch_s))
+        for model in self._models:
+            if not model.predictor.ready:
+                self._start(self._await_code(model))
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)  # the loop itself would let it go
         task.add_done_callback(self._tasks.discard)
+
+    async def _await_code(self, model: Model) -> None:
+        try:
+            while not model.predictor.wait(timeout=0):
+                await asyncio.sleep(LOOK_S)
+        except ForestError:  # which the log tells
+            return
+        known = model.name, model.version, model.predictor
+        timed = await asyncio.get_running_loop().run_in_executor(self._executor, Model, *known)
+        if model in list(self._models):
+            self._application.put(timed)
 
     async def _load_all(self) -> None:
         for name in self._sources:

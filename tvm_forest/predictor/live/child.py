@@ -8,6 +8,7 @@ request from its input, which stays open as long as its parent lives.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -106,6 +107,8 @@ class Compiling:
                 return pickle.load(process.stdout)
             except (EOFError, OSError, pickle.UnpicklingError):
                 process.kill()
+                with contextlib.suppress(OSError):  # of what it has not read
+                    process.stdin.close()
                 raise BuildError(f"build: the process that compiles {self._explain()}") from None
 
     def _explain(self) -> str:

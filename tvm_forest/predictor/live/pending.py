@@ -187,7 +187,8 @@ class ReferenceFunctions(Functions):
         step = max(1, PART // max(1, self.n_places))
         for begin in range(0, len(rows), step):
             part = slice(begin, begin + step)
-            found = self.forest.predict_reference(rows[part], output)
+            with np.errstate(all="ignore"):
+                found = self.forest.predict_reference(rows[part], output)
             found = found.reshape(len(found), -1)
             results[part] = np.repeat(found, width // found.shape[1], axis=1)
         return results
