@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import time
@@ -88,6 +87,7 @@ def test_a_model_is_read_anew_and_answers_no_more_when_it_is_unloaded(
     assert post(application, UNLOAD, without).status_code == 200
     assert infer(application, to_json(ROWS))[0].status_code == 404
     assert get(application, "/v2/models/m/ready").status_code == 404
+    assert post(application, "/v2/repository/index", b'{"ready": true}').json() == []
     (about,) = post(application, "/v2/repository/index").json()
     assert (about["state"], about["reason"]) == ("UNAVAILABLE", "unloaded")
     assert post(application, LOAD).status_code == 200
@@ -109,6 +109,7 @@ def test_a_file_that_is_damaged_leaves_the_model_that_there_is(file: Path) -> No
         ("/v2/repository/models/other/load", b"", 404, "no file here (have: m)"),
         (LOAD, b"[]", 400, "no JSON of the protocol"),
         (LOAD, b"{", 400, "no JSON of the protocol"),
+        (LOAD, b'{"parameters": []}', 400, "no JSON of the protocol"),
         (LOAD, b'{"parameters": {"file:1/model": "AAAA"}}', 400, "'file:1/model' is not taken"),
         (LOAD, b" " * 70_000, 413, "more than 65536 bytes"),
     ],
@@ -214,8 +215,3 @@ def test_a_server_that_does_not_wait_answers_with_the_same_bits(tmp_path: Path) 
 def test_a_time_between_looks_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="argument 'watch_s'"):
         Settings(watch_s=value)
-
-
-def test_what_is_said_of_models_is_json(file: Path) -> None:
-    answer = post(application_of(file), "/v2/repository/index", b'{"ready": true}')
-    assert json.loads(answer.content)[0]["name"] == "m"

@@ -180,7 +180,7 @@ def test_leaves_that_are_refreshed_keep_the_code() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 3)).astype(np.float32)
     data = [xgboost.DMatrix(rows, rows[:, k] > 0) for k in (0, 1)]
-    options = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}
+    options = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1, "verbosity": 0}
     first = xgboost.train(options, data[0], 4)
     predictor = build(first)
     library = predictor.library

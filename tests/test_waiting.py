@@ -187,6 +187,12 @@ def test_without_an_interpreter_a_thread_compiles(monkeypatch: Any) -> None:
     assert equal(predictor.predict_margin(ROWS), FOREST.predict_reference(ROWS))
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
+def test_what_is_no_time_to_wait_is_refused(held: None, timeout: Any) -> None:
+    with pytest.raises(InputError, match="wait: argument 'timeout'"):
+        begin().wait(timeout)
+
+
 @pytest.mark.parametrize("target", ["cuda", {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}])
 def test_who_cannot_walk_meanwhile_is_asked_to_wait(target: Any) -> None:
     with pytest.raises(InputError, match="argument 'wait'.*leave it out"):

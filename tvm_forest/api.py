@@ -224,8 +224,8 @@ def build(
     Raises:
         ModelFormatError, UnsupportedModel: see `load` and `Forest.refuse_unseen`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown, or one for which `build` has to wait; the profile is of
-            another model, n_jobs is no number, or records hold nothing for this model here.
+        InputError: the target is unknown, or has to be waited for, the profile is of another model,
+            n_jobs is no number of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
     check_n_jobs("build", n_jobs)

@@ -80,8 +80,9 @@ def _add_repository(app: FastAPI, repository: Repository, may_load: bool) -> Non
     """Add what the protocol's extension "model repository" asks for."""
 
     @app.post("/v2/repository/index")
-    async def list_models() -> list[dict[str, str]]:
-        return repository.describe()
+    async def list_models(request: Request) -> list[dict[str, str]]:
+        only_ready = (await _read_body(request)).get("ready") is True
+        return [x for x in repository.describe() if x["state"] == "READY" or not only_ready]
 
     @app.post("/v2/repository/models/{name}/load")
     async def load_model(name: str, request: Request) -> Response:
@@ -100,6 +101,14 @@ async def _check_asked(request: Request, may_load: bool, known: tuple[str, ...])
     """Refuse who may not ask for other models, or says what they are to be."""
     if not may_load:
         raise Refused("this server loads no models for clients; start it with --allow-load", 403)
+    parameters = (await _read_body(request)).get("parameters") or {}
+    others = [name for name in parameters if name not in known]
+    if others:
+        raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    """Return the object of JSON that a request holds; it may hold nothing."""
     body = b""
     async for part in request.stream():
         body += part
@@ -107,9 +116,8 @@ async def _check_asked(request: Request, may_load: bool, known: tuple[str, ...])
             raise Refused(f"the body has more than {MAX_BODY} bytes", 413)
     try:
         asked = orjson.loads(body or b"{}")
-        parameters = dict(asked.get("parameters") or {})
-    except (AttributeError, TypeError, ValueError):
-        raise Refused("the body is no JSON of the protocol; send none, or {}") from None
-    others = [name for name in parameters if name not in known]
-    if others:
-        raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
+    except ValueError:
+        asked = None
+    if isinstance(asked, dict) and isinstance(asked.get("parameters", {}), dict):
+        return asked
+    raise Refused("the body is no JSON of the protocol; send none, or {}")

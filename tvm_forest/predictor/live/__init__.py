@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...errors import InputError
 from ...late import import_late
 from ...process.locks import make_lock
 
@@ -119,8 +120,15 @@ class LiveMethods:
             bool: `ready`.
 
         Raises:
+            InputError: timeout is no number of seconds.
             ForestError: the model cannot be compiled; see `tvm_forest.build`.
         """
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and timeout >= 0):
+            raise InputError(
+                f"wait: argument 'timeout': {timeout!r:.80} is no number of seconds; give one from "
+                "0 on, or None"
+            )
         job = self._job
         made = None if job is None else job.wait(timeout)
         if job is not None and made is not None:

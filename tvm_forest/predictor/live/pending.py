@@ -114,7 +114,7 @@ class Job:
             ForestError: the model cannot be compiled.
         """
         if self.find() is None:
-            self._ended.wait(timeout)
+            self._ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self._made
