@@ -1,6 +1,7 @@
-"""What a long life brings: reloads, rebuilds, interrupts at any moment, forks while others compile.
+"""What a long life brings: reloads, rebuilds, updates, interrupts at any moment, forks meanwhile.
 
-    python tests/hardship.py --loads 13000 --builds 2000 --interrupts 1000 --forks 200
+    python tests/hardship.py --loads 13000 --builds 2000 --updates 1000 --interrupts 1000
+    python tests/hardship.py --swaps 1000 --forks 200
 
 Each part prints what it counted, and the program fails if something is wrong. The tests run a few
 of each.
@@ -26,10 +27,16 @@ import numpy as np
 import tvm_ffi
 
 import tvm_forest
+from forests import drawn_forest
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
+from tvm_forest.archive import replace_file
 from tvm_forest.code_cache import VARIABLE
+from tvm_forest.probe_rows import hard_rows
 from tvm_forest.threads.pool import POOL
 from tvm_forest.threads.pool_code import compile_pool
+
+N_THREADS = 8
+"""Threads that predict while models are updated."""
 
 DEADLINE = 120.0
 """Seconds after which what hangs has failed."""
@@ -39,28 +46,33 @@ WARM_UP = 20
 
 
 class Memory(NamedTuple):
-    """What a process has: mappings, and memory in MB."""
+    """What a process has: mappings, memory in MB, and open files."""
 
     maps: int
     size: float
+    files: int
 
 
-def read_memory() -> Memory:
-    """Return what this process has."""
+def read_memory(process: int | str = "self") -> Memory:
+    """Return what a process has."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    maps = Path("/proc/self/maps").read_text().count("\n")
-    return Memory(maps, pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+    place = Path(f"/proc/{process}")
+    pages = int((place / "statm").read_text().split()[1])
+    maps = (place / "maps").read_text().count("\n")
+    files = len(os.listdir(place / "fd"))
+    return Memory(maps, pages * os.sysconf("SC_PAGE_SIZE") / 1e6, files)
 
 
-def repeat(count: int, work: Callable[[], Any]) -> tuple[Memory, Memory]:
-    """Return what this process has before and after work is done so many times."""
+def repeat(
+    count: int, work: Callable[[], Any], process: int | str = "self"
+) -> tuple[Memory, Memory]:
+    """Return what a process has before and after work is done so many times."""
     for _ in range(WARM_UP):
         work()
-    before = read_memory()
+    before = read_memory(process)
     for _ in range(count):
         work()
-    return before, read_memory()
+    return before, read_memory(process)
 
 
 @contextmanager
@@ -97,6 +109,93 @@ def build_often(count: int) -> tuple[Memory, Memory]:
 
     with tempfile.TemporaryDirectory() as folder, cache_in(folder):
         return repeat(count, build)
+
+
+def update_often(count: int) -> tuple[Memory, Memory]:
+    """Update a predictor beside threads that predict; each answer is of one of the two models."""
+    both = [drawn_forest(n, 4, seed=n) for n in (20, 30)]
+    rows = hard_rows(both[0], 70)
+    wanted = [forest.predict_reference(rows)[:, 0] for forest in both]
+    over, asked, wrong = threading.Event(), [0] * N_THREADS, list[Any]()
+
+    def ask_all_the_time(number: int) -> None:
+        while not over.is_set():
+            n_rows = (1, 3, len(rows))[asked[number] % 3]
+            found = predictor.predict_margin(rows[:n_rows], n_jobs=1)
+            if not any(np.array_equal(found, x[:n_rows]) for x in tuple(wanted)):
+                wrong.append(found)
+            asked[number] += 1
+
+    def update() -> None:
+        both.reverse()
+        wanted.reverse()
+        predictor.update(both[0])
+        assert np.array_equal(predictor.predict_margin(rows), wanted[0])
+
+    with tempfile.TemporaryDirectory() as folder, cache_in(folder):
+        predictor = tvm_forest.build(both[0], schedule=lambda sch: sch)
+        threads = [
+            threading.Thread(target=ask_all_the_time, args=(k,), daemon=True)
+            for k in range(N_THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        found = repeat(count, update)
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong and all(asked), (len(wrong), asked)
+    print(f"{sum(asked)} answers beside {count + WARM_UP} updates, each of one of both models")
+    return found
+
+
+def swap_often(count: int) -> tuple[Memory, Memory]:
+    """Let a server load models anew beside clients; each answer is of one of the two models."""
+    import httpx
+
+    from served import PATIENCE_S, read, start, to_json
+
+    forests = [drawn_forest(n, 4, seed=n) for n in (20, 30)]
+    rows = hard_rows(forests[0], 70)
+    wanted = [forest.predict_reference(rows)[:, 0] for forest in forests]
+    over, asked, wrong = threading.Event(), [0] * N_THREADS, list[Any]()
+
+    def ask_all_the_time(number: int) -> None:
+        with httpx.Client(timeout=PATIENCE_S) as client:
+            while not over.is_set():
+                found = read(client.post(f"{url}models/m/infer", content=body))["predict"]
+                if not any(np.array_equal(found, x) for x in wanted):
+                    wrong.append(found)
+                asked[number] += 1
+
+    with tempfile.TemporaryDirectory() as folder, httpx.Client(timeout=PATIENCE_S) as client:
+        files = [Path(folder, f"{k}.tvmf") for k in (0, 1)]
+        for file, forest in zip(files, forests, strict=True):
+            tvm_forest.build(forest, schedule=lambda sch: sch).save(file)
+        data = [file.read_bytes() for file in files]
+        process, port = start(f"m={files[0]}", "--allow-load")
+        url, body = f"http://127.0.0.1:{port}/v2/", to_json(rows)
+
+        def swap() -> None:
+            data.reverse()
+            replace_file(files[0], data[0])
+            assert client.post(f"{url}repository/models/m/load").status_code == 200
+
+        threads = [
+            threading.Thread(target=ask_all_the_time, args=(k,), daemon=True)
+            for k in range(N_THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        found = repeat(count, swap, process.pid)
+        over.set()
+        for thread in threads:
+            thread.join()
+        process.terminate()
+        process.wait()
+    assert not wrong and all(asked), (len(wrong), asked)
+    print(f"{sum(asked)} answers beside {count + WARM_UP} swaps, each of one of both models")
+    return found
 
 
 class Late(Exception):
@@ -187,14 +286,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    for part in ("loads", "builds", "interrupts", "forks"):
+    for part in ("loads", "builds", "updates", "swaps", "interrupts", "forks"):
         parser.add_argument(f"--{part}", type=int, default=0)
     wanted = parser.parse_args()
-    for name, work in (("loads", load_often), ("builds", build_often)):
+    works = (("loads", load_often), ("builds", build_often), ("updates", update_often))
+    works += (("swaps", swap_often),)
+    for name, work in works:
         if count := getattr(wanted, name):
             before, after = work(count)
             print(f"{count} {name}: {before} -> {after}", flush=True)
-            assert after.maps <= before.maps + 8 and after.size < before.size * 1.05 + 4
+            assert after.maps <= before.maps + 8 and after.files <= before.files
+            assert after.size < before.size * 1.05 + 4
     if wanted.interrupts:
         calls = interrupt_often(wanted.interrupts)
         print(f"{wanted.interrupts} interrupts in {calls} calls: later ones right and parallel")

@@ -17,10 +17,10 @@ import xgboost
 
 import tvm_forest
 from tvm_forest.serving import Settings, make_application
-from tvm_forest.serving.models import Named
+from tvm_forest.serving.repository import Named
 
 NAMES = ["a", "b", "c"]
-STATUSES = {400, 401, 404, 405, 408, 413, 415, 431, 503}
+STATUSES = {400, 401, 403, 404, 405, 408, 413, 415, 431, 503}
 """What docs/serving.md says of requests that get no predictions; 500 would be a fault of ours."""
 
 PATIENCE_S = 60  # of this client, for a machine that is busy

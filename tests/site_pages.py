@@ -30,6 +30,7 @@ PAGES = (
     "schedules_by_example.md",
     "tvm_schedules.md",
     "predicting.md",
+    "retraining.md",
     "equality.md",
     "measuring.md",
 )

@@ -98,6 +98,8 @@ def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None
         bound = {"rtol": (1 + LINK_ULPS[forest.link]) * unit, "atol": least}
         np.testing.assert_allclose(found, expected, **bound, err_msg=str(forest.link))
         assert np.array_equal(found == 0, expected == 0), forest.link  # below any bound
+        if forest.link not in ("isolation", "halving"):  # of which LLVM makes other functions
+            assert np.array_equal(found, expected, equal_nan=True), forest.link
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 5, 300, 302])

@@ -320,6 +320,19 @@ def test_work_is_done_on_the_stream_that_was_given() -> None:
     assert np.array_equal(result.numpy(), forest().predict_reference(rows)[:, 0])
 
 
+@pytest.mark.slow
+def test_a_predictor_with_another_model_stays_on_its_gpu_and_stream() -> None:
+    made, rows = copy.copy(predictor()), hard_rows(forest(), 3, seed=1)
+    emulated(made).stream = 42
+    newer = drawn_forest(9, 3, seed=4, base=(0.25,))
+    made.update(newer)
+    there = Elsewhere(made, rows)
+    result = made.predict(there)
+    assert (there.streams, result.stream) == ([42], 42)
+    for found in (result.numpy(), made.predict(rows), made.predict_margin(rows)):
+        assert np.array_equal(found, newer.predict_reference(rows)[:, 0])
+
+
 def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
     model = forest_of(
         [Split(0, 0.5, -1.0, 2.0)] * 3,

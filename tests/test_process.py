@@ -20,7 +20,14 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from hardship import build_often, ends_well, fork_often, interrupt_often, load_often
+from hardship import (
+    build_often,
+    ends_well,
+    fork_often,
+    interrupt_often,
+    load_often,
+    update_often,
+)
 from tvm_forest import BuildError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.process import locks, scratch
@@ -290,11 +297,12 @@ def test_bitcode_that_is_loaded_is_not_kept(saved: bytes, monkeypatch: Any) -> N
 
 @needs_maps
 @pytest.mark.slow
-@pytest.mark.parametrize("repeat", [load_often, build_often])
+@pytest.mark.parametrize("repeat", [load_often, build_often, update_often])
 def test_mappings_and_memory_stay_as_they_are(repeat: Any) -> None:
     before, after = repeat(40)
     assert after.maps <= before.maps
     assert after.size < before.size + 2
+    assert after.files <= before.files
 
 
 @pytest.mark.slow

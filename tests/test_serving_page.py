@@ -56,7 +56,7 @@ class Reader:
                 ["bash", "-ec", self._at_port(command)], capture_output=True, text=True
             )
             assert done.returncode == 0, (command, done.stdout, done.stderr)
-            return done.stdout + "\n" * (done.stdout[-1:] == "}")  # curl ends no line
+            return done.stdout + "\n" * (done.stdout[-1:] in ("}", "]"))  # curl ends no line
         return ""
 
     def end(self) -> None:

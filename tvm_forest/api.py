@@ -20,10 +20,9 @@ from .forest.hits import find_peel_depths
 from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
-from .laying_out.request import BuildRequest
 from .schedule_prims import Schedule
 from .schedule_prims import rewrite as rewrite_forest
-from .schedule_prims.batches import Edited, Schedules, edit
+from .schedule_prims.batches import Edited
 from .schedule_prims.fitting import check_fit
 from .target import Target, TvmTarget, parse_target
 from .threads import check_n_jobs
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from . import compiler, frontends, verification
     from .compiler import Lowered
     from .predictor import building, saving
+    from .predictor.live import pending
     from .predictor.predictor import Predictor
     from .predictor.saving import Source
     from .search import heuristic, measuring, strategies
@@ -46,6 +46,7 @@ else:
     gpu = import_late("tvm_forest.search.measuring.gpu")
     heuristic = import_late("tvm_forest.search.heuristic")
     measuring = import_late("tvm_forest.search.measuring")
+    pending = import_late("tvm_forest.predictor.live.pending")
     kept_records = import_late("tvm_forest.search.records")
     remote_machines = import_late("tvm_forest.search.measuring.remote")
     saving = import_late("tvm_forest.predictor.saving")
@@ -158,11 +159,6 @@ def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
     return with_hits(load(model), profile)
 
 
-def edit_schedule(given: Edited, forest: Forest) -> Schedules:
-    """Call the functions among schedules, and read those of TVM."""
-    return edit(given, lambda: new_schedule(forest), lambda x: compiler.take_schedule(x, forest))
-
-
 def lower(
     model: Any,
     schedule: Edited | None = None,
@@ -183,7 +179,7 @@ def lower(
     """
     forest, machine = _load_with_hits(model, profile), parse_target(target)
     schedule = default_schedules(forest, machine) if schedule is None else schedule
-    return compiler.lower(forest, edit_schedule(schedule, forest), machine)
+    return compiler.lower(forest, building.edit_schedule(schedule, forest), machine)
 
 
 def build(
@@ -196,6 +192,7 @@ def build(
     n_jobs: int | None = None,
     records: str | os.PathLike[str] | None = None,
     refuse_unseen: bool | Sequence[str | int] = False,
+    wait: bool = True,
 ) -> Predictor:
     """Compile a model.
 
@@ -220,12 +217,15 @@ def build(
             used. Those of another model, target, CPU or version are refused.
         refuse_unseen: True, or columns by name or number: refuse rows with categories that the
             model does not know, see `Forest.refuse_unseen`. Others are treated as the source does.
+        wait: return once the code is there. With False, return at once: rows go through the
+            reference walk, with the same bits, while another process compiles, see
+            `Predictor.ready` and `Predictor.wait`. For the CPU at hand.
 
     Raises:
         ModelFormatError, UnsupportedModel: see `load` and `Forest.refuse_unseen`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown, the profile is of another model, n_jobs is no number
-            of threads, or records hold nothing for this model here.
+        InputError: the target is unknown, or has to be waited for, the profile is of another model,
+            n_jobs is no number of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
     """
     check_n_jobs("build", n_jobs)
@@ -237,9 +237,9 @@ def build(
             )
         gpu_name = gpu.identify_gpu(machine)
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
-    given = None if schedule is None else edit_schedule(schedule, forest)
     forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
-    predictor = building.build(BuildRequest.of(forest, given, machine, exact=exact))
+    request = building.plan(forest, schedule, machine, exact=exact)
+    predictor = building.build(request) if wait else pending.build_later(request)
     predictor.n_jobs = n_jobs
     return predictor
 

@@ -33,6 +33,7 @@ LIMITS = (
     ("max_queue", 1000, "most requests that wait"),
     ("max_queue_mb", 512.0, "most megabytes of these and of their answers"),
     ("timeout_s", 30.0, "most seconds in which a request comes, or an answer is taken"),
+    ("watch_s", 0.0, "seconds between two looks for newer files of models; 0 for none"),
 )
 """Options of `serve` that are fields of its Settings, their defaults, and what they are."""
 
@@ -262,6 +263,10 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help=about)
     serve.add_argument("--port", type=int, default=8080, help="0 for any (default: 8080)")
     serve.add_argument("--token-file", type=Path, help="file of what clients have to know")
+    about = "let clients load models anew from their files, and unload them"
+    serve.add_argument("--allow-load", action="store_true", help=about)
+    about = "answer at once, by the slow reference walk until models are compiled"
+    serve.add_argument("--no-wait", action="store_true", help=about)
     about = "files of a certificate and its key, for TLS"
     serve.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"), help=about)
     for name, default, about in LIMITS:

@@ -10,19 +10,20 @@ from .. import api, archive
 from ..errors import InputError
 
 
-def open_predictor(options: argparse.Namespace, model: str | None = None) -> Any:
+def open_predictor(options: argparse.Namespace, model: str | None = None, wait: bool = True) -> Any:
     """Return the predictor of a saved one, or of a model that is compiled.
 
     Args:
         options: of the command.
         model: path of the model; None for that of the options.
+        wait: see `tvm_forest.build`.
 
     Raises:
         InputError: a target is given for what is compiled already.
     """
     path = options.model if model is None else model
     if not archive.is_archive_file(path):
-        return api.build(path, options.target or "llvm")
+        return api.build(path, options.target or "llvm", wait=wait)
     if options.target is not None:
         raise InputError(
             f"{options.command}: argument '--target': {options.target!r}, but {path!r} is "

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from .. import serving
 from ..errors import InputError
@@ -28,22 +29,28 @@ def run(options: argparse.Namespace) -> None:
     serving.check_port(options.port)
     token = _read_token(options.token_file)
     settings = serving.Settings(
-        token=token, **{name: getattr(options, name) for name, *_ in LIMITS}
+        token=token,
+        allow_load=options.allow_load,
+        **{name: getattr(options, name) for name, *_ in LIMITS},
     )
-    from ..serving.models import Named
+    from ..serving.repository import Named, Source
+
+    def open_(path: str, wait: bool = True) -> Any:
+        predictor = open_predictor(options, path, wait)
+        predictor.n_jobs = options.n_jobs
+        return predictor
 
     named = []
     for text in options.models:
         name, version, path = _read_place(text)
-        predictor = open_predictor(options, path)
-        predictor.n_jobs = options.n_jobs
-        named.append(Named(name, version, predictor))
+        source = Source(path, open_)
+        named.append(Named(name, version, source.open(wait=not options.no_wait), source))
     application = serving.make_application(named, settings)
     listening = serving.open_port(options.host, options.port)
     host, port = listening.getsockname()[:2]
     host = f"[{host}]" if ":" in host else host
     scheme = "http" if options.tls is None else "https"
-    known = ", ".join(f"{name} ({version})" for name, version, _ in named)
+    known = ", ".join(f"{name} ({version})" for name, version, *_ in named)
     text = f"serving {known} at {scheme}://{host}:{port}; Ctrl-C ends it"
     serving.run(application, listening, options.tls, lambda: print(text, flush=True))
 

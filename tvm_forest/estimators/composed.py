@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import api, frontends
 from ..errors import ForestError, InputError
+from ..predictor import building
 from ..schedule_prims.batches import Edited
 from .forests import ForestClassifier, ForestRegressor
 from .untrainable import Untrainable
@@ -250,7 +251,7 @@ def _compile_estimator(
     """
     forest = api.load(model)
     kind = ForestClassifier if forest.gives_labels else ForestRegressor
-    made = None if schedule is None else api.edit_schedule(schedule, forest)
+    made = None if schedule is None else building.edit_schedule(schedule, forest)
     found = kind(model, made, target, n_jobs)
     found._keep(forest)
     found._loaded = found._load_alone()  # the model itself may be trained on

@@ -25,7 +25,8 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
 from ..inputs.column_names import fits
 from ..inputs.frames import kind_of
-from ..predictor.predictor import PROBABILITY_LINKS, Predictor
+from ..predictor.class_numbers import PROBABILITY_LINKS
+from ..predictor.predictor import Predictor
 from ..schedule_prims.batches import Edited
 from .untrainable import Untrainable
 

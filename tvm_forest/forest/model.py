@@ -216,7 +216,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         Args:
             rows: (R, row_width) numbers.
             output: "margin" (R, C); "value" (R, C), the margins after the link, whose last bits
-                depend on numpy's `exp`; "apply" (R, T), source numbers of the leaves;
+                depend on the C library's `exp`; "apply" (R, T), source numbers of the leaves;
                 "per_tree" (R, T), leaf values, or (R, T, C) if leaves hold vectors.
         """
         return reference.predict(self, rows, output)

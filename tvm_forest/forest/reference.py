@@ -5,12 +5,12 @@ takes: Forest, rows; gives: leaves, margins, values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .c_functions import apply_c_function, take_c_powers
 from .coarse_powers import COARSE_LINKS, are_alone, sum_powers, take_powers
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
@@ -18,6 +18,9 @@ from .rules import Array, Link, Output
 
 if TYPE_CHECKING:
     from .model import Forest
+
+WALKS = 1 << 16
+"""Rows times trees that are walked together: what numpy computes then stays in the caches."""
 
 LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
 """XGBoost bounds the power in a sigmoid so that `exp` stays finite in float32."""
@@ -44,19 +47,21 @@ def cast_rows(forest: Forest, rows: Array) -> Array:
 
 def walk_trees(forest: Forest, rows: Array) -> Array:
     """Return the leaf, int64 (R, T), that each row (R, F) reaches in each tree."""
-    ends = [_walk(forest, rows, tree) for tree in range(forest.n_trees)]
-    return np.stack(ends, axis=1) if ends else np.zeros((len(rows), 0), np.int64)
+    step = max(1, WALKS // max(1, forest.n_trees))
+    ends = [_walk(forest, rows[begin : begin + step]) for begin in range(0, len(rows), step)]
+    return np.concatenate(ends) if ends else np.zeros((0, forest.n_trees), np.int64)
 
 
-def _walk(forest: Forest, rows: Array, tree: int) -> Array:
-    begin = int(forest.tree_offset[tree])
-    node = np.full(len(rows), begin, np.int64)
-    walking = np.flatnonzero(~forest.is_leaf[node])
-    while walking.size:
-        at = node[walking]
-        left = goes_left(forest, rows[walking, forest.feature[at]], at)
-        node[walking] = begin + np.where(left, forest.left[at], forest.right[at])
-        walking = walking[~forest.is_leaf[node[walking]]]
+def _walk(forest: Forest, rows: Array) -> Array:
+    node = np.tile(forest.tree_offset[:-1], (len(rows), 1))
+    row, tree = np.nonzero(~forest.is_leaf[node])
+    while row.size:
+        at = node[row, tree]
+        left = goes_left(forest, rows[row, forest.feature[at]], at)
+        at = forest.tree_offset[tree] + np.where(left, forest.left[at], forest.right[at])
+        node[row, tree] = at
+        walking = ~forest.is_leaf[at]
+        row, tree = row[walking], tree[walking]
     return node
 
 
@@ -160,29 +165,15 @@ def apply_link(
         with np.errstate(over="ignore"):
             return one / (one + take_c_powers(np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
-        above = one / (one + np.exp(-np.abs(margin)))
+        above = one / (one + take_c_powers(-np.abs(margin)))
         return np.where(margin < 0, one - above, above)
     if link == "exp":
-        return np.exp(margin)
+        return take_c_powers(margin)
     if link == "log1p_exp":
-        return np.log1p(np.exp(margin))
+        return apply_c_function("log1p", take_c_powers(margin))
     assert link in ("isolation", "halving"), f"no link named {link!r}"
-    halved = 2 ** -(margin / margin.dtype.type(scale))
+    halved = apply_c_function("exp2", -(margin / margin.dtype.type(scale)))
     return halved if link == "halving" else -halved
-
-
-def take_c_powers(power: Array) -> Array:
-    """Return `exp` of the C library for float64, from which CatBoost has its sigmoid."""
-    if power.dtype != np.float64:
-        return np.exp(power)
-    return np.array([_exp_of_one(x) for x in power.ravel().tolist()]).reshape(power.shape)
-
-
-def _exp_of_one(power: float) -> float:
-    try:
-        return math.exp(power)
-    except OverflowError:
-        return math.inf
 
 
 _EXACT: dict[Link, Callable[[Array], Array]] = {
@@ -213,11 +204,11 @@ def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> 
 
 def _softmax(link: Link, margin: Array) -> Array:
     if link == "plain_softmax":
-        powers = np.exp(margin)
+        powers = take_c_powers(margin)
         inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
         return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
-    powers = np.exp(distance).astype(dtype)
-    total = powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(dtype)
+    powers = take_c_powers(distance).astype(dtype)
+    total = np.cumsum(powers, axis=1, dtype=np.float64)[:, -1:].astype(dtype)
     return powers.astype(margin.dtype) / total

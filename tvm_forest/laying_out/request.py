@@ -14,7 +14,7 @@ from ..forest.rewrites.canonical_form import canonicalize
 from ..process.locks import cached_property
 from ..runtime.results import SUMS, Output, check_forest
 from ..schedule import Schedule
-from ..schedule_prims.batches import Schedules, arrange_by_batch
+from ..schedule_prims.batches import Edited, Schedules, arrange_by_batch
 from ..schedule_prims.fitting import check_additions, check_device, check_exact, check_fit
 from ..target import Target
 
@@ -30,6 +30,8 @@ class BuildRequest:
             until the default ones are chosen, which a process does not do if the cache has them.
         outputs: what the functions give.
         origin: the model as it was given.
+        given: the schedules as a user asked for them, of which some may be functions that make one
+            for a model; None for the default ones.
         known_signature: of the model if `origin` is what became of it, or if the cache has it, for
             that of a large model takes long to compute; "" otherwise.
     """
@@ -40,6 +42,7 @@ class BuildRequest:
     outputs: tuple[Output, ...]
     origin: Forest
     known_signature: str
+    given: Edited | None = None
 
     @classmethod
     def of(

@@ -1,25 +1,55 @@
-"""From a request to a predictor.
+"""From a model to a predictor.
 
-takes: BuildRequest; gives: Predictor.
+takes: Forest, schedules and functions that make them, Target; gives: BuildRequest. takes:
+BuildRequest; gives: Predictor.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..forest import Forest
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
+from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
 from ..runtime import Library
+from ..schedule_prims.batches import Edited, Schedules, edit
 from ..target import Target
 from .compiling import compile_or_load
 from .predictor import Predictor
 
 if TYPE_CHECKING:
+    from .. import compiler
+    from ..search import heuristic
     from . import device, distant
 else:
+    compiler = import_late("tvm_forest.compiler")
+    heuristic = import_late("tvm_forest.search.heuristic")
     device = import_late("tvm_forest.predictor.device")
     distant = import_late("tvm_forest.predictor.distant")
+
+
+def edit_schedule(given: Edited, forest: Forest) -> Schedules:
+    """Call the functions among schedules, and read those of TVM."""
+    start = heuristic.new_schedule
+    return edit(given, lambda: start(forest), lambda x: compiler.take_schedule(x, forest))
+
+
+def plan(
+    forest: Forest, schedule: Edited | None, target: Target, *, exact: bool = False
+) -> BuildRequest:
+    """Return what is to be compiled, and note how schedules were asked for.
+
+    Args:
+        forest, schedule, target, exact: see `tvm_forest.build`.
+
+    Raises:
+        UnsupportedModel, ScheduleError: see `BuildRequest.of`.
+    """
+    made = None if schedule is None else edit_schedule(schedule, forest)
+    return replace(BuildRequest.of(forest, made, target, exact=exact), given=schedule)
 
 
 def build(request: BuildRequest) -> Predictor:
@@ -30,7 +60,11 @@ def build(request: BuildRequest) -> Predictor:
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
-    request, compiled = compile_or_load(request)
+    return to_predictor(*compile_or_load(request))
+
+
+def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
+    """Return the predictor of what was compiled."""
     return class_for(compiled.library, request.target)(request.settled(), compiled)
 
 

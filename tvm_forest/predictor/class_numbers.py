@@ -12,15 +12,29 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 
+PROBABILITY_LINKS = (
+    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
+    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
+)
+"""Links that make probabilities."""
+
 DTYPES = ("int8", "int32")
 """Of class numbers: with int8, a row of a model of up to 128 classes takes one byte."""
 
 
 class ClassMethods:
-    """The method of a Predictor that gives numbers of classes."""
+    """What a Predictor says of classes."""
 
     forest: Forest
+    _present: Any
     _sums: Any
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether `predict_proba` can be asked."""
+        forest = self.forest
+        of_labels = forest.label_rule in ("half", "argmax_probability")
+        return of_labels or forest.link in PROBABILITY_LINKS
 
     def predict_class(
         self,
@@ -49,18 +63,19 @@ class ClassMethods:
             raise InputError(
                 f"predict_class: argument 'dtype': {dtype!r} is unknown; use {' or '.join(DTYPES)}"
             )
-        last = self.forest.last_class
+        now = self._present or self
+        last = now.forest.last_class
         if last is None:
             raise UnsupportedModel(
-                f"predict_class: the model '{self.forest.source}' tells no classes apart; use "
+                f"predict_class: the model '{now.forest.source}' tells no classes apart; use "
                 "predict or predict_margin"
             )
         if last > np.iinfo(dtype).max:
             raise InputError(
                 f"predict_class: argument 'dtype': class {last} does not fit '{dtype}'; use 'int32'"
             )
-        margin, value = self._sums(rows, n_jobs, iteration_range)
-        return choose_classes(self.forest, margin, value).astype(dtype)
+        margin, value = now._sums(rows, n_jobs, iteration_range)
+        return choose_classes(now.forest, margin, value).astype(dtype)
 
 
 def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
@@ -59,41 +59,80 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
         ScheduleError, BuildError, InputError: see `compile_forest` and `check_machine`.
     """
     request.check_machine()
-    cache = find_code_cache(request.target)
-    key = None if cache is None or not _are_ours(request) else _digest_model(request)
-    known = None if cache is None or key is None else _find_model(cache, key, request)
+    place = _find_place(request)
+    known = _find_model(place, request)
     if known is not None:
-        LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
         return known
+    request, laid_out, kind = _lay_out_as_kind(place, request)
+    compiled = _find_code(kind, request, laid_out)
+    if compiled is not None:  # to lay the model out again takes no longer than to keep it
+        return request, compiled
+    compiled = compiler.compile_forest(request, laid_out)
+    if kind is not None:
+        kind.write(Archive({"code": compiled.code_key}, {}))
+    if place is not None:
+        place.write(_describe_model(request, compiled))
+    return request, compiled
+
+
+@is_waited_for
+@holds_off_forks
+def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
+    """Return what `compile_or_load` does if the cache has the code; None if not."""
+    place = _find_place(request)
+    known = _find_model(place, request)
+    if known is not None or place is None:
+        return known
+    request, laid_out, kind = _lay_out_as_kind(place, request)
+    compiled = _find_code(kind, request, laid_out)
+    return None if compiled is None else (request, compiled)
+
+
+class _Place(NamedTuple):
+    """Where the cache keeps an entry."""
+
+    cache: CodeCache
+    key: str
+
+    def read(self) -> Archive | None:
+        """Return the entry, None if there is none."""
+        return self.cache.read(self.key)
+
+    def write(self, entry: Archive) -> None:
+        """Keep an entry."""
+        self.cache.write(self.key, entry)
+
+
+def _find_place(request: BuildRequest) -> _Place | None:
+    """Return where is kept what is known of a model; None if nothing is kept of it."""
+    cache = find_code_cache(request.target)
+    if cache is None or not are_ours(request):
+        return None
+    return _Place(cache, _digest_model(request))
+
+
+def _lay_out_as_kind(
+    place: _Place | None, request: BuildRequest
+) -> tuple[BuildRequest, LaidOut, _Place | None]:
+    """Choose schedules and lay a model out; return where is kept what is known of its kind."""
     if not request.schedules:
         work = workload.Workload(request.forest, request.target)
         request = request.with_schedules(heuristic.default_schedules_for(work))
     laid_out = lay_out(request)
-    kind = None if cache is None or key is None else _digest_kind(request, laid_out)
-    compiled = None if cache is None or kind is None else _find_code(cache, kind, request, laid_out)
-    if compiled is not None:  # to lay the model out again takes no longer than to keep it
-        return request, compiled
-    compiled = compiler.compile_forest(request, laid_out)
-    if cache is not None and kind is not None:
-        cache.write(kind, Archive({"code": compiled.code_key}, {}))
-    if cache is not None and key is not None:
-        cache.write(key, _describe_model(request, compiled))
-    return request, compiled
+    kind = None if place is None else describe_kind(laid_out)
+    if place is None or kind is None:
+        return request, laid_out, None
+    key = digest("kind", *_describe_machine_code(request), kind)
+    return request, laid_out, place._replace(key=key)
 
 
-def _digest_kind(request: BuildRequest, laid_out: LaidOut) -> str | None:
-    """Return the key of what is known of a kind of models; None if there are none of a kind."""
-    kind = describe_kind(laid_out)
-    return None if kind is None else digest("kind", *_describe_place(request), kind)
-
-
-def _find_code(
-    cache: CodeCache, key: str, request: BuildRequest, laid_out: LaidOut
-) -> Compiled | None:
+def _find_code(kind: _Place | None, request: BuildRequest, laid_out: LaidOut) -> Compiled | None:
     """Return a model with the code of its kind; None if the cache does not have it."""
-    known = cache.read(key)
-    code = "" if known is None else str(known.manifest["code"])
-    library = load_kept(cache, code, request.target) if code else None
+    known = None if kind is None else kind.read()
+    if known is None or kind is None:
+        return None
+    code = str(known.manifest["code"])
+    library = load_kept(kind.cache, code, request.target)
     if library is None:
         return None
     LOG.info("%s: code is that of another model of its kind", ", ".join(request.outputs))
@@ -103,11 +142,11 @@ def _find_code(
 def _digest_model(request: BuildRequest) -> str:
     """Return the key of what is known of a model."""
     steps = [f"{smallest} {sch.to_json()}" for smallest, sch in request.schedules.items()]
-    about = (request.origin.identity, *_describe_place(request))
+    about = (request.origin.identity, *_describe_machine_code(request))
     return digest("model", *about, *(steps or ["default", _read_own_machine()]))
 
 
-def _describe_place(request: BuildRequest) -> list[str]:
+def _describe_machine_code(request: BuildRequest) -> list[str]:
     """Return what is compiled by what and for which machine, whatever the model is."""
     target = request.target
     facts = {entry.name: getattr(target, entry.name) for entry in fields(target)}
@@ -125,12 +164,14 @@ def _read_own_machine() -> str:
 
 
 def _find_model(
-    cache: CodeCache, key: str, request: BuildRequest
+    place: _Place | None, request: BuildRequest
 ) -> tuple[BuildRequest, Compiled] | None:
     """Return what the cache knows of a model; None if it does not have its code."""
-    known = cache.read(key)
-    library = None if known is None else load_kept(cache, known.manifest["code"], request.target)
-    if known is None or library is None:
+    known = None if place is None else place.read()
+    if known is None or place is None:
+        return None
+    library = load_kept(place.cache, known.manifest["code"], request.target)
+    if library is None:
         return None
     try:
         texts = known.manifest["schedules"]
@@ -138,6 +179,7 @@ def _find_model(
         signature, rows = known.manifest["signature"], known.manifest["block_rows"]
     except (ForestError, LookupError, TypeError, ValueError, AttributeError):
         return None
+    LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
     request = replace(request, schedules=schedules, known_signature=signature)
     if COLUMNS in known.parts:
         arguments = argument_parts.from_parts(known.parts, known.manifest["functions"])
@@ -161,7 +203,7 @@ def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
     return Archive({**about, "functions": functions}, parts)
 
 
-def _are_ours(request: BuildRequest) -> bool:
+def are_ours(request: BuildRequest) -> bool:
     """Return whether the sources of this package are all that lays the model out."""
     layouts = (find(sch.layout) for sch in request.schedules.values())
     return all(layout.__module__.partition(".")[0] == PACKAGE.name for layout in layouts)

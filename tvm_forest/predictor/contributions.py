@@ -139,6 +139,7 @@ class ContributionMethods:
     n_jobs: int | None
     _functions: Functions
     _part: Any
+    _present: Any
 
     def predict_contributions(
         self, rows: Any, n_jobs: int | None = None, iteration_range: tuple[int, int] | None = None
@@ -158,10 +159,10 @@ class ContributionMethods:
                 no sum.
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        part = self._part(iteration_range)
+        part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         values = part._compute_contributions(CONTRIBUTIONS, rows, jobs)
-        return shape_contributions(self.forest, values)
+        return shape_contributions(part.forest, values)
 
     def predict_interactions(
         self, rows: Any, n_jobs: int | None = None, iteration_range: tuple[int, int] | None = None
@@ -175,7 +176,7 @@ class ContributionMethods:
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`.
         """
-        part = self._part(iteration_range)
+        part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         whole = part._compute_contributions(CONTRIBUTIONS, rows, jobs)
         pairs = part._compute_contributions(INTERACTIONS, rows, jobs)

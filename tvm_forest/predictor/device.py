@@ -71,6 +71,12 @@ class DevicePredictor(Predictor):
     _functions_class = DeviceFunctions
     _max_small_batch = 0
 
+    def _become(self, other: Any) -> None:
+        for library, _ in other.libraries:
+            library.backend = self.library.backend
+        other.stream = self.stream
+        super()._become(other)
+
     def _describe_target(self) -> str:
         made_for = self.library.architectures
         return f"{self.target.kind} ({', '.join(made_for)})" if made_for else self.target.kind
@@ -84,21 +90,23 @@ class DevicePredictor(Predictor):
         Raises:
             BuildError: there is no such text.
         """
-        text: str = self.library.inspect(kind)
+        text: str = (self._present or self).library.inspect(kind)
         return text
 
     def put(self, rows: Array) -> DeviceArray:
         """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
-        rows = to_rows(rows, self.forest)
-        return self._upload(rows, self._functions.for_batch(len(rows)), 0)
+        now: Any = self._present or self
+        rows = to_rows(rows, now.forest)
+        return now._upload(rows, now._functions.for_batch(len(rows)), 0)
 
     def start(self, rows: DeviceRows, stream: int = 0) -> tuple[DeviceArray, DeviceArray]:
         """Start the work for rows of `put`; return margins and values, both (R, C).
 
         They are one array if the link is the identity.
         """
-        functions, n_rows = self._functions, rows.shape[0]
-        wanted = [((n_rows, self.forest.n_outputs), dtype) for dtype in functions.result_dtypes]
+        now: Any = self._present or self
+        functions, n_rows = now._functions, rows.shape[0]
+        wanted = [((n_rows, now.forest.n_outputs), dtype) for dtype in functions.result_dtypes]
         results = _start(functions.for_batch(n_rows), rows, stream, wanted)
         return results[functions.margin_place], results[-1]
 

@@ -25,6 +25,7 @@ from ..schedule_prims.batches import name_functions, select_schedule
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
 from .functions import Functions
+from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
 from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .source_calls import PROBABILITIES, predict_as_source
@@ -37,20 +38,11 @@ else:
     exporting = import_late("tvm_forest.predictor.exporting")
     saving = import_late("tvm_forest.predictor.saving")  # which imports this module
 
-PROBABILITY_LINKS = (
-    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
-    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
-)
-"""Links that make probabilities."""
-
-TEXTS = ("asm", "ll")
-"""Texts of compiled functions."""
-
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor(ContributionMethods, ClassMethods):
+class Predictor(ContributionMethods, ClassMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
@@ -74,20 +66,25 @@ class Predictor(ContributionMethods, ClassMethods):
 
     def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
-        forest, schedules = request.forest, request.schedules
-        self.request, self.forest, self.schedules = request, forest, schedules
-        self.target, self.schedule = request.target, schedules[max(schedules)]
-        self.signature, self.library = request.signature, compiled.library
-        self.columns = compiled.columns
-        self.n_jobs: int | None = None
-        self._functions = self._functions_class(request, compiled)
-        self.arguments, self.libraries = self._functions.arguments, self._functions.libraries
+        schedules, functions = request.schedules, self._functions_class(request, compiled)
+        self._serve(functions, compiled.columns, self._max_small_batch)
+        self.schedules, self.schedule = schedules, schedules[max(schedules)]
+        self.library, self.libraries = compiled.library, functions.libraries
+        self.arguments = functions.arguments
         sums = name_functions(schedules).values()
         read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
         self.model_bytes = sum(read.values())
-        self._small_batches = SmallBatches(self._functions, self._max_small_batch)
-        self._gives_labels = forest.gives_labels
-        self._rounds = RoundCache()
+
+    def _serve(self, functions: Functions, columns: Array, max_small_batch: int) -> None:
+        """Begin with some functions, and all that is known of a model that is not compiled yet."""
+        self._begin()
+        self.request = request = functions.request
+        self.forest, self.target = request.forest, request.target
+        self.signature, self.columns = request.signature, columns
+        self.n_jobs: int | None = None
+        self._functions, self._job = functions, None
+        self._small_batches = SmallBatches(functions, max_small_batch)
+        self._gives_labels, self._rounds = request.forest.gives_labels, RoundCache()
 
     def export_library(
         self,
@@ -118,7 +115,7 @@ class Predictor(ContributionMethods, ClassMethods):
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
-        exporting.export_library(self, path, prefix, cc)
+        exporting.export_library(self._present or self, path, prefix, cc)
 
     def source(self, kind: str = "asm") -> str:
         """Return the text of the functions that `predict` calls.
@@ -129,11 +126,12 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             BuildError: there is no such text.
         """
-        if kind not in TEXTS:
+        if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
-        library = self.library
+        now = self._present or self
+        library = now.library
         if library.mod.kind != "llvm":  # what is loaded is machine code alone
-            library = compiler.compile_forest(self.request, anew=True).library
+            library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
@@ -148,11 +146,11 @@ class Predictor(ContributionMethods, ClassMethods):
             UnsupportedModel: class labels that are neither texts nor numbers, or code for another
                 machine.
         """
-        saving.save(self, file)
+        saving.save(self._present or self, file)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
         """Say how to pickle and copy a predictor."""
-        return saving.from_bytes, (saving.to_bytes(self),)
+        return saving.from_bytes, (saving.to_bytes(self._present or self),)
 
     def rounds(self, begin: int = 0, end: int = 0) -> Predictor:
         """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
@@ -179,7 +177,9 @@ class Predictor(ContributionMethods, ClassMethods):
                 predictor.
             UnsupportedModel: isolation forests, whose scores are of all trees.
         """
-        return self._rounds.find(self, begin, end)
+        now = self._present or self
+        part = now._rounds.find(now, begin, end)
+        return self if part is now else part
 
     def predict(
         self,
@@ -212,14 +212,16 @@ class Predictor(ContributionMethods, ClassMethods):
                 does not have.
         """
         if as_source:
-            return predict_as_source(self, rows, n_jobs, iteration_range, as_source)
+            now = self._present or self
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
         if iteration_range is None and not self._gives_labels:
             jobs = self.n_jobs if n_jobs is None else n_jobs
             values = self._small_batches.predict(rows, jobs, VALUE)
             if values is not None:
                 return values
-        margin, value = self._sums(rows, n_jobs, iteration_range, on_host=self._gives_labels)
-        return choose_labels(self.forest, margin, value) if self._gives_labels else squeeze(value)
+        now = self._present or self
+        margin, value = now._sums(rows, n_jobs, iteration_range, on_host=now._gives_labels)
+        return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
 
     def predict_value(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -234,7 +236,8 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        return squeeze(self._sums(rows, n_jobs, iteration_range, on_host=False)[1])
+        now = self._present or self
+        return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
@@ -255,22 +258,17 @@ class Predictor(ContributionMethods, ClassMethods):
             UnsupportedModel: the model gives no probabilities.
             InputError: see `predict`.
         """
-        if not self.gives_probabilities:
+        now = self._present or self
+        if not now.gives_probabilities:
             raise UnsupportedModel(
-                f"predict_proba: the model '{self.forest.source}' gives no probabilities; "
+                f"predict_proba: the model '{now.forest.source}' gives no probabilities; "
                 "use predict or predict_margin"
             )
         if as_source:
-            return predict_as_source(self, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
-        joined = self.forest.n_outputs == 1 or bool(self.forest.targets)  # of several columns
-        value = self._sums(rows, n_jobs, iteration_range, on_host=joined)[1]
-        return to_probabilities(self.forest, value)
-
-    @property
-    def gives_probabilities(self) -> bool:
-        """Whether `predict_proba` can be asked."""
-        rule = self.forest.label_rule
-        return self.forest.link in PROBABILITY_LINKS or rule in ("half", "argmax_probability")
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
+        joined = now.forest.n_outputs == 1 or bool(now.forest.targets)  # of several columns
+        value = now._sums(rows, n_jobs, iteration_range, on_host=joined)[1]
+        return to_probabilities(now.forest, value)
 
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -289,7 +287,8 @@ class Predictor(ContributionMethods, ClassMethods):
             margins = self._small_batches.predict(rows, jobs, MARGIN)
             if margins is not None:
                 return margins
-        return squeeze(self._sums(rows, n_jobs, iteration_range, on_host=False)[0])
+        now = self._present or self
+        return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[0])
 
     def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
         """Return the number of the leaf that every row reaches in every tree.
@@ -300,8 +299,9 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        ids = self._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
-        return ids.astype(self.forest.leaf_id_dtype)
+        now = self._present or self
+        ids = now._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
+        return ids.astype(now.forest.leaf_id_dtype)
 
     def predict_per_tree(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
@@ -314,7 +314,7 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
-        leaves = self._leaves("per_tree", rows, n_jobs, iteration_range)
+        leaves = (self._present or self)._leaves("per_tree", rows, n_jobs, iteration_range)
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
@@ -330,25 +330,25 @@ class Predictor(ContributionMethods, ClassMethods):
         Raises:
             InputError: rows of the wrong kind.
         """
-        leaves = self._leaves("per_tree", rows).astype(np.float64)
-        leaves = np.abs(leaves.reshape(len(leaves), self.columns.size))
-        total = np.zeros((len(leaves), self.forest.n_outputs)) + np.abs(self.forest.base_score)
-        np.add.at(total.T, self.columns.ravel() % self.forest.n_outputs, leaves.T)
-        unit = np.finfo(self.forest.sum_dtype).eps / 2
-        if select_schedule(self.schedules, len(leaves)).keeps_order:
+        now = self._present or self
+        forest, columns = now.forest, now.columns
+        leaves = now._leaves("per_tree", rows).astype(np.float64)
+        leaves = np.abs(leaves.reshape(len(leaves), columns.size))
+        total = np.zeros((len(leaves), forest.n_outputs)) + abs(forest.base_score)
+        with np.errstate(over="ignore"):
+            np.add.at(total.T, columns.ravel() % forest.n_outputs, leaves.T)
+        if select_schedule(now.schedules, len(leaves)).keeps_order:
             return np.zeros_like(total)
-        return 2 * (len(self.columns) + 1) * unit * total
+        return (len(columns) + 1) * np.finfo(forest.sum_dtype).eps * total  # eps is 2 u
 
     def __repr__(self) -> str:
-        forest = self.forest
-        size = f"{len(self.columns)} trees, {forest.row_width} features"
-        return f"<Predictor of {forest.source}: {size}, target {self._describe_target()}>"
+        now, forest = self._present or self, self.forest
+        size = f"{len(now.columns)} trees, {forest.row_width} features"
+        return f"<Predictor of {forest.source}: {size}, target {now._describe_target()}>"
 
     def _describe_target(self) -> str:
         """Name what code was made for."""
         return self.target.kind
-
-    # -- what methods share -----------------------------------------------------------------------
 
     def _sums(
         self,

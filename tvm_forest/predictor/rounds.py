@@ -5,6 +5,7 @@ takes: Predictor, range of rounds; gives: Predictor.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,14 +132,28 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
     if whole.forest.aggregate == "average":
         return None
     forest = silence_rounds(whole.forest, *span)
+    return share_code(whole, forest, columns_of_rounds(whole, *span))
+
+
+def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -> Predictor | None:
+    """Return a predictor of the same trees with other leaf values, whose code is that of another.
+
+    Args:
+        whole: the other.
+        forest: its forest with other leaf values.
+        columns: see `Predictor.columns`; None for all trees.
+
+    Returns:
+        Predictor: None if the code does not know how to read the arrays.
+    """
     request = BuildRequest.of(forest, whole.schedules, whole.target).settled()
     known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
-    columns = columns_of_rounds(whole, *span)
     library = whole.library.share() if isinstance(whole.library, KernelLibrary) else whole.library
-    compiled = Compiled(library, laid_out.arguments, columns)
-    part = type(whole)(request, compiled)
+    places = laid_out.columns if columns is None else columns
+    request = replace(request, given=whole.request.given)
+    part = type(whole)(request, Compiled(library, laid_out.arguments, places))
     part.n_jobs = whole.n_jobs
     return part
 

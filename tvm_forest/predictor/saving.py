@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -111,6 +112,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         "others": stored[1:],
         "forest": values,
         "schedules": {str(k): sch.to_json() for k, sch in predictor.schedules.items()},
+        "has_own_schedules": predictor.request.given is not None,
     }
     return archive.pack(archive.Archive(manifest, parts))
 
@@ -208,8 +210,8 @@ def _read_model(manifest: dict[str, Any], parts: dict[str, Any]) -> BuildRequest
     forest, target = from_fields(manifest["forest"], arrays), parse_target(manifest["target"])
     named = {int(k): Schedule.from_json(v) for k, v in manifest["schedules"].items()}
     schedules = arrange_by_batch(named, "load_predictor")
-    signature = manifest["signature"]
-    return BuildRequest.of(forest, schedules, target, signature=signature)
+    request = BuildRequest.of(forest, schedules, target, signature=manifest["signature"])
+    return replace(request, given=schedules if manifest.get("has_own_schedules") else None)
 
 
 def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bool) -> Predictor:

@@ -21,7 +21,7 @@ from tvm import relax, te, tirx, topi
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
-from ..predictor.predictor import PROBABILITY_LINKS
+from ..predictor.class_numbers import PROBABILITY_LINKS
 from ..runtime.results import SUMS, Output, result_dtype, result_names
 from .comparison import is_nan, order_of, order_of_number, order_with_nan_last
 from .model import to_tensor_constant

@@ -4,7 +4,7 @@ takes: predictors, requests of HTTP; gives: predictions, with the bits of `predi
 
     client --> connections --> app --> protocol --> batching --> Predictor
                                 |         |
-                             routes    tensors
+            repository <-- routes    tensors
 
 This file imports what only a server needs when one is made; docs/serving.md says how to use it.
 """
@@ -23,7 +23,7 @@ from ..errors import InputError
 from .settings import Settings as Settings
 
 if TYPE_CHECKING:
-    from .models import Named
+    from .repository import Named
 
 LOG = logging.getLogger(__name__)
 
@@ -59,9 +59,8 @@ def make_application(named: Sequence[Named], settings: Settings | None = None) -
     """
     check_packages()
     from .app import Application
-    from .models import Models
 
-    return Application(Models(named), settings or Settings())
+    return Application(list(named), settings or Settings())
 
 
 def check_port(port: int) -> None:
@@ -163,7 +162,13 @@ def run(
         config.load()
     except OSError as error:  # errors of TLS are among them
         raise InputError(f"serve: argument 'certificate': {chain!r}, {key!r}: {error}") from None
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        async def startup(self, *args: Any, **kwargs: Any) -> None:
+            await super().startup(*args, **kwargs)
+            application.repository.begin(application.settings.watch_s)
+
+    server = Server(config)
     for name in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it is done
         signal.signal(name, lambda *_: setattr(server, "should_exit", True))
     has_token = application.settings.token is not None

@@ -1,6 +1,6 @@
 """The application of ASGI: who may ask, what becomes of it, and what is counted.
 
-takes: Models, Settings; gives: an application for uvicorn or for tests.
+takes: predictors by name, Settings; gives: an application for uvicorn or for tests.
 
     request --> Application: token, /infer: limits, protocol, Batcher
                      |
@@ -30,6 +30,7 @@ from .metrics import Metrics
 from .models import Model, Models
 from .protocol import Answer, Request, read_request, write_answer
 from .refusals import Refused
+from .repository import Named, Repository
 from .routes import make_routes
 from .settings import MEGABYTE, Settings
 
@@ -66,22 +67,14 @@ _EXTRA: dict[int, Headers] = {
 class Application:
     """What uvicorn calls with each request."""
 
-    def __init__(self, models: Models, settings: Settings) -> None:
-        self._models, self.settings = models, settings
+    def __init__(self, named: list[Named], settings: Settings) -> None:
+        self._models = models = Models((name, version, x) for name, version, x, _ in named)
+        self.settings = settings
         self._executor = ThreadPoolExecutor(thread_name_prefix="tvm-forest")
         self._metrics = Metrics(lambda: sum(map(len, self._batchers.values())))
-        delay_s = settings.max_delay_ms / 1000
-        self._batchers = {
-            model: Batcher(
-                model,
-                self._executor,
-                settings.max_batch,
-                delay_s,
-                self._metrics.observe_batch(model.name, model.version),
-            )
-            for model in models
-        }
-        self._routes = make_routes(models, self._metrics)
+        self._batchers = {model: self._make_batcher(model) for model in models}
+        self.repository = Repository(self, models, named)
+        self._routes = make_routes(models, self._metrics, self.repository, settings.allow_load)
         self._authorization = None if settings.token is None else settings.token.encode()
         self._in_flight = self._held = 0  # requests, and bytes that they hold
 
@@ -102,6 +95,23 @@ class Application:
         if model is None:
             return await self._routes(scope, receive, self._counting(send))
         await self._answer(model, headers, receive, send)
+
+    def _make_batcher(self, model: Model) -> Batcher:
+        settings, observe = self.settings, self._metrics.observe_batch(model.name, model.version)
+        delay_s = settings.max_delay_ms / 1000
+        return Batcher(model, self._executor, settings.max_batch, delay_s, observe)
+
+    def put(self, model: Model) -> None:
+        """Let a model answer in place of that of its name and version, which ends what it has."""
+        before = self._models.put(model)
+        self._batchers[model] = self._make_batcher(model)
+        if before is not None:
+            del self._batchers[before]
+
+    def remove(self, name: str) -> None:
+        """Let all versions of a model answer no more but what they have."""
+        for model in self._models.remove(name):
+            del self._batchers[model]
 
     def count_refused(self, status: int) -> None:
         """Count an answer to what never became a request."""
@@ -161,6 +171,7 @@ class Application:
             Refused: it gets none, see docs/serving.md.
             InputError: the model refuses a row.
         """
+        batcher = self._batchers[model]  # which another model may have by the end of the body
         if self._in_flight > self.settings.max_queue:
             raise Refused(f"{self.settings.max_queue} requests wait already; ask again later", 503)
         encoding = headers.get(b"content-encoding", b"identity")
@@ -181,7 +192,7 @@ class Application:
         most = self._check_answer(model, request)
         hold(request.rows.nbytes + most)
         names = [output.name for output in request.outputs]
-        results = await self._batchers[model].predict(request.rows, names)
+        results = await batcher.predict(request.rows, names)
         return await self._work(most, write_answer, model, request, results)
 
     async def _receive(self, receive: Receive, hold: Hold) -> bytes:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -150,19 +150,11 @@ class Model:
         }
 
 
-class Named(NamedTuple):
-    """A predictor, and the name and version that it gets."""
-
-    name: str
-    version: str
-    predictor: Predictor
-
-
 class Models:
     """All models of a server."""
 
-    def __init__(self, named: Sequence[Named]) -> None:
-        """Prepare models; the last version of a name is that of who asks for none.
+    def __init__(self, named: Iterable[tuple[str, str, Predictor]]) -> None:
+        """Prepare models by name and version; the last version is that of who asks for none.
 
         Raises:
             InputError: there is none, or two have one name and version.
@@ -182,6 +174,20 @@ class Models:
     def __iter__(self) -> Any:
         return (model for versions in self._versions.values() for model in versions.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._versions
+
+    def put(self, model: Model) -> Model | None:
+        """Let a model answer; return the one whose place it takes."""
+        versions = self._versions.setdefault(model.name, {})
+        before = versions.get(model.version)
+        versions[model.version] = model
+        return before
+
+    def remove(self, name: str) -> list[Model]:
+        """Let the models of a name answer no more; return them."""
+        return list(self._versions.pop(name, {}).values())
+
     def versions(self, name: str) -> list[str]:
         """Return the versions of a name."""
         return list(self._versions[name])
@@ -194,7 +200,7 @@ class Models:
         """
         versions = self._versions.get(name)
         if versions is None:
-            known = ", ".join(self._versions)
+            known = ", ".join(self._versions) or "none"
             raise Refused(f"model {name!r:.80} is unknown (have: {known})", 404)
         if version is None:
             return list(versions.values())[-1]

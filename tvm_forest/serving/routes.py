@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -15,6 +16,10 @@ from starlette.exceptions import HTTPException
 from .metrics import CONTENT_TYPE, Metrics
 from .models import Models
 from .refusals import Refused
+from .repository import Repository
+
+MAX_BODY = 1 << 16
+"""Bytes of a request that says nothing of rows."""
 
 EXTENSIONS = ("binary_tensor_data",)
 """Extensions of the protocol."""
@@ -22,15 +27,18 @@ EXTENSIONS = ("binary_tensor_data",)
 _PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
-def make_routes(models: Models, metrics: Metrics) -> FastAPI:
-    """Return the application; all models are ready, or there would be no server."""
+def make_routes(
+    models: Models, metrics: Metrics, repository: Repository, may_load: bool
+) -> FastAPI:
+    """Return the application; models are loaded anew for clients if they may ask for that."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
 
     @app.get("/v2/")
     @app.get("/v2")
     async def describe_server() -> dict[str, Any]:
         version = _PACKAGE.__version__
-        return {"name": "tvm-forest", "version": version, "extensions": EXTENSIONS}
+        extensions = [*EXTENSIONS, *(["model_repository"] if may_load else [])]
+        return {"name": "tvm-forest", "version": version, "extensions": extensions}
 
     @app.get("/v2/health/live")
     async def tell_live() -> dict[str, bool]:
@@ -50,6 +58,8 @@ def make_routes(models: Models, metrics: Metrics) -> FastAPI:
     async def tell_model_ready(name: str, version: str | None = None) -> dict[str, Any]:
         return {"name": models.find(name, version).name, "ready": True}
 
+    _add_repository(app, repository, may_load)
+
     @app.get("/metrics")
     async def write_metrics() -> Response:
         return Response(metrics.write(), media_type=CONTENT_TYPE)
@@ -64,3 +74,50 @@ def make_routes(models: Models, metrics: Metrics) -> FastAPI:
         return JSONResponse({"error": text}, error.status_code, error.headers)
 
     return app
+
+
+def _add_repository(app: FastAPI, repository: Repository, may_load: bool) -> None:
+    """Add what the protocol's extension "model repository" asks for."""
+
+    @app.post("/v2/repository/index")
+    async def list_models(request: Request) -> list[dict[str, str]]:
+        only_ready = (await _read_body(request)).get("ready") is True
+        return [x for x in repository.describe() if x["state"] == "READY" or not only_ready]
+
+    @app.post("/v2/repository/models/{name}/load")
+    async def load_model(name: str, request: Request) -> Response:
+        await _check_asked(request, may_load, ())
+        await repository.load(name)
+        return Response()
+
+    @app.post("/v2/repository/models/{name}/unload")
+    async def unload_model(name: str, request: Request) -> Response:
+        await _check_asked(request, may_load, ("unload_dependents",))  # a model has none
+        repository.unload(name)
+        return Response()
+
+
+async def _check_asked(request: Request, may_load: bool, known: tuple[str, ...]) -> None:
+    """Refuse who may not ask for other models, or says what they are to be."""
+    if not may_load:
+        raise Refused("this server loads no models for clients; start it with --allow-load", 403)
+    parameters = (await _read_body(request)).get("parameters") or {}
+    others = [name for name in parameters if name not in known]
+    if others:
+        raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    """Return the object of JSON that a request holds; it may hold nothing."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise Refused(f"the body has more than {MAX_BODY} bytes", 413)
+    try:
+        asked = orjson.loads(body or b"{}")
+    except ValueError:
+        asked = None
+    if isinstance(asked, dict) and isinstance(asked.get("parameters", {}), dict):
+        return asked
+    raise Refused("the body is no JSON of the protocol; send none, or {}")

@@ -33,6 +33,8 @@ class Settings:
             (503).
         timeout_s: most seconds that the head and the body of a request may take to come each
             (408), and that a client may take for its answer.
+        watch_s: seconds between two looks whether files of models have changed; 0 for none.
+        allow_load: whether clients may let models be read anew, and be unloaded.
         token: what clients have to know (401); None for nothing.
 
     Raises:
@@ -46,11 +48,13 @@ class Settings:
     max_queue: int = 1000
     max_queue_mb: float = 512.0
     timeout_s: float = 30.0
+    watch_s: float = 0.0
+    allow_load: bool = False
     token: str | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if field.name != "token":
+            if field.name not in ("token", "allow_load"):
                 _check_number(field.name, getattr(self, field.name))
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise InputError("serve: argument 'token': it may hold printable letters of ASCII only")
@@ -79,7 +83,7 @@ def _check_number(name: str, value: Any) -> None:
         is_number, least = type(value) is int and value >= 1, "a whole number from 1 on"
     else:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        is_zero_too = name == "max_delay_ms"
+        is_zero_too = name in ("max_delay_ms", "watch_s")
         is_number = is_number and (value > 0 or (value == 0 and is_zero_too))
         least = "a number from 0 on" if is_zero_too else "a number over 0"
     if not (is_number and value <= MAX_NUMBER):

@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...forest import Array, Forest, LabelRule, Link, apply_link, choose_labels
+from ...forest.c_functions import take_c_powers
 from ...forest.coarse_powers import sum_powers
-from ...forest.reference import take_c_powers
 from .losses import CLASSES
 
 

@@ -1,0 +1,206 @@
+"""Models that a server reads anew while it answers.
+
+takes: Models, files that the operator has named; gives: newer versions of what they hold.
+
+    POST .../load --+
+    SIGHUP ---------+--> one thread reads, compiles and times --> event loop: the new Model serves
+    a newer file ---+
+
+Requests that have come go on with the Model that they were read for. A file that cannot be read
+leaves the Model that there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import ForestError
+from .models import Model, Models
+from .refusals import Refused
+
+if TYPE_CHECKING:
+    from .app import Application
+
+LOG = logging.getLogger(__name__)
+
+LOOK_S = 0.1
+"""Seconds between two looks whether code has come."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Number, size and time of each file, of which a change alters one at least."""
+
+
+class Source:
+    """Where a model comes from.
+
+    Attributes:
+        path: of its file or folder.
+        stamp: of what was read last.
+    """
+
+    def __init__(self, path: str, open_: Callable[..., Any]) -> None:
+        """Name a file or folder, which `open_` makes a predictor of."""
+        self.path, self._open = path, open_
+        self.stamp, self._seen = Stamp(), Stamp()
+
+    def open(self, **options: Any) -> Any:
+        """Return the predictor of what there is now, with options of `open_`.
+
+        Raises:
+            ForestError: it cannot be read.
+        """
+        self.stamp = self._seen = self._look()
+        return self._open(self.path, **options)
+
+    def has_changed(self) -> bool:
+        """Return whether it is another than was read last, and the same as at the last look."""
+        before, self._seen = self._seen, self._look()
+        return self._seen == before != self.stamp and self._seen != ()
+
+    def _look(self) -> Stamp:
+        try:
+            return tuple(
+                (about.st_ino, about.st_size, about.st_mtime_ns) for about in _walk(Path(self.path))
+            )
+        except OSError:  # as while it is replaced
+            return ()
+
+
+def _walk(path: Path) -> Iterator[os.stat_result]:
+    yield path.stat()
+    for each in sorted(path.iterdir()) if path.is_dir() else ():
+        yield from _walk(each)
+
+
+class Named(NamedTuple):
+    """A predictor, and the name and version that it gets."""
+
+    name: str
+    version: str
+    predictor: Any
+    source: Source | None = None
+
+
+class Repository:
+    """The models of a server that have files."""
+
+    def __init__(self, application: Application, models: Models, named: list[Named]) -> None:
+        self._application, self._models = application, models
+        self._sources: dict[str, dict[str, Source]] = {}
+        for name, version, _, source in named:
+            if source is not None:
+                self._sources.setdefault(name, {})[version] = source
+        self._executor = ThreadPoolExecutor(1, "tvm-forest-load")  # one model at a time
+        self._tasks = set[asyncio.Task[None]]()
+
+    def describe(self) -> list[dict[str, str]]:
+        """Return what the protocol says of all models: those that answer, and those that do not."""
+        ready = [(model.name, model.version) for model in self._models]
+        known = [(name, version) for name, own in self._sources.items() for version in own]
+        return [
+            {
+                "name": name,
+                "version": version,
+                "state": "READY" if (name, version) in ready else "UNAVAILABLE",
+                "reason": "" if (name, version) in ready else "unloaded",
+            }
+            for name, version in dict.fromkeys([*known, *ready])
+        ]
+
+    async def load(self, name: str) -> None:
+        """Read all versions of a model anew, which then take the places of those that there are.
+
+        Raises:
+            Refused: the model has no file (404), or one that cannot be read.
+        """
+        sources = self._find(name)
+        loop = asyncio.get_running_loop()
+        try:
+            models = await loop.run_in_executor(self._executor, _read, name, sources)
+        except ForestError as error:
+            raise Refused(f"model {name!r:.80} stays as it is: {error}") from error
+        for model in models:
+            self._application.put(model)
+        LOG.info("model %r: read anew", name)
+
+    def unload(self, name: str) -> None:
+        """Let a model answer no more; what has come is answered.
+
+        Raises:
+            Refused: the model has no file (404), from which it could be loaded again.
+        """
+        self._find(name)
+        self._application.remove(name)
+        LOG.info("model %r: unloaded", name)
+
+    def _find(self, name: str) -> dict[str, Source]:
+        if name not in self._sources:
+            known = ", ".join(self._sources) or "none"
+            raise Refused(f"model {name!r:.80} has no file here (have: {known})", 404)
+        return self._sources[name]
+
+    # -- what nobody asks for by HTTP -------------------------------------------------------------
+
+    def begin(self, watch_s: float) -> None:
+        """Read models anew at SIGHUP, and when their files change if `watch_s` is not 0.
+
+        Models whose code is still to come are timed again when it is there.
+        """
+        loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._load_all()))
+        if watch_s:
+            self._start(self._watch(watch_s))
+        for model in self._models:
+            if not model.predictor.ready:
+                self._start(self._await_code(model))
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # the loop itself would let it go
+        task.add_done_callback(self._tasks.discard)
+
+    async def _await_code(self, model: Model) -> None:
+        try:
+            while not model.predictor.wait(timeout=0):
+                await asyncio.sleep(LOOK_S)
+        except ForestError:  # which the log tells
+            return
+        known = model.name, model.version, model.predictor
+        timed = await asyncio.get_running_loop().run_in_executor(self._executor, Model, *known)
+        if model in list(self._models):
+            self._application.put(timed)
+
+    async def _load_all(self) -> None:
+        for name in self._sources:
+            await self._load_if_served(name)
+
+    async def _load_if_served(self, name: str) -> None:
+        if name not in self._models:
+            return
+        try:
+            await self.load(name)
+        except Refused as error:
+            LOG.error("%s", error)
+
+    async def _watch(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(seconds)
+            for name, sources in self._sources.items():
+                looks = [x.has_changed for x in sources.values()]
+                found = [await loop.run_in_executor(self._executor, look) for look in looks]
+                if any(found):
+                    await self._load_if_served(name)
+
+
+def _read(name: str, sources: dict[str, Source]) -> list[Model]:
+    """Return the models of some files, ready to answer."""
+    return [Model(name, version, source.open()) for version, source in sources.items()]
