@@ -172,7 +172,7 @@ def apply_link(
     if link == "log1p_exp":
         return apply_c_function("log1p", take_c_powers(margin))
     assert link in ("isolation", "halving"), f"no link named {link!r}"
-    halved = apply_c_function("exp2", -(margin / margin.dtype.type(scale)))
+    halved = 2 ** -(margin / margin.dtype.type(scale))  # as scikit-learn has it
     return halved if link == "halving" else -halved
 
 
