@@ -31,7 +31,7 @@ import numpy as np
 
 import tvm_forest
 from checks import compare
-from tvm_forest.code_cache import VARIABLE
+from tvm_forest.code_cache import OFF, VARIABLE
 from tvm_forest.compiler import compile_forest
 from tvm_forest.frontends import load
 from tvm_forest.laying_out import LaidOut, lay_out
@@ -146,6 +146,7 @@ def prepare(laps: Laps, trained: Trained) -> tuple[BuildRequest, LaidOut]:
 
 def run(laps: Laps, trained: Trained, times: int) -> None:
     """Time all stops of a model, and compare what it predicts at the last."""
+    os.environ[VARIABLE] = OFF  # a retrained model is in no cache
     for _ in range(times):
         request, laid_out = prepare(laps, trained)
     with tempfile.TemporaryDirectory() as folder:  # which holds no code

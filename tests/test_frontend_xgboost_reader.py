@@ -129,6 +129,7 @@ def test_a_tree_alone_is_no_pattern_of_its_own_damages(damaged):
     content = bytes(booster.save_raw("ubj"))
     assert KEY + b"$l#" in content and plain_ubjson.loads(content) is not None
     assert plain_ubjson.loads(content.replace(KEY + b"$l#", damaged)) is None
+    assert plain_ubjson.loads(content.replace(b"trees[#L", b"trees[#@")) is None
 
 
 @pytest.mark.slow

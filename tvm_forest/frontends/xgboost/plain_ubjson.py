@@ -22,7 +22,8 @@ from .trees import KINDS, UNUSED, JoinedTrees, put_trees
 _LENGTH = struct.Struct(">q")
 _TREES = b"L" + _LENGTH.pack(5) + b"trees"
 _PARAM = b"L" + _LENGTH.pack(10) + b"tree_param"
-_NO_TREES = b"[#L" + _LENGTH.pack(0)
+_LIST = b"[#L"
+_NO_TREES = _LIST + _LENGTH.pack(0)
 
 
 class _Member(NamedTuple):
@@ -43,7 +44,10 @@ class _Member(NamedTuple):
 
 def loads(data: bytes) -> Any:
     """Read a document, or return None."""
-    begin = data.find(_TREES) + len(_TREES)
+    begin = data.find(_TREES + _LIST)
+    if begin < 0:
+        return None
+    begin += len(_TREES)
     end = begin + len(_NO_TREES)
     try:
         trees, end = _read_trees(data, end, _read_count(data, end - _LENGTH.size))
