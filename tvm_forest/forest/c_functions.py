@@ -1,6 +1,7 @@
-"""Powers and logarithms as the C library computes them, which compiled code calls.
+"""Powers and logarithms of numpy, and those of the C library, which have other last bits.
 
-takes: arrays; gives: arrays of their shape and dtype, in whose place numpy's have other last bits.
+takes: arrays; gives: arrays of their shape and dtype. scikit-learn calls numpy, compiled code calls
+the C library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,16 @@ import numpy as np
 from .rules import Array
 
 _LIBRARY = "ucrtbase" if sys.platform == "win32" else None  # all that is loaded
+
+
+NumberFunction = Callable[[str, Array], Array]
+"""Returns "exp", "exp2" or "log1p" of values."""
+
+
+def apply_numpy_function(name: str, values: Array) -> Array:
+    """Return "exp", "exp2" or "log1p" of values."""
+    found: Array = 2**values if name == "exp2" else getattr(np, name)(values)
+    return found
 
 
 @functools.cache
@@ -33,8 +44,7 @@ def apply_c_function(name: str, values: Array) -> Array:
     """Return "exp", "exp2" or "log1p" of float32 or float64 values."""
     function = _find(name, str(values.dtype))
     if function is None:
-        same: Array = getattr(np, name)(values)
-        return same
+        return apply_numpy_function(name, values)
     return np.array([function(x) for x in values.ravel().tolist()], values.dtype).reshape(
         values.shape
     )

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import ModelFormatError
 from ..process.locks import cached_property
 from . import reference, unseen
+from .c_functions import NumberFunction, apply_numpy_function
 from .memberships import add_columns, mark_missing
 from .rules import Array, Output
 from .structure import invariants
@@ -216,16 +217,16 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         Args:
             rows: (R, row_width) numbers.
             output: "margin" (R, C); "value" (R, C), the margins after the link, whose last bits
-                depend on the C library's `exp`; "apply" (R, T), source numbers of the leaves;
+                depend on numpy's `exp`; "apply" (R, T), source numbers of the leaves;
                 "per_tree" (R, T), leaf values, or (R, T, C) if leaves hold vectors.
         """
         return reference.predict(self, rows, output)
 
-    def values_of(self, margin: Array) -> Array:
+    def values_of(self, margin: Array, call: NumberFunction = apply_numpy_function) -> Array:
         """Return the values (R, C) of margins (R, C): rounded to `value_dtype`, then linked."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             margin = margin.astype(self.value_dtype or self.sum_dtype)
-            return reference.apply_link(self.link, margin, self.link_scale, self.targets)
+            return reference.apply_link(self.link, margin, self.link_scale, self.targets, call)
 
 
 def _is_default(value: Any, default: Any) -> bool:

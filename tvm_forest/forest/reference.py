@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .c_functions import apply_c_function, take_c_powers
+from .c_functions import NumberFunction, apply_c_function, apply_numpy_function
 from .coarse_powers import COARSE_LINKS, are_alone, sum_powers, take_powers
 from .linear_leaves import evaluate_leaves
 from .memberships import read_rule
@@ -148,31 +148,38 @@ def _split(outputs: Array, targets: tuple[int, ...]) -> list[Array]:
 
 
 def apply_link(
-    link: Link, margin: Array, scale: float = 1.0, targets: tuple[int, ...] = ()
+    link: Link,
+    margin: Array,
+    scale: float = 1.0,
+    targets: tuple[int, ...] = (),
+    call: NumberFunction = apply_numpy_function,
 ) -> Array:
-    """Turn margins (R, C) into values of the same shape and dtype."""
+    """Turn margins (R, C) into values of the same shape and dtype, by powers of numpy or C."""
     if link in COARSE_LINKS:
         values = _take_coarse_powers(link, margin.astype(np.float64), targets)
         return values.astype(margin.dtype)
     if link.endswith("softmax"):
-        return np.concatenate([_softmax(link, own) for own in _split(margin, targets)], axis=1)
+        return np.concatenate(
+            [_softmax(link, own, call) for own in _split(margin, targets)], axis=1
+        )
     if link in _EXACT:
         return _EXACT[link](margin)
     one = margin.dtype.type(1)
     if link in ("sigmoid", "unbounded_sigmoid"):
         power = -margin if scale == 1 else -margin.dtype.type(scale) * margin
         bound = LARGEST_POWER[str(margin.dtype)] if link == "sigmoid" else np.inf
+        own = apply_c_function if margin.dtype == np.float64 else call  # CatBoost calls C
         with np.errstate(over="ignore"):
-            return one / (one + take_c_powers(np.minimum(power, margin.dtype.type(bound))))
+            return one / (one + own("exp", np.minimum(power, margin.dtype.type(bound))))
     if link == "logistic":  # onnxruntime: never a power above zero
-        above = one / (one + take_c_powers(-np.abs(margin)))
+        above = one / (one + call("exp", -np.abs(margin)))
         return np.where(margin < 0, one - above, above)
     if link == "exp":
-        return take_c_powers(margin)
+        return call("exp", margin)
     if link == "log1p_exp":
-        return apply_c_function("log1p", take_c_powers(margin))
+        return call("log1p", call("exp", margin))
     assert link in ("isolation", "halving"), f"no link named {link!r}"
-    halved = 2 ** -(margin / margin.dtype.type(scale))  # as scikit-learn has it
+    halved = call("exp2", -(margin / margin.dtype.type(scale)))
     return halved if link == "halving" else -halved
 
 
@@ -202,13 +209,16 @@ def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> 
     return value
 
 
-def _softmax(link: Link, margin: Array) -> Array:
+def _softmax(link: Link, margin: Array, call: NumberFunction) -> Array:
     if link == "plain_softmax":
-        powers = take_c_powers(margin)
+        powers = call("exp", margin)
         inverse = margin.dtype.type(1) / np.cumsum(powers, axis=1)[:, -1:]  # from left to right
         return np.minimum(powers * inverse, margin.dtype.type(1))
     dtype = np.float32 if link == "rounded_softmax" else margin.dtype
     distance = margin - margin.max(axis=1, keepdims=True).astype(dtype)
-    powers = take_c_powers(distance).astype(dtype)
-    total = np.cumsum(powers, axis=1, dtype=np.float64)[:, -1:].astype(dtype)
-    return powers.astype(margin.dtype) / total
+    powers = call("exp", distance).astype(dtype)
+    if call is apply_c_function:  # from left to right
+        total = np.cumsum(powers, axis=1, dtype=np.float64)[:, -1:]
+    else:
+        total = powers.sum(axis=1, keepdims=True, dtype=np.float64)
+    return powers.astype(margin.dtype) / total.astype(dtype)

@@ -122,7 +122,7 @@ def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
     if ours.forest.link in COARSE_LINKS and theirs.library != _REFERENCE and not _ON_X86:
         bound = ULPS_ELSEWHERE
     if theirs.library == _REFERENCE:
-        bound *= 2  # the reference walk may have numpy's `exp`, which is less exact
+        bound *= 2  # numpy's `exp` is less exact than that of the C library
     margin = row_ulps(ours.margin, theirs.margin, compared)
     value = row_ulps(ours.value, theirs.value, compared, ours.forest.link)
     faults: list[Any] = [np.zeros(int(compared.sum()), bool)]

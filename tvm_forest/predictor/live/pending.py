@@ -25,7 +25,7 @@ from ...forest.c_functions import apply_c_function
 from ...inputs import to_rows
 from ...laying_out.request import BuildRequest
 from ...process.locks import make_lock
-from ...runtime.results import Output, columns_of_trees, result_dtype, result_names
+from ...runtime.results import Output, columns_of_trees, result_names
 from ...threads import check_n_jobs
 from ..building import to_predictor
 from ..compiling import are_ours, compile_or_load, find_known
@@ -163,7 +163,6 @@ class ReferenceFunctions(Functions):
         forest = request.forest
         self.request, self.forest, self.target = request, forest, request.target
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
-        self.result_dtypes = [np.dtype(result_dtype(forest, name)) for name in result_names(forest)]
         self._job, self._hops = job, int(forest.depths.sum()) + forest.n_trees
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
@@ -174,16 +173,7 @@ class ReferenceFunctions(Functions):
             return made.compute_sums(rows, n_jobs)
         margin = self._walk("margin", rows, self.forest.n_outputs, self.forest.sum_dtype)
         is_value = "value" not in result_names(self.forest)
-        return margin, margin if is_value else self._link(margin)
-
-    def _link(self, margin: Array) -> Array:
-        """Return values with the bits of compiled code, which has other powers of 2 than numpy."""
-        link, dtype = self.forest.link, self.result_dtypes[-1]
-        if link not in ("isolation", "halving"):
-            return self.forest.values_of(margin)
-        power = -(margin.astype(dtype) / dtype.type(self.forest.link_scale))
-        halved = apply_c_function("exp2", power)
-        return halved if link == "halving" else -halved
+        return margin, margin if is_value else self.forest.values_of(margin, apply_c_function)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """See `Functions.compute_leaves`."""
