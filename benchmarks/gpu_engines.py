@@ -106,7 +106,7 @@ class Ours(Engine):
     def there(self, rows: RowsThere) -> Any:
         function, model = self._function(len(rows))
         shapes = [((len(rows), self.outputs), dtype) for dtype in self.dtypes]
-        return function.on_device(rows.pointer, len(rows), model, shapes, 0)
+        return function.bind(model).start(rows.pointer, len(rows), shapes, 0, None)
 
 
 class OursOnCpu(Engine):
