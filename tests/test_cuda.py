@@ -645,3 +645,14 @@ def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyP
         cuda_compiler.compile_cuda("", "sm_90")
     library: KernelLibrary = tvm_forest.build(forest(), {"kind": "cuda", "arch": "sm_90"}).library
     assert library.images == {}
+
+
+def test_the_builtins_that_a_python_package_brings_are_found(tmp_path: Path) -> None:
+    def make(name: str, text: str) -> None:
+        command = ["gcc", "-shared", "-fPIC", "-xc", "-", f"-Wl,-soname,{name}", "-ldl"]
+        subprocess.run([*command, "-o", tmp_path / name], input=text, text=True, check=True)
+
+    make("libnvrtc-builtins.so.0.1", "int there(void) { return 7; }")
+    opens = '(void) { return dlopen("libnvrtc-builtins.so.0.1", RTLD_NOW) != 0; }'
+    make("libnvrtc.so.0", f"#include <dlfcn.h>\nint has_builtins{opens}")
+    assert cuda_compiler._open(str(tmp_path / "libnvrtc.so.0")).has_builtins() == 1

@@ -136,6 +136,9 @@ def find_nvrtcs() -> Iterator[Any]:
 
 @functools.cache
 def _open(name: str) -> Any | None:
+    """Open NVRTC, and first the builtins beside it, which it asks the loader for by name alone."""
+    beside = glob.glob(f"{os.path.dirname(name)}/libnvrtc-builtins.so.*")
+    find_library(beside)
     return find_library((name,))
 
 
