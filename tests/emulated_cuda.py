@@ -29,7 +29,11 @@ from tvm_forest.gpu_runtime.library import Backend, KernelLibrary, ModelArray
 from tvm_forest.gpu_runtime.plan import PythonNames, expression_in_python
 
 HERE = Path(__file__).with_name("cuda_emulation")
-OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+OPTIONS = (
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"),
+    *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
+)
+"""A GPU refuses what is not aligned, and so do these."""
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 SEEDS = range(8)
 

@@ -117,6 +117,35 @@ def test_a_thread_walks_four_rows_at_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("reduce", [None, "ordered_reduce"])
+def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> None:
+    sch = tvm_forest.new_schedule(forest(3)).tile("batch", "b0", "b1", 10)
+    sch = sch.tile("b1", "b2", "b3", 4).tile("tree", "t0", "t1", 4)
+    sch = sch.reorder("b0", "t0", "t1", "class", "b2", "b3").gpu_dimension("b0", "grid.x")
+    if reduce is not None:
+        sch = getattr(sch.gpu_dimension("t1", "block.x"), reduce)("t1")
+    check(forest(3), sch.simdize("b3", "gather").represent_as("packed"))
+
+
+@pytest.mark.parametrize("target", ["cuda", "opencl"])
+@pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+def test_no_array_that_threads_write_is_promised_to_one_of_them(
+    name: str, layout: str, classes: int, target: str
+) -> None:
+    sch = schedule(name, layout, forest(classes))
+    text = tvm_forest.build(forest(classes), target, sch, exact=False).source(target)
+    kernels = re.findall(
+        r"^\S[^\n]* void (?:__launch_bounds__\S+ )?\w+_kernel[^;{]*\{.*?^\}", text, re.M | re.S
+    )
+    assert "restrict" in text and kernels
+    for kernel in kernels:
+        promised = set(re.findall(r"restrict(?:__)? (\w+)[,)]", kernel))
+        written = set(re.findall(r"^ *(\w+)\[.*?\] = ", kernel, re.M))
+        written |= set(re.findall(r"tvmf_atomic_add_float32\(\(&\((\w+)\[", kernel))
+        assert written and not promised & written
+
+
+@pytest.mark.slow
 def test_tiles_of_nodes_and_float64_are_walked_by_threads() -> None:
     model = drawn_forest(9, 4, seed=5, base=(0.1,), dtype="float64")
     start = tvm_forest.new_schedule(model).tile_nodes(4).represent_as("sparse")

@@ -218,6 +218,9 @@ KERNEL_HEAD = cuda(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(',
     "kernels that become functions of kernels of TVM's",
 )
+RESTRICT = cuda(
+    r" (?:__)?restrict(?:__)?(?= )", "a promise of one thread, for arrays that several write"
+)
 LAUNCH_BOUNDS = cuda("__launch_bounds__", "the name of a kernel stands behind it")
 SHARED = cuda(
     r"__shared__ alignas\((\d+)\) ((?:signed )?\w+) (\w+)\[(\d+)\];",

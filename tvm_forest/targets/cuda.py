@@ -17,20 +17,30 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import tirx
+from tvm import sym, tirx
 
 from ..gpu_runtime import cuda_compiler
 from ..gpu_runtime.cuda import CudaDriver
 from ..gpu_runtime.library import Backend, KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..internals import names
+from ..passes.gpu.kernel_code import TensorLoad
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen import ops
 from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
-from .kernel_text import atomic_functions, declare_at_launch, drop_fences, launch_with, map_nodes
+from .kernel_text import (
+    atomic_functions,
+    declare_at_launch,
+    drop_fences,
+    launch_with,
+    map_nodes,
+    share_written,
+)
 
 KIND = "cuda"
+ROWS = "rows"
+"""The only array that users allocate, who may pass a part of one that begins anywhere."""
 
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
@@ -109,9 +119,11 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
     """Return device functions as CUDA C++, without what stands ahead of them."""
     kernels = tirx.compilation_pipeline.finalize_device_passes()(drop_fences(kernels))
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
+    for kind in (tirx.BufferStore, TensorLoad):
+        kernels = map_nodes(kernels, kind, _split_unaligned)
     with _source_only():
         text = str(tvm.get_global_func(names.BUILD_CUDA)(kernels, target).inspect_source())
-    return text[text.index(names.KERNEL) :]
+    return share_written(text[text.index(names.KERNEL) :], kernels)
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
@@ -120,6 +132,27 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
         return x
     bits = int(np.float64(x.value).view(np.int64))
     return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.IntImm("int64", bits))
+
+
+def _split_unaligned(access: Any) -> Any:
+    """Let a vector of elements be read or written one by one, unless it is surely aligned.
+
+    A GPU refuses to move 16 bytes from or to a place that is not a multiple of 16. TVM writes one
+    access for a `Ramp`, wherever it begins, and one for each element for any other indices.
+    """
+    index = access.indices[-1]
+    if not isinstance(index, tirx.Ramp):
+        return access
+    buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+    first, lanes = index.base, int(index.lanes)
+    is_aligned = sym.Analyzer().can_prove_equal(first % tirx.const(lanes, first.ty.dtype), 0)
+    if is_aligned and buffer.name != ROWS:
+        return access
+    each = tirx.Ramp(tirx.const(0, first.ty.dtype), index.stride, lanes)
+    indices = [*access.indices[:-1], tirx.Add(tirx.Broadcast(first, lanes), each)]
+    if isinstance(access, tirx.BufferStore):
+        return tirx.BufferStore(buffer, access.value, indices)
+    return tirx.BufferLoad(buffer, indices)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from tvm import tirx
 from ..gpu_runtime.plan import HostLoop, HostStep, Launch, Plan
 from ..internals import names
 from ..target import STATIC_SHARED_BYTES
-from ..tir_gen.ops import is_call
+from ..tir_gen.ir import find_all, find_stores
+from ..tir_gen.ops import find_calls, is_call
 
 KERNEL = re.compile(f"(?={names.KERNEL})")
 SHARED = re.compile(names.SHARED)
@@ -47,6 +48,34 @@ def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
         return call.args[1] if is_fence else call
 
     return map_nodes(mod, tvm.ir.Call, drop)
+
+
+def share_written(text: str, kernels: tvm.IRModule) -> str:
+    """Take the word "restrict" from the arrays that a kernel writes.
+
+    TVM gives it to all arrays, and it promises that nobody else writes there. A compiler that
+    believes it keeps in a register what a thread stores for the others, across barriers too.
+    """
+    for kernel in kernels.functions.values():
+        written = _written_by(kernel)
+        flags = [parameter in written for parameter in kernel.params]
+
+        def share(head: re.Match[str], flags: list[bool] = flags) -> str:
+            arrays = zip(head[2].split(", "), flags, strict=True)
+            shown = (re.sub(names.RESTRICT, "", x) if shared else x for x, shared in arrays)
+            return f"{head[1]}({', '.join(shown)})"
+
+        text = re.sub(rf"\b({kernel.attrs['global_symbol']})\(([^)]*)\)", share, text)
+    return text
+
+
+def _written_by(kernel: tirx.PrimFunc) -> set[Any]:
+    """Return the parameters of a kernel through which it writes, also by calling a function."""
+    given = (x for call in find_calls(kernel.body, names.CALL_EXTERN) for x in call.args)
+    buffers = {x.args[0].source for x in given if is_call(x, names.ADDRESS_OF)}
+    buffers |= {store.buffer for store in find_stores(kernel.body)}
+    declared = find_all(kernel.body, tirx.DeclBuffer)
+    return {declaration.data for declaration in declared if declaration.buffer in buffers}
 
 
 def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]]) -> str:

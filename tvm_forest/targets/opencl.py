@@ -21,7 +21,7 @@ from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen.ops import BALLOT, find_calls, find_extern
-from .kernel_text import atomic_functions, drop_fences
+from .kernel_text import atomic_functions, drop_fences, share_written
 
 KIND = "opencl"
 
@@ -102,4 +102,5 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)
     text = text.replace(names.OPENCL_FENCE, f"{names.OPENCL_FENCE} | CLK_GLOBAL_MEM_FENCE")
+    text = share_written(text, kernels)
     return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans

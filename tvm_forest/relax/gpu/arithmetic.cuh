@@ -8,6 +8,7 @@
 #define TVMF_ARITHMETIC
 #define TVMF static __forceinline__ __device__
 #ifdef __CUDA_ARCH__
+#define TVMF_WRITTEN(array) asm("" : "+l"(array));  // TVM's kernel calls it "restrict"
 #define TVMF_OP(name, ptx, plain, type, dtype, bits, c) \
   TVMF type tvmf_##name##_##dtype(type a, type b) { type r; asm(ptx "." bits " %0, %1, %2;" : "=" c(r) : c(a), c(b)); return r; }
 #define TVMF_TEST(name, ptx, plain, type, dtype, bits, c) \
@@ -17,6 +18,7 @@
 TVMF double tvmf_widen(float a) { double r; asm("cvt.f64.f32 %0, %1;" : "=d"(r) : "f"(a)); return r; }
 TVMF float tvmf_narrow(double a) { float r; asm("cvt.rn.f32.f64 %0, %1;" : "=f"(r) : "d"(a)); return r; }
 #else
+#define TVMF_WRITTEN(array)
 #define TVMF_OP(name, ptx, plain, type, dtype, bits, c) \
   TVMF type tvmf_##name##_##dtype(type a, type b) { return plain; }
 #define TVMF_TEST(name, ptx, plain, type, dtype, bits, c) \

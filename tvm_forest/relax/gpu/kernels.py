@@ -124,7 +124,12 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
         text = re.sub(rf"\b{word}\b", value, text)
     name = f"tvmf_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)
-    return name, before + HEAD.sub(f"static __forceinline__ __device__ void {name}(", text)
+    text = HEAD.sub(f"static __forceinline__ __device__ void {name}(", text)
+    head, brace, body = text.partition("{\n")
+    written = re.findall(
+        r"\* (\w+)[,)]", head.rpartition(";")[2]
+    )  # see `kernel_text.share_written`
+    return name, before + head + brace + "".join(map("  TVMF_WRITTEN({})\n".format, written)) + body
 
 
 def _dtype(x: Any) -> str:
