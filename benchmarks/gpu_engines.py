@@ -86,16 +86,17 @@ class Ours(Engine):
         self.one = model.candidates[name]
         _load(self.one.library)
         self.keeps_order = self.one.keeps_order
-        functions = self.one.functions.values()
-        distinct = {id(array): array for function in functions for array in function.arrays}
-        self.arrays = {key: ModelArray(array) for key, array in distinct.items()}
+        functions = self.one.functions.items()
+        self.bound = {
+            smallest: (self.one.library[function.name], list(map(ModelArray, function.arrays)))
+            for smallest, function in functions
+        }
         self.outputs = model.forest.n_outputs
         self.dtypes = [np.dtype(dtype) for _, dtype in model.results]
 
     def _function(self, rows: int) -> tuple[Any, list[ModelArray]]:
         """Return the function that predicts so many rows, and its arguments of the model."""
-        function = self.one.for_batch(rows)
-        return self.one.library[function.name], [self.arrays[id(x)] for x in function.arrays]
+        return self.bound[self.one.smallest_for(rows)]
 
     def here(self, rows: Any) -> Any:
         function, model = self._function(len(rows))

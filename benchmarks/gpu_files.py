@@ -45,10 +45,10 @@ class Candidate(NamedTuple):
     library: KernelLibrary
     functions: dict[int, Function]
 
-    def for_batch(self, rows: int) -> Function:
-        """Return the function that predicts so many rows."""
+    def smallest_for(self, rows: int) -> int:
+        """Return the key of the function that predicts so many rows."""
         smallest = list(self.functions)
-        return self.functions[smallest[max(0, bisect_right(smallest, rows) - 1)]]
+        return smallest[max(0, bisect_right(smallest, rows) - 1)]
 
 
 class PackedModel(NamedTuple):

@@ -19,6 +19,7 @@ from schedules import rounding_bound
 from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
+from tvm_forest.gpu_runtime import backends
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.layouts import BANKED, COPIED
 from tvm_forest.probe_rows import hard_rows
@@ -39,7 +40,6 @@ from tvm_forest.search.records import (
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.strategies import search_by_algorithm_1, strategies_of
 from tvm_forest.target import cpu_name, parse_target
-from tvm_forest.targets import cuda
 
 MODEL = drawn_forest(100, 4)
 CLASSES = drawn_forest(60, 3, base=(0.0, 0.5))
@@ -452,7 +452,9 @@ def gpu_here(monkeypatch: pytest.MonkeyPatch) -> Any:
     def report(**facts: int) -> None:
         for name, value in facts.items():
             settings().emulated_set(name.encode(), value)
-        monkeypatch.setattr(cuda, "_driver", lambda device: CudaDriver(device, libcuda()))
+        monkeypatch.setattr(
+            backends, "open_driver", lambda kind, device: CudaDriver(device, libcuda())
+        )
 
     yield report
     report(processors=132, memory=80 << 30, minor=0)

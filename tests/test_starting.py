@@ -71,6 +71,19 @@ for file in sorted(folder.glob("*.tvmf")):
         assert cli.main([command, *words]) == 2
 """
 )
+KERNELS = (
+    ALONE
+    + """
+sys.modules["tvm"] = None
+folder = Path(sys.argv[1])
+predictor = tvm_forest.load_predictor(folder / "gpu.tvmf")
+assert "__global__" in predictor.source("cuda")
+try:
+    check(predictor.predict_margin(np.load(folder / "rows.npy")), "gpu", "predict_margin")
+except tvm_forest.DeviceError as error:
+    assert "found" in str(error), error  # neither driver nor compiler
+"""
+)
 BUILT = (
     ALONE
     + """
@@ -134,6 +147,15 @@ def test_saved_predictors_predict_without_the_compiler(tmp_path: Path) -> None:
         expected = predictor.forest.predict_reference(rows)
         assert np.array_equal(predictor.predict_margin(rows), np.squeeze(expected))
     run(LOADED, tmp_path)
+
+
+def test_a_saved_predictor_for_a_gpu_needs_no_tvm(tmp_path: Path) -> None:
+    rows = hard_rows(FORESTS["numerical"], 50)
+    np.save(tmp_path / "rows.npy", rows)
+    expected = FORESTS["numerical"].predict_reference(rows)
+    np.save(tmp_path / "gpu.predict_margin.npy", np.squeeze(expected))
+    tvm_forest.build(FORESTS["numerical"], "cuda").save(tmp_path / "gpu.tvmf")
+    run(KERNELS, tmp_path)
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ launches is run by `gpu_runtime.executor`.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,8 @@ import tvm
 from tvm import sym, tirx
 
 from ..gpu_runtime import cuda_compiler
-from ..gpu_runtime.cuda import CudaDriver
-from ..gpu_runtime.library import Backend, KernelLibrary
+from ..gpu_runtime.backends import find_backend
+from ..gpu_runtime.library import KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..internals import names
 from ..passes.gpu.kernel_code import TensorLoad
@@ -88,20 +86,10 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     """
     source, plans = cuda_text(mod)
     architecture = dict(target.options).get("arch")
-    library = KernelLibrary(KIND, source, plans, backend(target), architecture)
+    library = KernelLibrary(KIND, source, plans, find_backend(target), architecture)
     if library.architecture is not None and cuda_compiler.has_compiler():
         library.image(library.architecture)
     return library
-
-
-def backend(target: Target) -> Backend:
-    """Return the way onto the GPU that a target names."""
-    device = dict(target.options).get("device", 0)
-    return Backend(partial(_driver, device), cuda_compiler.compile_cuda)
-
-
-_driver = functools.cache(CudaDriver)
-"""All predictors share the driver of a GPU."""
 
 
 def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:

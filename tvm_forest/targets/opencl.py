@@ -8,13 +8,13 @@ The text and the plans say all that a host program needs. Nothing here runs them
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
 import tvm
 from tvm import tirx
 
-from ..errors import BuildError, DeviceError, InputError
-from ..gpu_runtime.library import Backend, KernelLibrary
+from ..errors import BuildError, InputError
+from ..gpu_runtime.backends import find_backend
+from ..gpu_runtime.library import KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..internals import names
 from ..passes.gpu.kernel_code import SHUFFLE
@@ -64,19 +64,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     if target.options:
         name = target.options[0][0]
         raise InputError(f"build: argument 'target': option {name!r} of 'opencl' is unknown")
-    return KernelLibrary(KIND, *opencl_text(mod), backend(target))
-
-
-def backend(target: Target) -> Backend:
-    """Return a backend that refuses to open a GPU."""
-    return Backend(_refuse, lambda source, *_: source.encode())
-
-
-def _refuse() -> NoReturn:
-    raise DeviceError(
-        "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
-        "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"
-    )
+    return KernelLibrary(KIND, *opencl_text(mod), find_backend(target))
 
 
 def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:

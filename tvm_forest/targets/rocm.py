@@ -8,7 +8,6 @@ no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runt
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import shutil
@@ -17,18 +16,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
-from ..gpu_runtime.hip import HipDriver
-from ..gpu_runtime.library import Backend, KernelLibrary
+from ..gpu_runtime.backends import find_backend, open_driver
+from ..gpu_runtime.library import KernelLibrary
 from ..internals import names
 from ..internals.replacing import replace_functions
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
@@ -105,23 +103,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     text = "".join(code.asm for code in compiled.values())
     images = {gpu: code.image for gpu, code in compiled.items()}
     architecture = next(iter(images)) if len(images) == 1 else None
-    return KernelLibrary(KIND, text, launches[0], backend(target), architecture, images)
-
-
-def backend(target: Target) -> Backend:
-    """Return the way onto the GPU that a target names."""
-    return Backend(partial(_driver, dict(target.options).get("device", 0)), _refuse_to_translate)
-
-
-_driver = functools.cache(HipDriver)
-"""All predictors share the driver of a GPU."""
-
-
-def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> NoReturn:
-    raise DeviceError(
-        f"rocm: the GPU is a {architecture}, and code was made for the default list "
-        f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"
-    )
+    return KernelLibrary(KIND, text, launches[0], find_backend(target), architecture, images)
 
 
 def find_gpus(target: Target) -> tuple[str, ...]:
@@ -154,7 +136,7 @@ def find_gpus(target: Target) -> tuple[str, ...]:
 def _ask_gpu(device: int) -> str:
     """Name the GPU at hand; "" where none can be asked."""
     try:
-        return str(_driver(device).architecture)
+        return str(open_driver(KIND, device).architecture)
     except DeviceError:
         return ""
 

@@ -21,6 +21,7 @@ import tvm_ffi
 
 from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
+from ..gpu_runtime.backends import find_backend
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..process.ending import is_waited_for
@@ -68,8 +69,7 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
 def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == KERNELS:
-        backend = machine_code.KERNEL_TARGETS[target.kind].backend(target)
-        return KernelLibrary.from_bytes(code.data, backend)
+        return KernelLibrary.from_bytes(code.data, find_backend(target))
     try:
         with make_folder("load_library") as folder:
             file = folder / f"code.{code.form}"

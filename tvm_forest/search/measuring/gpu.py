@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import BuildError, DeviceError, InputError
 from ...forest import Array
+from ...gpu_runtime.backends import find_backend
 from ...laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import Target
@@ -64,7 +65,7 @@ def open_gpu(target: Target) -> str:
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
     """
-    backend = _backend(target)
+    backend = find_backend(target)
     driver = backend.open()
     if target.kind == "cuda":
         backend.translate("", driver.architecture, driver.version)
@@ -74,14 +75,8 @@ def open_gpu(target: Target) -> str:
 def identify_gpu(target: Target) -> str:
     """Return the `identity` of the GPU of a target; "" if it has none, or none is here."""
     with suppress(DeviceError):
-        return str(_backend(target).open().identity) if target.kind in REAL_GPUS else ""
+        return str(find_backend(target).open().identity) if target.kind in REAL_GPUS else ""
     return ""
-
-
-def _backend(target: Target) -> Any:
-    from ...targets.machine_code import KERNEL_TARGETS
-
-    return KERNEL_TARGETS[target.kind].backend(target)
 
 
 def measure_candidate(schedule: str, batch: int, best: float) -> measure.CallTimes:

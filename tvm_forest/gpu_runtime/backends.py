@@ -1,0 +1,50 @@
+"""The ways onto a GPU, by kind of target.
+
+takes: Target; gives: Backend. What a saved predictor needs; no TVM.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NoReturn
+
+from ..errors import DeviceError
+from ..target import Target
+from . import cuda_compiler
+from .cuda import CudaDriver
+from .driver import Driver
+from .hip import HipDriver
+from .library import Backend
+
+
+@functools.cache
+def open_driver(kind: str, device: int) -> Driver:
+    """Return the driver of a GPU, which all predictors share.
+
+    Raises:
+        DeviceError: there is none.
+    """
+    if kind == "opencl":
+        raise DeviceError(
+            "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
+            "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"
+        )
+    return {"cuda": CudaDriver, "rocm": HipDriver}[kind](device)
+
+
+def find_backend(target: Target) -> Backend:
+    """Return the way onto the GPU that a target names."""
+    device = dict(target.options).get("device", 0)
+    ways: dict[str, Any] = {"cuda": cuda_compiler.compile_cuda, "rocm": _refuse_to_translate}
+    return Backend(lambda: open_driver(target.kind, device), ways.get(target.kind, _keep_text))
+
+
+def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> NoReturn:
+    raise DeviceError(
+        f"rocm: the GPU is a {architecture}, for which no code was made; build with target "
+        f"{{'kind': 'rocm', 'mcpu': '{architecture}'}}"
+    )
+
+
+def _keep_text(source: str, architecture: str, driver: int | None) -> bytes:
+    return source.encode()
