@@ -26,11 +26,11 @@ import tvm_ffi
 import catboost_models
 import gpu_schedules
 import tvm_forest
-from drawn_schedules import GPU_LAYOUTS, drawn_schedule
+from drawn_schedules import GPU_LAYOUTS, drawn_schedule, layouts_of
 from emulated_cuda import called, emulated, evaluate, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
 from recipe_cases import CASES
-from schedules import rounding_bound
+from schedules import odd_forest, rounding_bound
 from test_linear_trees import by_hand
 from tvm_forest.errors import BuildError, DeviceError, InputError, ScheduleError
 from tvm_forest.forest import Forest
@@ -41,6 +41,7 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver, CudaKernelNeeds
 from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
+from tvm_forest.layouts import find
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, recipes
 
@@ -125,6 +126,20 @@ def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> N
     if reduce is not None:
         sch = getattr(sch.gpu_dimension("t1", "block.x"), reduce)("t1")
     check(forest(3), sch.simdize("b3", "gather").represent_as("packed"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", layouts_of(gpu=True))
+def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> None:
+    model = odd_forest(3)
+    assert model.is_leaf.all()
+    model = replace(model, hits=np.ones(model.n_nodes, np.int64))
+    start = tvm_forest.new_schedule(model)
+    size = max(x for x in find(layout).tile_sizes if x <= 8)
+    sch = (start.tile_nodes(size) if size > 1 else start).represent_as(layout)
+    sch = sch.tile("batch", "b0", "b1", 4).reorder("b0", "class", "tree", "b1")
+    sch = sch.gpu_dimension("b0", "grid.x").unroll_walk("tree", 3)
+    check(model, sch.simdize("b1", "gather"))
 
 
 @pytest.mark.parametrize("target", ["cuda", "opencl"])

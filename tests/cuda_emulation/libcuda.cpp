@@ -10,6 +10,7 @@
 // A thread of a block is a fiber. Fibers run one at a time, from one meeting (barrier or shuffle) to
 // the next, in an order that a seed shuffles each time; blocks run one after the other. Shared memory
 // is filled with rubbish before each block.
+#include <sys/mman.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -150,7 +151,7 @@ bool run(void (*kernel)(void**), Size grid, Size block, void** given, char* shar
 
 namespace {
 
-const size_t GUARD = 64;
+const size_t GUARD = 64, ALIGNMENT = 32, PAGE = 4096;
 std::recursive_mutex one_at_a_time;
 std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"major", 9},
                                      {"minor", 0},       {"seed", 0},     {"threads", 1024},
@@ -158,6 +159,7 @@ std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"majo
                                      {"memory", 80l << 30}};
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
+size_t pages_of(size_t size) { return (size + ALIGNMENT + GUARD + 2 * PAGE - 1) / PAGE * PAGE; }
 std::map<char*, size_t> allocations;
 thread_local long contexts = 0;
 using Clock = std::chrono::steady_clock;
@@ -228,9 +230,12 @@ bool of_host_alloc(const void* pointer) {
 int move(void* to, const void* from, size_t size) { return std::memmove(to, from, size), 0; }
 
 bool guarded() {
-  for (auto& [p, size] : allocations)
+  for (auto& [p, size] : allocations) {
     for (size_t i = 0; i < GUARD; ++i)
-      if (p[i] != 0x5A || p[GUARD + size + i] != 0x5A) return false;
+      if (p[i] != 0x5A) return false;
+    for (size_t i = size; i % ALIGNMENT; ++i)
+      if (p[GUARD + i] != 0x5A) return false;
+  }
   return true;
 }
 
@@ -317,8 +322,13 @@ int cuFuncGetAttribute(int* value, int what, void* function) {
 int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
   CALL("cuMemAlloc_v2")
   if (settings["captured"] && settings["capture_mode"] != 2) return 900;
-  char* p = new char[size + 2 * GUARD];
-  std::memset(p, 0x5A, GUARD), std::memset(p + GUARD, 0xA5, size), std::memset(p + GUARD + size, 0x5A, GUARD);
+  // The last byte lies ahead of a page that nobody may read or write.
+  size_t room = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, whole = pages_of(size);
+  char* pages = (char*)mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return 2;
+  mprotect(pages + whole - PAGE, PAGE, PROT_NONE);
+  char* p = pages + whole - PAGE - room - GUARD;
+  std::memset(p, 0x5A, GUARD + room), std::memset(p + GUARD, 0xA5, size);
   allocations[p] = size;
   *pointer = uint64_t(p + GUARD);
   return 0;
@@ -328,8 +338,11 @@ int cuMemFree_v2(uint64_t pointer) {
   if (settings["captured"]) return 900;
   finish_all();
   char* p = (char*)pointer - GUARD;
-  if (!allocations.erase(p)) return 1;
-  delete[] p;
+  auto found = allocations.find(p);
+  if (found == allocations.end()) return 1;
+  size_t whole = pages_of(found->second), room = (found->second + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  munmap((char*)pointer + room + PAGE - whole, whole);
+  allocations.erase(found);
   return 0;
 }
 int cuMemHostAlloc(void** pointer, size_t size, unsigned) {

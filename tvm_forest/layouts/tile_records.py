@@ -154,7 +154,7 @@ def _count_lanes(size: int) -> int:
 
 def flatten_lut(table: TileTable) -> Array:
     """Return the look-up table as one row of bytes."""
-    return table.lut.ravel() if table.lut.size else np.zeros(1, np.uint8)
+    return table.lut.ravel() if table.lut.size else np.zeros(table.lut.shape[1], np.uint8)
 
 
 @dataclass(frozen=True)
