@@ -226,7 +226,7 @@ def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) ->
 def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
     forest = drawn_forest(10, 4, seed=2, n_features=6)
     sch = tvm_forest.default_schedules(forest, "cuda")[65_536]
-    assert (sch.layout, sch.keeps_order) == ("packed", True)
+    assert (sch.layout, sch.keeps_order) == ("array", True)
     by_rank = tvm_forest.default_schedules(drawn_forest(10, 4, seed=2), "cuda")[65_536]
     assert by_rank.layout == BANKED
     rows = hard_rows(forest, 300, seed=1)

@@ -3,11 +3,10 @@
 takes: Workload; gives: Schedules by the smallest batch that each serves.
 
 Very many rows have a thread each, which walks them as ranks through trees in shared memory, if the
-forest fits (`gpu_shared_ranks`); or as they are, if there are so few trees for each column that
-ranks would not pay. Of fewer rows, several threads share the trees, and what these
-find is added tree by tree. How many is counted, not measured: the point that
-`silvanforge.estimate_cycles` expects to be the fastest. These points have one layout, which lies in
-memory once.
+forest fits (`gpu_shared_ranks`) and has trees enough for its columns. Otherwise several threads
+share the trees of a row, and what these find is added tree by tree. How many is the choice of
+`silvanforge.estimate_cycles`: the point that it expects to be the fastest. These points have one
+layout, which lies in memory once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from ..layouts import ANY_FOREST, BANKED, PADDED, WORD_NODES
+from ..layouts import ANY_FOREST, BANKED, PADDED
 from ..layouts.row_codes.banks import LANES
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
@@ -47,22 +46,21 @@ SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which nodes are linked instead."""
 
-RANKS = GpuPoint(512, 1, 1, True, True, True, 4, False, BANKED)
-"""The point of `gpu_shared_ranks` with its own arguments."""
-
-FLOATS = GpuPoint(256, 1, 1, True, False, True, 4, False, WORD_NODES)
-"""The point without ranks: a thread walks four trees together, whose nodes are words."""
+RANKS = GpuPoint(256, 1, 1, True, True, True, 4, False, BANKED)
+"""The point of `gpu_shared_ranks` that was the fastest on an H200, or within 5 % of it."""
 
 MAX_COLUMNS_PER_TREE = 0.45
-"""Above, `FLOATS` takes fewer cycles: a rank takes what 9 hops take, a copied value what 2 do, and
-a walk through ranks saves 3 of 8 hops."""
+"""Above, others are faster: a rank takes what 9 hops take, and a walk by ranks saves 3 of 8."""
 
 MIN_RANKED_ROWS = 65_536
-"""Rows of a batch from which one of these points is a default: most processors have a block."""
+"""Rows of a batch from which it is a default: all processors have a block, most have two."""
 
-MAX_TREE_BYTES = 40 << 10
+MAX_TREE_BYTES = 16 << 10
 """Bytes of the trees that its blocks copy at a time, at most; a third of the memory that there is
 if that is less."""
+
+TOGETHER = 4
+"""Trees that a thread walks together."""
 
 SLOT_BYTES = 8
 """Of a complete tree of ranks: a node and a leaf value."""
@@ -76,7 +74,7 @@ def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
         costs = {x: silvanforge.estimate_cycles(x, problem) for x in list_points(work, problem)}
         least = min(costs, key=costs.__getitem__)
         if batch >= MIN_RANKED_ROWS and _holds_ranks(work, problem):
-            chosen[batch] = last = FLOATS if _is_cheaper_as_floats(work, problem) else RANKS
+            chosen[batch] = last = RANKS
         elif costs.get(last, float("inf")) > ALIKE * costs[least]:
             chosen[batch], last = least, least
     return arrange_by_batch({batch: _write(work, point) for batch, point in chosen.items()})
@@ -104,19 +102,18 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
 
 def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
     """Yield the points among which a default is chosen."""
-    alone = _give_rows_threads(work)
+    alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
     dimensions = ("", "grid.z", "block.z") if problem.walks > 1 else ("",)
     few = [rows for rows in SHARED_ROWS if rows <= problem.batch]
     for rows, trees, blocks, on in product(few, sorted(threads), (1, 4, 16), dimensions):
         for near in (True, False):
-            point = GpuPoint(rows, 1, trees, near, False, False, 1, "ordered", alone.layout)
-            point = point._replace(tree_blocks=blocks, class_on=on)
+            point = alone._replace(rows_tb=rows, tree_threads=trees, cache_rows=near)
+            point = point._replace(shared="ordered", tree_blocks=blocks, class_on=on)
             point = silvanforge.fit_chunk(point, problem)
             if trees > 1 and silvanforge.find_obstacle(point, problem) is None:
                 yield point
-                break
 
 
 def _give_rows_threads(work: Workload) -> GpuPoint:
@@ -145,19 +142,13 @@ def _ranked_tree_bytes(problem: GpuProblem) -> int:
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
-    """Say whether `RANKS` may run, and its trees, all padded to the deepest, are not mostly air."""
+    """Say whether `RANKS` may run, and pays: trees are padded to the deepest, rows are coded."""
+    if problem.features > MAX_COLUMNS_PER_TREE * problem.rounds * problem.walks:
+        return False
     slots = work.forest.n_trees << work.deepest + 1
     if slots > MAX_SLOTS_PER_NODE * work.forest.n_nodes or work.unfit(BANKED) is not None:
         return False
     return fits_ranks(RANKS, problem)
-
-
-def _is_cheaper_as_floats(work: Workload, problem: GpuProblem) -> bool:
-    """Say whether `FLOATS` takes fewer cycles than ranks, two blocks at a time."""
-    if problem.features <= MAX_COLUMNS_PER_TREE * problem.rounds or problem.classes > 1:
-        return False
-    fits = 2 * silvanforge.count_shared_bytes(FLOATS, problem) <= problem.block_bytes
-    return fits and work.unfit(WORD_NODES) is None
 
 
 def _write(work: Workload, point: GpuPoint) -> Schedule:
@@ -170,5 +161,4 @@ def _write(work: Workload, point: GpuPoint) -> Schedule:
     sch = sch.reorder("b0", "b1", *inner_loops(sch))
     sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
     sch = sch.cache("b0", "shared") if point.cache_rows else sch
-    sch = sch.interleave("tree", point.factor) if point.factor > 1 else sch
-    return sch.unroll_walk("tree") if point.unroll else sch
+    return sch.interleave("tree", point.factor) if point.factor > 1 else sch

@@ -88,6 +88,9 @@ class GpuProblem(NamedTuple):
 MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
 """Threads of a block, at least, and blocks of a grid on the paper's GPUs."""
 
+RESERVED_BYTES = 1024
+"""Of shared memory, which each block takes besides."""
+
 MAX_BLOCK_CLASSES = 64
 """Threads of a block along "block.z"."""
 
@@ -168,66 +171,87 @@ def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
     return point._replace(tree_chunk=even)
 
 
-WAIT_CYCLES, ISSUE_CYCLES, LINE_CYCLES = 400.0, 6.0, 2.0
-"""Cycles of a hop, two loads one after the other; cycles in which a multiprocessor does a hop of a
-warp while others wait, and for each line of the cache that the nodes of its lanes lie in: it is
-brought from the cache of all multiprocessors, and read."""
+HOP_CYCLES, ISSUE_CYCLES = 390.0, 4.2
+"""Cycles of a hop, two loads one after the other; and those in which a multiprocessor does a hop of
+a warp while others wait."""
+
+TOGETHER = 0.58
+"""`factor` walks that advance together take `factor ** (1 - TOGETHER)` times as long as one."""
+
+NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.4, 128
+"""Cycles of a hop of a warp for each line of the cache that the nodes of its lanes lie in, and for
+each that their rows lie in, where these are not near."""
 
 LINES_PER_DOUBLING = 0.64
 """Lines that twice as many rows touch of a tree, averaged over the levels of a tree of depth 8."""
 
-ADD_CYCLES, ADD_ISSUE_CYCLES = 5.0, 0.75
+FAR_CYCLES, NEAR_ROW_BYTES = 4.0, 512
+"""Times as long takes a hop that reads a row that is not near, and wider than that."""
+
+TURN_CYCLES, COPY_ISSUE_CYCLES = 95.0, 7.5
+"""Cycles in which each thread of a block copies a value of the rows; more for each warp."""
+
+ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
 """Cycles of an addition that waits for the one before, its load done ahead; and those in which a
 multiprocessor keeps a term of 32 rows and adds it."""
 
-MEET_CYCLES, LAUNCH_CYCLES = 100.0, 3000.0
+MEET_CYCLES, LAUNCH_CYCLES = 400.0, 7300.0
 """Cycles in which all threads of a block meet, and of a further kernel."""
 
-CYCLE_BYTES, SECTOR_BYTES = 1100.0, 32
-"""Bytes that memory gives in a cycle, and that it reads at least."""
+CYCLE_BYTES, SECTOR_BYTES, CACHE_BYTES = 1700.0, 32, 40e6
+"""Bytes that memory gives in a cycle, that it reads at least, and that are cached of it."""
 
-COPY_WAIT_CYCLES, COPY_BYTES = 700.0, 48.0
-"""Cycles until the first rows of a block are near, and bytes that come in each one behind."""
+OVERLAP = 0.8
+"""Of the time of walks and of that of memory, the shorter one, that passes during the other."""
+
+DISTINCT = 0.5
+"""Of the sectors of a row that its walks read, those that no walk has read before."""
 
 
 def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
-    """Estimate the cycles of a call, to try the likely points first; nothing is fitted.
+    """Estimate the cycles of a call, to try the likely points first.
 
-    Blocks run in waves, as many at once as warps and shared memory allow. A wave lasts as long as a
-    thread waits for its walks, or as long as the hops of all of its warps take to be issued; then
-    threads of rows add in order what the others have found. Memory gives rows, a sector for each
-    hop if they are not cached, and partial sums.
+    The constants are those with which the kernels of five models on an H200 come out best
+    (docs/gpu.md). As many blocks run at once as warps and shared memory allow, and others follow. A
+    block lasts as long as a thread waits for its walks, or as long as the hops of all warps take to
+    be issued; ahead of that its threads copy rows, a value each at a time, and behind it threads of
+    rows add in order what the others have found. Memory gives rows, or the sectors that walks read
+    of them, and partial sums.
     """
     gpu, on_grid = problem.gpu, point.class_on.startswith("grid")
-    warps = -(-count_threads(point, problem) // 32)
+    threads = count_threads(point, problem)
+    warps = -(-threads // 32)
     copies = point.tree_blocks * (problem.walks if on_grid else 1)
     blocks = -(-problem.batch // point.rows_tb) * copies
-    fit = gpu.shared_bytes // max(1, count_shared_bytes(point, problem))
-    at_once = max(1, min(gpu.warps // warps, fit, 32))
+    fit = gpu.shared_bytes // (count_shared_bytes(point, problem) + RESERVED_BYTES)
+    each = -(-blocks // gpu.processors)
+    at_once = max(1, min(gpu.warps // warps, fit, 32, each))
     parts = point.tree_threads * point.tree_blocks
     walks = (
         point.rows_thread * -(-problem.rounds // parts) * (1 if point.class_on else problem.walks)
     )
     hops = walks * problem.hops
-    busy = warps * min(at_once, -(-blocks // gpu.processors))
-    issue = max(ISSUE_CYCLES, LINE_CYCLES * count_lines(point))
-    wave = max(hops * WAIT_CYCLES / point.factor, hops * busy * issue)
     row_bytes = problem.features * problem.number_bytes
-    if point.cache_rows:
-        wave += COPY_WAIT_CYCLES + point.rows_tb * row_bytes / COPY_BYTES
-    wave += _estimate_ordered_adds(point, problem, busy / warps)
-    read = row_bytes * copies
+    wait, issue = HOP_CYCLES, ISSUE_CYCLES + NODE_LINE_CYCLES * count_lines(point)
     if not point.cache_rows:
-        read = problem.rounds * problem.walks * problem.hops * SECTOR_BYTES
+        rows = _count_rows_of_warp(point)
+        issue += ROW_LINE_CYCLES * max(1.0, rows * min(1.0, row_bytes / LINE_BYTES))
+        wait *= FAR_CYCLES if row_bytes > NEAR_ROW_BYTES else 1.0
+    time = max(hops * wait / point.factor**TOGETHER, hops * warps * at_once * issue)
+    if point.cache_rows:
+        turns = -(-point.rows_tb * problem.features // threads)
+        time += turns * (TURN_CYCLES + COPY_ISSUE_CYCLES * warps * at_once)
+    time += _estimate_ordered_adds(point, problem, at_once)
+    read = _estimate_row_bytes(point, problem, min(at_once * gpu.processors, blocks)) * copies
     sums = 2 * problem.classes * problem.number_bytes * point.tree_blocks
     if point.shared == "ordered":
         sums *= problem.rounds if point.tree_blocks > 1 else 1
     else:
         sums *= 1 if point.shared and point.tree_threads > 1 else point.tree_threads
-    memory = problem.batch * (read + sums) / CYCLE_BYTES
     kernels = on_grid + (2 if point.tree_blocks > 1 and point.shared != "atomic" else 0)
-    waves = -(-blocks // (gpu.processors * at_once))
-    return waves * wave + memory + kernels * LAUNCH_CYCLES
+    walks_and_rows = sorted((time * each / at_once, problem.batch * read / CYCLE_BYTES))
+    longer = walks_and_rows[1] + walks_and_rows[0] * (1 - OVERLAP)
+    return longer + problem.batch * sums / CYCLE_BYTES + kernels * LAUNCH_CYCLES
 
 
 def count_lines(point: GpuPoint) -> float:
@@ -235,8 +259,22 @@ def count_lines(point: GpuPoint) -> float:
 
     Lanes next to each other walk rows through one tree, unless their sums are shuffled.
     """
-    rows = 1 if point.shared == "shuffle" else min(32, point.rows_tb // point.rows_thread)
+    rows = _count_rows_of_warp(point)
     return 32 / rows * (1 + LINES_PER_DOUBLING * log2(rows))
+
+
+def _count_rows_of_warp(point: GpuPoint) -> int:
+    return 1 if point.shared == "shuffle" else min(32, point.rows_tb // point.rows_thread)
+
+
+def _estimate_row_bytes(point: GpuPoint, problem: GpuProblem, blocks: int) -> float:
+    """Estimate what memory gives of a row, while so many blocks run."""
+    row_bytes = problem.features * problem.number_bytes
+    if point.cache_rows:
+        return row_bytes
+    read = SECTOR_BYTES * problem.rounds * problem.walks * problem.hops
+    is_cached = blocks * point.rows_tb * row_bytes <= CACHE_BYTES
+    return min(row_bytes, DISTINCT * read) if is_cached else read
 
 
 def _estimate_ordered_adds(point: GpuPoint, problem: GpuProblem, blocks: float) -> float:
