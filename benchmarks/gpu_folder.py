@@ -38,8 +38,8 @@ from tvm_forest.schedule_prims.batches import name_functions
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = (
-    *("gpu.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py", "gpu_goals.py"),
-    *("gpu_sanitize.py", "checks.py"),
+    *("gpu.py", "gpu_durations.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py"),
+    *("gpu_goals.py", "gpu_sanitize.py", "checks.py"),
 )
 PACKAGE = ("__init__.py", "late.py", "errors.py", "archive.py", "process", "forest", "gpu_runtime")
 NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
