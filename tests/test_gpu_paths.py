@@ -10,6 +10,7 @@ import tvm_forest
 from emulated_cuda import emulated, settings
 from forests import drawn_forest
 from gpu_schedules import ORDERS, check
+from races import find_kernel_races
 from schedules import compare
 from tvm_forest.forest import Forest
 from tvm_forest.schedule_prims import Schedule
@@ -75,3 +76,22 @@ def test_registers_are_of_one_kernel_whatever_order_threads_run_in(name: str) ->
     for seed in range(3):
         settings().emulated_set(b"seed", seed)
         compare(made, forest(sch.classes), sch, (1, 7))
+
+
+def test_a_path_without_threads_copies_rows_once_for_its_block() -> None:
+    """Its classes could have a thread each, but for the copy in shared memory, which is of all."""
+    start = tvm_forest.new_schedule(forest(3)).tile("batch", "b0", "b1", 8)
+    sch = start.reorder("b0", "class", "b1", "tree").split("class", "ca", "cb", 1)
+    sch = sch.cache("b1@cb").gpu_dimension("b1@ca", "grid.x")
+    function = tvm_forest.lower(forest(3), sch, "simt").after["predict"]
+    assert find_kernel_races(function) == set()
+    assert "near = T.alloc_shared" in function.script()
+    check(forest(3), sch, sizes=(7, 33))
+
+
+def test_a_team_decides_tiles_in_a_path_without_threads() -> None:
+    start = tvm_forest.new_schedule(forest(3)).tile_nodes(3).represent_as("sparse")
+    sch = start.tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 1)
+    sch = sch.reorder("b0", "t1", "class", "t0", "b1").split("class", "ca", "cb", 2)
+    sch = mapped(sch, **{"b0": "grid.x", "t0@ca": "grid.y"}).cooperate("cb")
+    check(forest(3), sch, sizes=(7, 33))

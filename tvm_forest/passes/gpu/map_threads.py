@@ -36,7 +36,7 @@ from ...tir_gen.ir import (
 )
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
-from .kernel_code import Place, buffers_of, move_buffers, simplify, widen
+from .kernel_code import Place, buffers_of, move_buffers, needs_block, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
@@ -79,7 +79,7 @@ class MapThreads(NestPass):
         if isinstance(s, tirx.AttrStmt):
             return tirx.AttrStmt(s.node, s.attr_key, s.value, self._make(s.body, around))
         if not facts.has_level(s):
-            return flat_kernel(s, facts)
+            return self._write(s, around) if needs_block(s) else flat_kernel(s, facts)
         if isinstance(s, tirx.SeqStmt):
             return self._write(s, around)
         if isinstance(s, tirx.IfThenElse):
