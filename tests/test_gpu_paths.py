@@ -95,3 +95,11 @@ def test_a_team_decides_tiles_in_a_path_without_threads() -> None:
     sch = sch.reorder("b0", "t1", "class", "t0", "b1").split("class", "ca", "cb", 2)
     sch = mapped(sch, **{"b0": "grid.x", "t0@ca": "grid.y"}).cooperate("cb")
     check(forest(3), sch, sizes=(7, 33))
+
+
+def test_a_loop_on_threads_may_have_a_length_that_loops_around_it_decide() -> None:
+    """Rows in two steps, the outer one of eights inside: the last tiles have unequal lengths."""
+    sch = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", 8)
+    sch = sch.tile("b0", "B", "b", 16).reorder("B", "tree", "b1", "b").split("tree", "ta", "tb", 6)
+    sch = mapped(sch, B="grid.x", **{"b@tb": "block.x"})
+    check(forest(), sch, sizes=(7, 130, 141))

@@ -159,7 +159,7 @@ class _RegisterSums:
             count, kind, notes = self.serial.get(loop.loop_var), tirx.ForKind.UNROLLED, {}
             if count is None:
                 kind, notes = tirx.ForKind.SERIAL, {NAME: loop.annotations[NAME]}
-            extent = loop.extent if count is None else ir.i64(count)
+            extent = ir.replace_vars(loop.extent, fresh) if count is None else ir.i64(count)
             body = tirx.For(fresh[loop.loop_var], ir.i64(0), extent, kind, body, None, notes)
         return body
 
