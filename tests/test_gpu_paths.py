@@ -103,3 +103,12 @@ def test_a_loop_on_threads_may_have_a_length_that_loops_around_it_decide() -> No
     sch = sch.tile("b0", "B", "b", 16).reorder("B", "tree", "b1", "b").split("tree", "ta", "tb", 6)
     sch = mapped(sch, B="grid.x", **{"b@tb": "block.x"})
     check(forest(), sch, sizes=(7, 130, 141))
+
+
+def test_sums_of_any_number_of_rows_lie_in_memory_of_the_device() -> None:
+    sch = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", parts=2)
+    sch = sch.tile("tree", "t0", "t1", 4).reorder("b0", "t1", "t0", "b1")
+    sch = mapped(sch, b0="grid.x", t1="block.y").shared_reduce("t1")
+    function = tvm_forest.lower(forest(), sch, "simt").after["predict"]
+    assert "part = T.alloc_buffer" in function.script()
+    check(forest(), sch, sizes=(1, 33))
