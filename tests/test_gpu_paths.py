@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tvm_forest
 from emulated_cuda import emulated, settings
-from forests import drawn_forest
+from forests import drawn_forest, forest_of
 from gpu_schedules import ORDERS, check
 from races import find_kernel_races
 from schedules import compare
@@ -112,3 +115,12 @@ def test_sums_of_any_number_of_rows_lie_in_memory_of_the_device() -> None:
     function = tvm_forest.lower(forest(), sch, "simt").after["predict"]
     assert "part = T.alloc_buffer" in function.script()
     check(forest(), sch, sizes=(1, 33))
+
+
+def test_trees_of_one_leaf_have_no_records_with_values() -> None:
+    """Without a hop, TVM looks through the number that is added to those of such records."""
+    model: Any = forest_of([1.0, 2.0, 0.5])
+    model = replace(model, hits=np.ones(model.n_nodes, np.int64))
+    sch = tvm_forest.new_schedule(model).tile_nodes(7, "hybrid", (0.3, 0.5))
+    sch = tvm_forest.with_depths(sch.represent_as("sparse_peeled"), model)
+    check(model, sch.gpu_dimension("batch", "grid.x").unroll_walk("tree", "depth"), sizes=(1, 7))
