@@ -52,7 +52,7 @@ SHAPING = ("tile", "tile", "reorder", "parallel", "split", "interleave", "gpu_di
 SIZES = (1, 2, 3, 4, 5, 7, 8, 10, 16, 24, 32, 64, 96, 128, 192, 256, 512, 1000)
 MULTIPLES = (1, 1, 1, 2, 3, 5, 8, 12)
 """Blocks of lanes in a larger block of rows."""
-SHARES = {"array": 1, "sparse": 2, "reorg": 4, "packed": 4, "sparse_peeled": 4}
+SHARES = {"array": 1, "sparse": 2, "reorg": 4, "packed": 6}
 """Of layouts on a GPU, where others have 3. Some fit few models, and what they refuse is left to
 the first one."""
 FOCUS_SHARES = {
@@ -330,13 +330,27 @@ def _map_loops(draw: Draw) -> None:
     if draw.focus == "simdize":
         inner.sort(key="b1".__eq__)
     draw.takes("reorder", indices=["b0", *inner])
-    draw.takes("gpu_dimension", index="b0", dimension="grid.x")
+    if draw.says(0.9):
+        draw.takes("gpu_dimension", index="b0", dimension="grid.x")
     free = ["grid.y", "block.y", "block.z", *["block.x"] * (draw.focus != "cooperate")]
     if "block.x" in free and (draw.focus == "vector_reduce" or draw.says(0.5)):
         draw.takes("gpu_dimension", index="t1", dimension="block.x")
+    if draw.focus != "simdize" and draw.says(0.5):
+        return _map_paths(draw, [*free, "grid.z", "grid.x"])
     mapped = inner[:-1] if draw.focus == "simdize" else inner
     for dimension in rng.sample(free, rng.randint(1, 3)):
         draw.takes("gpu_dimension", index=rng.choice(mapped), dimension=dimension)
+
+
+def _map_paths(draw: Draw, dimensions: Sequence[str]) -> None:
+    """Make several paths, and map the loops of each by itself: one may lack what another has."""
+    for do in draw.rng.choices(("split", "split", "specialize", "split_by_depth"), k=2):
+        draw.step(do)
+    for leaf in [leaf.name for leaf in draw.sch.leaves()]:
+        for dimension in draw.rng.sample(dimensions, draw.rng.randint(0, 3)):
+            free = [x.name for x in draw.sch.path(leaf) if not x.is_assigned]
+            if free:
+                draw.takes("gpu_dimension", index=draw.rng.choice(free), dimension=dimension)
 
 
 # -- the last part --------------------------------------------------------------------------------

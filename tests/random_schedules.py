@@ -38,6 +38,7 @@ import numpy as np
 import tvm_forest
 from child import Child
 from drawn_schedules import LAYOUTS, drawn_schedule, layouts_of, words_of
+from races import find_kernel_races
 from scheduled_models import MODELS, MOST_ROWS, Answers, answers_of, forest_named
 from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Array, Forest
@@ -111,6 +112,8 @@ def compare(device: str, name: str, sch: Schedule, rng: random.Random) -> str:
         predictor = tvm_forest.build(forest, target, sch, exact=sch.keeps_order)
     except ForestError as error:
         raise Refused from error
+    if device != "cpu":
+        _check_kernels(forest, sch)
     most = MOST_ROWS if device == "cpu" else 200
     spans = [(0, most), (0, 0), (rng.randrange(most), 1)]
     spans += [(rng.randrange(most // 2), rng.randint(2, most // 2)) for _ in range(3)]
@@ -138,6 +141,13 @@ def _check_permission(forest: Any, target: Any, sch: Schedule) -> None:
     except ScheduleError:
         return
     raise Wrong("built with exact=True, though the order of additions is another")
+
+
+def _check_kernels(forest: Forest, sch: Schedule) -> None:
+    """See no threads write to one place; where they run one after the other, sums may be right."""
+    for name, function in tvm_forest.lower(forest, sch, "simt").after.functions.items():
+        if races := find_kernel_races(function):
+            raise Wrong(f"threads of {name.name_hint} write to one place of {sorted(races)}")
 
 
 def check_margins(

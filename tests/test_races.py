@@ -6,10 +6,11 @@ from itertools import product
 
 import pytest
 from tvm import tirx
+from tvm.script import tirx as T
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from races import find_races
+from races import find_kernel_races, find_races
 from schedules import check_results
 from test_bitsliced import chain
 from tvm_forest.forest import Forest
@@ -109,3 +110,21 @@ def test_a_race_is_found() -> None:
     assert find_races(loop(zero, parallel)) == {"cell"}
     assert not find_races(loop(zero, serial))
     assert not find_races(loop(held[zero], parallel))
+
+
+@T.prim_func
+def stores_of_threads(a: T.Buffer((8, 4), "float32", align=4)):
+    for bx in T.thread_binding(8, thread="blockIdx.x"):
+        for ty in T.thread_binding(2, thread="threadIdx.y"):
+            for tx in T.thread_binding(4, thread="threadIdx.x"):
+                near = T.alloc_buffer((4,), "float32", scope="shared")
+                far = T.alloc_buffer((4,), "float32", scope="shared")
+                if ty == 0:
+                    near[tx] = T.float32(1)
+                far[ty] = T.float32(1)
+                a[bx, tx] = near[tx]
+
+
+def test_a_race_of_threads_is_found() -> None:
+    """Threads share `far` along x and `a` along y; of `near`, each block has its own."""
+    assert find_kernel_races(stores_of_threads) == {"far", "a"}

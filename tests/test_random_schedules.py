@@ -82,6 +82,14 @@ def test_every_directive_and_every_layout_is_drawn(device: str) -> None:
     assert not [name for name in taken_by(device) if counts[name] < 2], counts
 
 
+def test_paths_for_a_gpu_often_lack_dimensions_of_each_other() -> None:
+    def dimensions(sch: Schedule) -> set[frozenset[Any]]:
+        return {frozenset(x.gpu for x in sch.path(leaf.name)) for leaf in sch.leaves()}
+
+    different = [len(dimensions(drawn("simt", seed)[1])) > 1 for seed in range(80)]
+    assert sum(different) >= 12
+
+
 def test_what_a_device_takes_and_was_built_too_seldom_is_told() -> None:
     found = {"outcome": "equal", "layout": "array", "words": words_of(True)}
     refused = found | {"outcome": "refused"}

@@ -169,6 +169,16 @@ def test_the_default_schedule_is_exact_and_no_rows_are_no_launch() -> None:
     assert predictor.predict_margin(np.empty((0, 4), np.float32)).shape == (0, 3)
 
 
+def test_no_trees_are_walked_for_classes_behind_the_last_one() -> None:
+    model = forest(3)
+    sch = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 4).tile("class", "c0", "c1", 2)
+    sch = sch.reorder("b0", "b1", "tree", "c0", "c1").gpu_dimension("b0", "grid.x")
+    sch = sch.gpu_dimension("b1", "block.x")
+    text = tvm_forest.lower(model, sch, "simt").after["predict"].script()
+    assert re.search(r"if class__0 \* 2 \+ class__1 < 3:\s+first = T.alloc_local", text)
+    check(model, sch, BACKWARDS)
+
+
 # -- kernels --------------------------------------------------------------------------------------
 
 

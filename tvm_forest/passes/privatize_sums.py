@@ -169,7 +169,8 @@ class _Region(Region):
         if not counts:
             return self._redirect_additions(lambda indices: (self.margin, list(indices)))
         code, dtype = Builder(), self.margin.dtype
-        scope = "shared" if all(map(self.is_shared, self.levels)) else "global"
+        fits = isinstance(most_rows, tirx.IntImm) and all(map(self.is_shared, self.levels))
+        scope = "shared" if fits else "global"
         part = code.buffer("part", (*counts, most_classes, most_rows), dtype, scope)
         own = [
             tirx.floordiv(x.loop_var, ir.i64(self.facts.shuffle_width(x) or 1)) for x in self.levels

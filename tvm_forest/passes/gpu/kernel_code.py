@@ -14,9 +14,10 @@ from tvm import sym, tirx
 
 from ...internals.names import SHUFFLE as SHUFFLE
 from ...internals.names import SYNC as SYNC
+from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import change_loop, find_all, find_loops, i64, replace_vars, rewrite_nest
-from ...tir_gen.ops import LANE, find_calls, is_extern
+from ...tir_gen.ops import BALLOT, LANE, find_calls, is_extern
 from ...tir_gen.ops import find_extern as find_extern
 
 TensorLoad = tvm.ir.expr.TensorLoad
@@ -47,6 +48,15 @@ def is_spread(statement: tirx.Stmt) -> bool:
 def has_spread(statement: tirx.Stmt) -> bool:
     """Return whether the threads of a block share the iterations of a loop inside."""
     return bool(find_loops(statement, SPREAD))
+
+
+def needs_block(statement: tirx.Stmt) -> bool:
+    """Return whether threads of a block do a statement together, as a team or with a copy."""
+    copies, outside = find_loops(statement, SPREAD), set(buffers_of(statement))
+    for copy in copies:
+        outside -= set(buffers_of(copy))
+    shares = any(store.buffer in outside for copy in copies for store in ir.find_stores(copy))
+    return shares or bool(find_extern(statement, BALLOT))
 
 
 def has_meeting(statement: tirx.Stmt) -> bool:

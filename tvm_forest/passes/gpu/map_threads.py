@@ -13,7 +13,7 @@ takes: a lowered function whose loops are mapped to a GPU; gives: a function wit
 A kernel is the outermost mapped loop, see `write_kernel`; where that holds several nests of blocks
 one after the other, each of them is one, for blocks cannot wait for each other. A statement beside
 the kernels becomes a kernel as well, with a thread for each of its iterations: no other code
-touches memory of the device.
+touches memory of the device. Statements that share registers are one kernel, as these end with it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,18 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.fitting import check_gaps
-from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
+from ...tir_gen.ir import (
+    change_loop,
+    find_all,
+    i64,
+    join_statements,
+    mentions,
+    replace_vars,
+    with_body,
+)
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
-from .kernel_code import Place, buffers_of, move_buffers, simplify, widen
+from .kernel_code import Place, buffers_of, move_buffers, needs_block, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
@@ -64,14 +72,16 @@ class MapThreads(NestPass):
 
     def _make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
         """Descend to the kernels; `around` are the loops that launch them again and again."""
-        facts = self.facts
-        if isinstance(s, tirx.SeqStmt):
-            buffers, work = _move_out(list(s.seq), [], [])
+        facts, parts = self.facts, _list_parts(s)
+        if len(parts) > 1:
+            buffers, work = _move_out(parts, [], [])
             return tirx.SeqStmt([*buffers, *(self._make(x, around) for x in work)])
         if isinstance(s, tirx.AttrStmt):
             return tirx.AttrStmt(s.node, s.attr_key, s.value, self._make(s.body, around))
         if not facts.has_level(s):
-            return flat_kernel(s, facts)
+            return self._write(s, around) if needs_block(s) else flat_kernel(s, facts)
+        if isinstance(s, tirx.SeqStmt):
+            return self._write(s, around)
         if isinstance(s, tirx.IfThenElse):
             return tirx.IfThenElse(s.condition, self._make(s.then_case, around), None)
         inside = (*around, s.loop_var)
@@ -82,7 +92,23 @@ class MapThreads(NestPass):
             return self._make(tirx.SeqStmt(parts), around)
         if _holds_kernels(s.body, facts):
             return change_loop(s, body=self._make(s.body, inside), annotations={})
-        return KernelWriter.of(s, facts, around).write(s, self.shared_bytes)
+        return self._write(s, around)
+
+    def _write(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
+        """Return a statement as one kernel."""
+        return KernelWriter.of(s, self.facts, around).write(s, self.shared_bytes)
+
+
+def _list_parts(s: tirx.Stmt) -> list[tirx.Stmt]:
+    """Return the statements of a sequence, those that share registers of a thread as one."""
+    parts, joined = list(s.seq) if isinstance(s, tirx.SeqStmt) else [s], list[tirx.Stmt]()
+    while parts:
+        end, first = 1, parts[0]
+        if isinstance(first, tirx.AllocBuffer) and first.buffer.scope() == "local":
+            end = 1 + max(i for i, x in enumerate(parts) if mentions(x, {first.buffer}))
+        joined.append(join_statements(parts[:end]))
+        parts = parts[end:]
+    return joined
 
 
 def _count_shared(body: tirx.Stmt) -> Counter[str]:
@@ -123,7 +149,7 @@ def _split_loop(loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]) 
     Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration, of
     the first and longest run of the loop: TVM declares them ahead of the loops `around`.
     """
-    parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
+    parts = _list_parts(loop.body)
     if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):
         return [loop]
     most = simplify(replace_vars(loop.extent, {var: i64(0) for var in around}))

@@ -23,7 +23,7 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ...tir_gen.ir import find_loops, find_stores, rewrite_loops
+from ...tir_gen.ir import find_all, find_loops, find_stores, rewrite_loops
 from ..function_pass import function_pass
 from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
@@ -167,6 +167,8 @@ class _Narrowing:
         if str(x.ty.dtype) != "int64":
             return x
         short = self.short(x)
+        if short is None and find_all(x, tirx.IntImm, lambda number: abs(int(number)) >= 2**31):
+            return x  # TVM carries such a number into 32 bits as well
         return x.astype("int32") if short is None else short
 
     def _compare(self, x: Any) -> Any:

@@ -13,7 +13,7 @@ takes: IRModule without blocks, walks in stores, loops mapped to a GPU; gives: I
 
 The order of additions stays. Loops over rows have their full length inside, so that their indices
 are constants: what is walked for rows behind the last one is read from the last one, and not
-written. Atomic additions are done once, with the sum.
+written. Nothing is walked for classes behind the last one. Atomic additions are done once.
 
 With `vector_reduce` on the dimension "block.x", threads next to each other add up their sums by
 shuffles, the upper half of a group to the lower one until one thread has the sum:
@@ -159,7 +159,7 @@ class _RegisterSums:
             count, kind, notes = self.serial.get(loop.loop_var), tirx.ForKind.UNROLLED, {}
             if count is None:
                 kind, notes = tirx.ForKind.SERIAL, {NAME: loop.annotations[NAME]}
-            extent = loop.extent if count is None else ir.i64(count)
+            extent = ir.replace_vars(loop.extent, fresh) if count is None else ir.i64(count)
             body = tirx.For(fresh[loop.loop_var], ir.i64(0), extent, kind, body, None, notes)
         return body
 
@@ -179,7 +179,9 @@ class _RegisterSums:
             if count is None or fact is None:
                 return x
             kind = x.kind if fact.interleave > 1 else tirx.ForKind.UNROLLED
-            return ir.change_loop(x, extent=ir.i64(count), kind=kind, thread_binding=None)
+            whole = fact.kind != "class" or _is_constant(x.extent, count)
+            body = x.body if whole else ir.guard(x.body, [x.loop_var < x.extent])
+            return ir.change_loop(x, extent=ir.i64(count), kind=kind, body=body)
 
         kinds = [(tirx.BufferStore, store), (tirx.For, loop)]
         return tvm_ffi.structural_map(self.statement, kinds)

@@ -40,7 +40,7 @@ from ..nest_facts import NestFacts, name_of
 from ..ordered_sums import TERMS
 from . import kernel_code
 from .kernel_code import simplify
-from .thread_axes import AXES, Dimension, bind, dimension_var, split_number
+from .thread_axes import AXES, FLAT_THREADS, Dimension, bind, dimension_var, split_number
 
 ROW_BUFFERS = ("near", "codes")
 """Names of the buffers that hold rows."""
@@ -96,6 +96,8 @@ class KernelWriter:
                 blocks[dimension] = (var, _largest([replace_vars(x.extent, inner) for x in mine]))
         for ballot in kernel_code.find_extern(root, BALLOT):
             threads[TEAM_DIMENSION] = (dimension_var(TEAM_DIMENSION), int(ballot.args[2]))
+        if not blocks and not threads:
+            threads["block.x"] = (dimension_var("block.x"), FLAT_THREADS)
         _check_threads(facts.nest, [count for _, count in threads.values()])
         launches = {var: i64(0) for var in outer}
         sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
