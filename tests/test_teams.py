@@ -160,3 +160,11 @@ def test_targets_without_teams_are_refused() -> None:
     bare = tvm_forest.new_schedule(model).tile_nodes(4).represent_as("sparse")
     with pytest.raises(ScheduleError, match="no loop is mapped to the threads of a GPU"):
         tvm_forest.build(model, "simt", bare.cooperate("tree"))
+
+
+def test_a_team_does_the_whole_walk_where_rows_are_copied_right_before_it() -> None:
+    model = FORESTS["unequal depths"]()
+    sch = tvm_forest.new_schedule(model).tile_nodes(5).represent_as("sparse")
+    sch = tvm_forest.with_depths(sch, model).unroll_walk("tree", "depth").cooperate("batch")
+    sch = sch.cache("batch").gpu_dimension("tree", "grid.y")
+    gpu_schedules.check(model, sch, sizes=(7, 33))

@@ -75,6 +75,26 @@ def max_value(extent: Any, analyzer: Any = None) -> Any | None:
     return i64(int(bound)) if bound < 2**31 else None
 
 
+def join_users(
+    parts: list[tirx.Stmt], joins: Callable[[Any, list[tirx.Stmt]], bool]
+) -> list[tirx.Stmt]:
+    """Return statements, those from a buffer on to its last use as one where it joins them."""
+    joined, parts = list[tirx.Stmt](), list(parts)
+    while parts:
+        end, place = 1, 0
+        while place < end:
+            if isinstance(parts[place], tirx.AllocBuffer):
+                users = {parts[place].buffer}
+                end = max(end, *(i + 1 for i, x in enumerate(parts) if ir.mentions(x, users)))
+            place += 1
+        first = parts[0]
+        if not (isinstance(first, tirx.AllocBuffer) and joins(first.buffer, parts[:end])):
+            end = 1
+        joined.append(ir.join_statements(parts[:end]))
+        parts = parts[end:]
+    return joined
+
+
 # -- the same with something changed --------------------------------------------------------------
 
 

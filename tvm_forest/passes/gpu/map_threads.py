@@ -25,18 +25,10 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.fitting import check_gaps
-from ...tir_gen.ir import (
-    change_loop,
-    find_all,
-    i64,
-    join_statements,
-    mentions,
-    replace_vars,
-    with_body,
-)
+from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
-from .kernel_code import Place, buffers_of, move_buffers, needs_block, simplify, widen
+from .kernel_code import Place, buffers_of, join_users, move_buffers, needs_block, simplify, widen
 from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
@@ -101,14 +93,8 @@ class MapThreads(NestPass):
 
 def _list_parts(s: tirx.Stmt) -> list[tirx.Stmt]:
     """Return the statements of a sequence, those that share registers of a thread as one."""
-    parts, joined = list(s.seq) if isinstance(s, tirx.SeqStmt) else [s], list[tirx.Stmt]()
-    while parts:
-        end, first = 1, parts[0]
-        if isinstance(first, tirx.AllocBuffer) and first.buffer.scope() == "local":
-            end = 1 + max(i for i, x in enumerate(parts) if mentions(x, {first.buffer}))
-        joined.append(join_statements(parts[:end]))
-        parts = parts[end:]
-    return joined
+    parts = list(s.seq) if isinstance(s, tirx.SeqStmt) else [s]
+    return join_users(parts, lambda buffer, _: buffer.scope() == "local")
 
 
 def _count_shared(body: tirx.Stmt) -> Counter[str]:

@@ -183,7 +183,7 @@ class KernelWriter:
     ) -> tirx.Stmt:
         """Rewrite statements, with barriers between those that touch the same memory."""
         written, since = list[tirx.Stmt](), list[_Accesses]()
-        for part in self._flatten(parts):
+        for part in kernel_code.join_users(self._flatten(parts), self._are_of_thread):
             if isinstance(part, tirx.AllocBuffer):
                 self._place(part.buffer, parts, bound)
                 continue
@@ -202,6 +202,10 @@ class KernelWriter:
             apart = isinstance(s, tirx.SeqStmt) and not self._is_alone(s)
             flat += self._flatten(list(s.seq)) if apart else [s]
         return flat
+
+    def _are_of_thread(self, buffer: Any, users: list[tirx.Stmt]) -> bool:
+        """Whether statements with a buffer are one walk, of which a copy has come before."""
+        return buffer.scope() == "global" and all(map(self._is_alone, users))
 
     def _is_alone(self, s: tirx.Stmt) -> bool:
         """Whether one thread does a statement by itself."""
