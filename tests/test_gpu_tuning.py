@@ -19,7 +19,6 @@ from schedules import rounding_bound
 from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
-from tvm_forest.gpu_runtime import backends
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.layouts import BANKED, COPIED
 from tvm_forest.probe_rows import hard_rows
@@ -40,6 +39,7 @@ from tvm_forest.search.records import (
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.strategies import search_by_algorithm_1, strategies_of
 from tvm_forest.target import cpu_name, parse_target
+from tvm_forest.targets import backends
 
 MODEL = drawn_forest(100, 4)
 CLASSES = drawn_forest(60, 3, base=(0.0, 0.5))

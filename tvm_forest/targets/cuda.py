@@ -18,7 +18,6 @@ import tvm
 from tvm import sym, tirx
 
 from ..gpu_runtime import cuda_compiler
-from ..gpu_runtime.backends import find_backend
 from ..gpu_runtime.library import KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..internals import names
@@ -26,6 +25,7 @@ from ..passes.gpu.kernel_code import TensorLoad
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen import ops
+from .backends import find_backend
 from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
 from .kernel_text import (
     atomic_functions,

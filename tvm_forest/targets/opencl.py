@@ -13,7 +13,6 @@ import tvm
 from tvm import tirx
 
 from ..errors import BuildError, InputError
-from ..gpu_runtime.backends import find_backend
 from ..gpu_runtime.library import KernelLibrary
 from ..gpu_runtime.plan import Plan
 from ..internals import names
@@ -21,6 +20,7 @@ from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen.ops import BALLOT, find_calls, find_extern
+from .backends import find_backend
 from .kernel_text import atomic_functions, drop_fences, share_written
 
 KIND = "opencl"

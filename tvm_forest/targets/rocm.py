@@ -25,7 +25,6 @@ from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
 from ..gpu_runtime import code_object
-from ..gpu_runtime.backends import find_backend, open_driver
 from ..gpu_runtime.library import KernelLibrary
 from ..internals import names
 from ..internals.replacing import replace_functions
@@ -35,6 +34,7 @@ from ..process.locks import make_lock
 from ..process.scratch import make_folder
 from ..target import Target
 from ..tir_gen.ir import find_all
+from .backends import find_backend, open_driver
 from .kernel_text import map_nodes
 
 KIND = "rocm"

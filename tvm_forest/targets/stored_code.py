@@ -21,7 +21,6 @@ import tvm_ffi
 
 from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
-from ..gpu_runtime.backends import find_backend
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..process.ending import is_waited_for
@@ -38,6 +37,7 @@ from ..runtime.loading import (
     load_linked,
 )
 from ..target import Target, describe_cpu
+from .backends import find_backend
 
 if TYPE_CHECKING:
     from . import cpu, machine_code

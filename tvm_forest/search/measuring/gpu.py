@@ -15,10 +15,10 @@ import numpy as np
 
 from ...errors import BuildError, DeviceError, InputError
 from ...forest import Array
-from ...gpu_runtime.backends import find_backend
 from ...laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import Target
+from ...targets.backends import find_backend
 from ..records import REAL_GPUS
 from . import measure
 from .child import Child, Failure

@@ -9,12 +9,12 @@ import functools
 from typing import Any, NoReturn
 
 from ..errors import DeviceError
+from ..gpu_runtime import cuda_compiler
+from ..gpu_runtime.cuda import CudaDriver
+from ..gpu_runtime.driver import Driver
+from ..gpu_runtime.hip import HipDriver
+from ..gpu_runtime.library import Backend
 from ..target import Target
-from . import cuda_compiler
-from .cuda import CudaDriver
-from .driver import Driver
-from .hip import HipDriver
-from .library import Backend
 
 
 @functools.cache
