@@ -12,7 +12,6 @@ neither TVM nor a compiler is needed.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,10 +20,11 @@ from typing import Any
 import numpy as np
 
 import gpu_files
+import gpu_packing
 import models
 import tvm_forest
 from gpu_engines import CPU_LEVEL
-from gpu_files import Candidate, Function, PackedModel
+from gpu_files import Candidate, PackedModel
 from gpu_recipes import bound, laid_out
 from models import Model
 from tvm_forest import Forest, Schedule
@@ -34,14 +34,7 @@ from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import result_dtype, result_names
 from tvm_forest.schedule_prims import recipes
-from tvm_forest.schedule_prims.batches import name_functions
 
-HERE = Path(__file__).resolve().parent
-SCRIPTS = (
-    *("gpu.py", "gpu_durations.py", "gpu_engines.py", "gpu_files.py", "gpu_report.py"),
-    *("gpu_goals.py", "gpu_sanitize.py", "checks.py"),
-)
-PACKAGE = ("__init__.py", "late.py", "errors.py", "archive.py", "process", "forest", "gpu_runtime")
 NAMES = ("airline", "higgs", "year", "epsilon", "covtype")
 CHECKED, HARD = 400, 300
 CHECKED_BYTES, ROWS_BYTES = 1 << 20, 1 << 22
@@ -103,20 +96,7 @@ def candidates(
         except ScheduleError as error:
             about["refused"][name] = str(error).splitlines()[0]
             continue
-        library = predictor.library
-        library.architecture = cuda_compiler.ANY
-        if backend is not None:
-            library.backend = backend
-        if backend is not None or cuda_compiler.has_compiler():
-            library.image(library.architecture)
-        by_batch = predictor.schedules
-        functions = {
-            smallest: Function(function, [x.array for x in predictor.arguments[function]])
-            for smallest, function in name_functions(by_batch).items()
-        }
-        text = "\n".join(f"{n} rows and more:\n{one}" for n, one in by_batch.items())
-        in_order = all(one.keeps_order for one in by_batch.values())
-        made[name] = Candidate(text, in_order, library, functions)
+        made[name] = gpu_packing.to_candidate(predictor, cuda_compiler.ANY, backend)
     return made
 
 
@@ -167,17 +147,7 @@ def write(
         wanted: names of `schedules`; all if there are none.
         backend: what compiles kernels; None for nvcc or NVRTC.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "models").mkdir(parents=True)
-    for script in SCRIPTS:
-        shutil.copy(HERE / script, folder)
-    for part in PACKAGE:
-        source, target = HERE.parent / "tvm_forest" / part, folder / "tvm_forest" / part
-        target.parent.mkdir(exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target)
+    gpu_packing.make_folder(folder)
     for model in chosen:
         path = folder / "models" / f"{model.name}{gpu_files.SUFFIX}"
         packed = pack(model, wanted, backend)

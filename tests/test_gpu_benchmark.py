@@ -51,6 +51,22 @@ print(emulated_cuda.libcuda())
 """
 
 
+DRAWN = """
+import sys
+from pathlib import Path
+benchmarks, tests, made = sys.argv[1:]
+sys.path[:0] = [tests, benchmarks]
+import emulated_cuda, gpu_drawn
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.library import Backend
+gpu_drawn.write(Path(made), 2, 1, "sm_90", Backend(lambda: None, emulated_cuda.translate))
+driver = CudaDriver(library=emulated_cuda.libcuda())
+for path in (Path(made) / "models").iterdir():
+    for how, number in gpu_drawn.check(path, driver).items():
+        print(*[how] * number, sep="\\n")
+"""
+
+
 class Made(NamedTuple):
     """A folder of the benchmark, and the emulated driver for its kernels."""
 
@@ -83,6 +99,20 @@ def quickly(made: Made) -> Any:
     quick = "--batches 8 40 --rounds 2 --seconds 0.001 --copy 4096".split()
     done = run(made.folder, "--driver", made.driver, "--out", str(out), *quick)
     return done, json.loads(out.read_text()) if out.exists() else {}
+
+
+@pytest.mark.slow
+def test_drawn_schedules_are_compared_where_the_gpu_is(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("no g++, which the emulation of CUDA needs")
+    places = (BENCHMARKS, Path(__file__).parent, tmp_path / "made")
+    command = [sys.executable, "-c", DRAWN, *map(str, places)]
+    paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 3 and set(said[1:]) <= {"equal", "near"}, said
 
 
 @pytest.mark.slow

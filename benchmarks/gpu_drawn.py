@@ -1,0 +1,147 @@
+"""Drawn schedules of the tests' models, compiled for GPUs, to be compared with the models there.
+
+    python benchmarks/gpu_drawn.py --out build/gpu-drawn --schedules 600  # where the package is
+    python build/gpu-drawn/gpu_drawn.py                                   # where the GPU is
+
+The first command draws schedules as `tests/random_schedules.py --simt` does, and writes kernels,
+hard rows and answers, a file for each model. The second runs them, each with several numbers of
+rows, in a process for each model: a kernel that fails leaves nothing to go on with. Margins must be
+equal to the bit, or within the bound of reordered sums. Models whose rows the host prepares, such
+as those with categories in columns of their own, and whose margins it completes, such as averages,
+are left out: these kernels alone do not say what the model says. Status 1 if something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpu_files
+from gpu_engines import Ours
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.library import Backend
+
+HERE = Path(__file__).resolve().parent
+ROWS, SIZES = 700, (1, 33, 97, 200, 700)
+
+
+def write(
+    folder: Path, wanted: int, first: int, architecture: str, backend: Backend | None = None
+) -> None:
+    """Draw from seed `first` on until so many are compiled; write the folder."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    import gpu_packing
+    import tvm_forest
+    from random_schedules import drawn
+    from scheduled_models import answers_of, forest_named
+    from tvm_forest.errors import ForestError
+    from tvm_forest.runtime.results import result_dtype, result_names
+
+    gpu_packing.make_folder(folder)
+    made = dict[str, dict[str, gpu_files.Candidate]]()
+    for seed in count(first):
+        if sum(map(len, made.values())) >= wanted:
+            break
+        name, sch, _ = drawn("simt", seed)
+        forest = forest_named(name, seen=True)
+        if not is_plain(forest):
+            continue
+        try:
+            predictor = tvm_forest.build(forest, "cuda", sch, exact=sch.keeps_order)
+            one = gpu_packing.to_candidate(predictor, architecture, backend)
+            made.setdefault(name, {})[f"seed {seed}"] = one
+        except ForestError:
+            pass
+    for name, candidates in made.items():
+        forest, answers = forest_named(name, seen=True), answers_of(name)
+        part = {"rows": answers.rows, "margin": answers.margins, "bound": answers.bound}
+        check = {key: np.ascontiguousarray(x[:ROWS]) for key, x in part.items()}
+        results = [(x, str(result_dtype(forest, x))) for x in result_names(forest)]
+        model = gpu_files.PackedModel(
+            {"name": name}, forest, results, candidates, {"hard": check}, check["rows"][:1]
+        )
+        path = folder / "models" / f"{name.replace(' ', '_')}{gpu_files.SUFFIX}"
+        gpu_files.write(model, path)
+    print(f"{folder}: {sum(map(len, made.values()))} schedules, seeds {first} to {seed - 1}")
+
+
+def is_plain(forest: Any) -> bool:
+    """Return whether margins are what the kernels add up."""
+    is_sum = forest.aggregate == "sum" and forest.base_first
+    return is_sum and not forest.categories and not forest.needs_preparation
+
+
+def check(path: Path, driver: CudaDriver) -> Counter[str]:
+    """Run all schedules of a model; return how many were equal, near, and not as they should be."""
+    model, counts = gpu_files.read(path, driver), Counter[str]()
+    right = model.checks["hard"]
+    for label in model.candidates:
+        engine, verdicts = Ours(model, label), set[str]()
+        for size in SIZES:
+            found = engine.here(right["rows"][:size])
+            verdicts.add(compare(found, {k: x[:size] for k, x in right.items()}, engine))
+        verdict = max(verdicts, key=("equal", "near", "WRONG").index)
+        counts[verdict] += 1
+        if verdict == "WRONG":
+            print(f"{path.name}: {label}: WRONG", flush=True)
+    return counts
+
+
+def compare(found: Any, right: dict[str, Any], engine: Any) -> str:
+    """Return "equal", "near" or "WRONG"."""
+    margin = right["margin"].reshape(found.shape)
+    same = (found == margin) & (np.signbit(found) == np.signbit(margin))
+    same |= np.isnan(found) & np.isnan(margin)
+    if same.all():
+        return "equal"
+    with np.errstate(all="ignore"):
+        apart = np.abs(found.astype(np.float64) - margin)
+        near = same | (apart <= right["bound"].reshape(found.shape))
+    return "near" if near.all() and not engine.keeps_order else "WRONG"
+
+
+def check_all(folder: Path) -> int:
+    """Check each model in a process of its own; return the status."""
+    total, failed = Counter[str](), 0
+    for path in sorted((folder / "models").glob("*.gz")):
+        command = [sys.executable, __file__, "--check", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        *wrong, counts = done.stdout.splitlines() or [""]
+        print(*wrong, sep="\n", end="\n" if wrong else "")
+        if done.returncode:
+            failed += 1
+            print(f"{path.name}: {counts} {(done.stderr.splitlines() or ['?'])[-1]}")
+        else:
+            total.update(json.loads(counts))
+    print(f"{total['equal']} equal, {total['near']} near, {total['WRONG']} wrong, {failed} failed")
+    return int(bool(total["WRONG"] or failed))
+
+
+def main() -> int:
+    """Make the folder, or check what is in it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="folder to make")
+    parser.add_argument("--schedules", type=int, default=600, help="to draw and compile")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--check", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.out:
+        write(chosen.out, chosen.schedules, chosen.seed, chosen.arch)
+        return 0
+    if chosen.check is None:
+        return check_all(HERE)
+    print(json.dumps(check(chosen.check, CudaDriver())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
