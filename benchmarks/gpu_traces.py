@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 import emulated_cuda
 
 SHARED = re.compile(r"__shared__ alignas\(\d+\) \w+ (\w+)\[")
-POINTER = re.compile(r"\* __restrict__ (\w+)")
+POINTER = re.compile(r"\* (?:__restrict__ )?(\w+)")
 AT_LAUNCH = re.compile(r"\* (\w+) = \([\w ]+\*\)\(at_launch \+")
 BARRIER = "__syncthreads();"
 RECORDER = """
@@ -183,16 +183,29 @@ def trace_kernel(
     ends = (ctypes.c_void_p(), ctypes.c_void_p())
     library.shared_memory_of(*map(ctypes.byref, ends))
     call = ctypes.cast(getattr(library, f"call_{kernel}"), ctypes.c_void_p)
-    function = (ctypes.c_void_p * 3)(call, *ends)
     pointers = [ctypes.c_void_p(x.ctypes.data) for x in arrays]
     values = [*pointers, ctypes.c_int64(n)]
+    sizes = (ctypes.c_int * len(values))(*map(ctypes.sizeof, values))
+    function = _Function(call, *ends, len(values), sizes, 0)
     given = (ctypes.c_void_p * len(values))(*(ctypes.addressof(x) for x in values))
     grid, block = ([ctypes.c_uint(x) for x in (size, 1, 1)] for size in launch)
     driver.cuCtxPushCurrent_v2(None)
-    done = driver.cuLaunchKernel(function, *grid, *block, ctypes.c_uint(0), None, given, None)
+    launched = ctypes.byref(function), *grid, *block, ctypes.c_uint(0), None, given, None
+    done = driver.cuLaunchKernel(*launched)
     driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
     assert done == 0, "threads of the kernel meet"
     return notes.count(path), arrays[0]
+
+
+class _Function(ctypes.Structure):
+    """A kernel as the emulated driver has it, see `libcuda.cpp`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("call", "shared", "end")),
+        ("arguments", ctypes.c_int),
+        ("sizes", ctypes.POINTER(ctypes.c_int)),
+        ("declared", ctypes.c_long),
+    )
 
 
 class _Notes:
@@ -241,11 +254,10 @@ class _Notes:
                 number, begin = len(self.sites), line.index(", ", stop) + 2
                 self.sites.append((kernel, name, name in shared, False))
                 end = _find_end(line, begin)
-                index, place = line[found.end() : stop], line[begin:end]
+                first, _, place = line[begin:end].rpartition(", ")
                 note = f"cycles::touch({number}, {int(name in shared)}, &{name}[0], 1, 4, "
-                out += (
-                    f"{line[at : found.start()]}tvmf_at(&{name}[0], {note}({index}) * 4 + {place}))"
-                )
+                before = f"{line[at : found.start()]}tvmf_at(&{name}[0], 0, "
+                out += f"{before}{note}({first}) * 4 + {place}))"
                 at = end + 1
                 continue
             inside = self._write_line(line[found.end() : stop], kernel, names, shared)
