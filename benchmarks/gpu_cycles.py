@@ -470,8 +470,8 @@ next one; `gpu_shared_ranks` and "packed" have no line of their own where they a
 the time at 1.755 GHz for 132 of them. Where leaves are added behind the walks, that time holds
 their additions. Of `letters`, 60 rounds of 26 trees are counted.
 
-The tables are of 2026-11-23. Since then the default schedules are chosen by what an H200 took, which
-[gpu.md](gpu.md) shows beside nvForest; much of it is waiting, which is not counted here.
+The tables are of 2026-11-23. Since then the default schedules are chosen by what an H200 took,
+which [gpu.md](gpu.md) shows beside nvForest; much of it is waiting, which is not counted here.
 """
 ENDING = """\
 ## What was counted and not built
