@@ -245,3 +245,7 @@ def test_what_stands_for_a_module_is_pickled_by_its_name() -> None:
 def test_only_a_missing_compiler_is_told_by_an_error_of_ours() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_room"):
         _ = import_late("tvm_forest.no_such_room").anything
+
+
+def test_code_without_a_name_may_be_the_first_to_use_the_package() -> None:
+    run("exec('import tvm_forest; tvm_forest.load', {})")

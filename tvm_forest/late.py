@@ -84,7 +84,8 @@ def _is_imported(frame: FrameType | None) -> bool:
     """Return whether an import of this package calls a frame; another thread would wait for it."""
     while frame is not None:
         is_module = frame.f_code.co_name == "<module>"
-        if is_module and frame.f_globals["__name__"].partition(".")[0] == PACKAGE:
+        name = str(frame.f_globals.get("__name__"))  # code of `exec` may have none
+        if is_module and name.partition(".")[0] == PACKAGE:
             return True
         frame = frame.f_back
     return False
