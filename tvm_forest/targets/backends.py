@@ -16,6 +16,10 @@ from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend
 from ..target import Target
 
+DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+"""For these code is made where no GPU is named and none can be asked: the newest of CDNA 2, 3 and 4
+and of RDNA 2, 3 and 4, which the driver tells apart by name."""
+
 
 @functools.cache
 def open_driver(kind: str, device: int) -> Driver:
@@ -41,8 +45,8 @@ def find_backend(target: Target) -> Backend:
 
 def _refuse_to_translate(source: str, architecture: str, driver: int | None) -> NoReturn:
     raise DeviceError(
-        f"rocm: the GPU is a {architecture}, for which no code was made; build with target "
-        f"{{'kind': 'rocm', 'mcpu': '{architecture}'}}"
+        f"rocm: the GPU is a {architecture}, and code was made for the default list "
+        f"{', '.join(DEFAULT_GPUS)}; build with target {{'kind': 'rocm', 'mcpu': '{architecture}'}}"
     )
 
 

@@ -34,6 +34,7 @@ from ..process.locks import make_lock
 from ..process.scratch import make_folder
 from ..target import Target
 from ..tir_gen.ir import find_all
+from .backends import DEFAULT_GPUS as DEFAULT_GPUS
 from .backends import find_backend, open_driver
 from .kernel_text import map_nodes
 
@@ -41,9 +42,6 @@ KIND = "rocm"
 TRIPLE = "amdgcn-amd-amdhsa"
 DEVICE, ARITHMETIC = (Path(__file__).with_name(x) for x in ("amdgpu.ll", "arithmetic.ll"))
 WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
-DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
-"""For these code is made where no GPU is named and none can be asked: the newest of CDNA 2, 3 and 4
-and of RDNA 2, 3 and 4, which the driver tells apart by name."""
 
 ANY = "any"
 """The `mcpu` that stands for them."""
