@@ -38,7 +38,7 @@ from .kernel_text import (
 
 KIND = "cuda"
 ROWS = "rows"
-"""The only array that users allocate, who may pass a part of one that begins anywhere."""
+"""Users allocate them, and what kernels write, and may pass parts of arrays that begin anywhere."""
 
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
@@ -139,17 +139,18 @@ def _split_unaligned(access: Any) -> Any:
     A GPU refuses to move 16 bytes from or to a place that is not a multiple of 16. TVM writes one
     access for a `Ramp`, wherever it begins, and one for each element for any other indices.
     """
-    index = access.indices[-1]
+    index, is_store = access.indices[-1], isinstance(access, tirx.BufferStore)
     if not isinstance(index, tirx.Ramp):
         return access
-    buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+    buffer = access.buffer if is_store else access.source
     first, lanes = index.base, int(index.lanes)
     is_aligned = sym.Analyzer().can_prove_equal(first % tirx.const(lanes, first.ty.dtype), 0)
-    if is_aligned and buffer.name != ROWS:
+    is_of_model = not is_store and buffer.name not in (ROWS, "margin")
+    if is_aligned and (is_of_model or buffer.scope() != "global"):
         return access
     each = tirx.Ramp(tirx.const(0, first.ty.dtype), index.stride, lanes)
     indices = [*access.indices[:-1], tirx.Add(tirx.Broadcast(first, lanes), each)]
-    if isinstance(access, tirx.BufferStore):
+    if is_store:
         return tirx.BufferStore(buffer, access.value, indices)
     return tirx.BufferLoad(buffer, indices)
 
