@@ -193,6 +193,8 @@ def test_a_module_for_cuda_has_our_kernels_and_no_arithmetic_that_options_could_
     assert "tvmf_add_float32(" in own and "tvmf_lt_float32(" in own and "tvmf_exp_float32(" in own
     assert not re.search(r"\b(expf|__expf|fmaf)\(|x_ptr\[0\] <", own)
     assert "__shared__" in own
+    heads = re.findall(r"void tvmf_[0-9a-f]{12}\(.*\) \{\n((?:  TVMF_WRITTEN.*\n)*)", own)
+    assert len(heads) == 2 and "TVMF_WRITTEN(margin_ptr)" in "".join(heads)
 
 
 @pytest.mark.slow

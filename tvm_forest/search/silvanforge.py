@@ -175,8 +175,8 @@ HOP_CYCLES, ISSUE_CYCLES = 390.0, 4.2
 """Cycles of a hop, two loads one after the other; and those in which a multiprocessor does a hop of
 a warp while others wait."""
 
-TOGETHER = 0.58
-"""`factor` walks that advance together take `factor ** (1 - TOGETHER)` times as long as one."""
+INTERLEAVED = 0.58
+"""`factor` walks that advance together take `factor ** (1 - INTERLEAVED)` times as long as one."""
 
 NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.4, 128
 """Cycles of a hop of a warp for each line of the cache that the nodes of its lanes lie in, and for
@@ -237,7 +237,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
         rows = _count_rows_of_warp(point)
         issue += ROW_LINE_CYCLES * max(1.0, rows * min(1.0, row_bytes / LINE_BYTES))
         wait *= FAR_CYCLES if row_bytes > NEAR_ROW_BYTES else 1.0
-    time = max(hops * wait / point.factor**TOGETHER, hops * warps * at_once * issue)
+    time = max(hops * wait / point.factor**INTERLEAVED, hops * warps * at_once * issue)
     if point.cache_rows:
         turns = -(-point.rows_tb * problem.features // threads)
         time += turns * (TURN_CYCLES + COPY_ISSUE_CYCLES * warps * at_once)

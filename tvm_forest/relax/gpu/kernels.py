@@ -126,10 +126,10 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
     before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)
     text = HEAD.sub(f"static __forceinline__ __device__ void {name}(", text)
     head, brace, body = text.partition("{\n")
-    written = re.findall(
-        r"\* (\w+)[,)]", head.rpartition(";")[2]
-    )  # see `kernel_text.share_written`
-    return name, before + head + brace + "".join(map("  TVMF_WRITTEN({})\n".format, written)) + body
+    # `kernel_text.share_written` has left out "restrict" there, but TVM's own kernel says it too.
+    written = re.findall(r"\* (\w+)[,)]", head.rpartition(";")[2])
+    notes = "".join(f"  TVMF_WRITTEN({array})\n" for array in written)
+    return name, before + head + brace + notes + body
 
 
 def _dtype(x: Any) -> str:
