@@ -27,6 +27,7 @@ from ..runtime.results import (
     columns_of_trees,
     link_arrays,
     model_buffers,
+    sizes_array,
 )
 from ..schedule import Schedule
 from ..schedule_prims import rewrite
@@ -80,6 +81,7 @@ class Packed(NamedTuple):
         arrays = [*self.read_by(output).values()]
         if output == SUMS:
             arrays += [forest.base_score.astype(forest.base_dtype), *link_arrays(forest).values()]
+            arrays.append(sizes_array(forest))
         return arrays
 
 

@@ -4,10 +4,10 @@ takes: LaidOut; gives: what code depends on, as a text, by numpy alone and in ab
 
 A compiled function reads the model from arrays. What is left in the code is what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
-the layout. How long arrays are is not among it, so a model that is trained again with the same
-hyperparameters is mostly of the same kind. Layouts help: a number that differs with every training
-and is needed as a constant is rounded up to one that many models have, see
-`layouts/row_codes/planes.py`.
+the layout. How long arrays are is not among it, nor how many rounds of trees a sum has, so a model
+that is trained again with the same hyperparameters is mostly of the same kind. Layouts help: a
+number that differs with every training and is needed as a constant is rounded up to one that many
+models have, see `layouts/row_codes/planes.py`.
 
 Everything counts unless it is known not to. The tests compare kinds with what they stand for: two
 models of one kind have the same lowered functions, and code asks a forest for nothing else.
@@ -19,14 +19,16 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ..layouts.protocol import BufferSpec
-from ..nest.marks import write_guards, write_loops
+from ..nest.marks import Told, list_told, write_guards, write_loops
+from ..runtime.results import OF_LEAVES, SIZES, SUMS, Output
+from ..schedule import Schedule
 from ..schedule_prims.walks import TreeDepths, find_walk_forms
 from . import LaidFunction, LaidOut
 
 FACTS = (
     *("aggregate", "base_dtype", "base_first", "comparison", "has_vectors", "is_linear", "link"),
-    *("link_scale", "n_features", "n_outputs", "n_trees", "round_size", "row_dtype", "row_width"),
-    *("sum_dtype", "sum_scale", "targets", "tile_size", "trees_of_class", "value_dtype"),
+    *("link_scale", "n_features", "n_outputs", "round_size", "row_dtype", "row_width"),
+    *("sum_dtype", "sum_scale", "targets", "tile_size", "value_dtype"),
 )
 """What the code of functions asks a forest for, beside its arrays."""
 
@@ -46,14 +48,25 @@ def _describe(laid: LaidFunction) -> str:
         "function": (laid.name, laid.output),
         # what is known of depths only helps to write the loops, which follow
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
-        "loops": write_loops(sch.nest.children, dict.fromkeys(sch.names(), "")),
+        "loops": _describe_loops(sch, laid.output),
         "guards": write_guards(sch.guards),
         "forms": sorted(forms.items()),
         "facts": [str(getattr(forest, name)) for name in FACTS],
+        "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
+        "columns": forest.n_trees if laid.output in OF_LEAVES else None,
         "layout": _describe_value(laid.packed.layout),
         "arrays": [(str(x.dtype), x.ndim, x.shape[1:]) for x in laid.arguments],
     }
     return repr(said)
+
+
+def _describe_loops(sch: Schedule, output: Output) -> list[Told]:
+    """Return the loops of a schedule, without the number of rounds where sums read it."""
+    told = write_loops(sch.nest.children, dict.fromkeys(sch.names(), ""))
+    for here in list_told(told):
+        if output == SUMS and sch.runs_over_rounds(sch[here["name"]]):
+            here["range"] = SIZES
+    return told
 
 
 def _describe_value(value: Any) -> Any:

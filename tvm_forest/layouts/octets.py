@@ -76,7 +76,6 @@ class OctetsLayout(Layout):
         code: how rows are coded.
         depth: of all trees once they are complete, 1 to 8.
         classes: C, trees of a round.
-        octets: groups of 8 trees of each class.
     """
 
     name: ClassVar[str] = "octets"
@@ -86,7 +85,6 @@ class OctetsLayout(Layout):
     code: RankCode
     depth: int
     classes: int
-    octets: int
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
@@ -116,7 +114,8 @@ class OctetsLayout(Layout):
         octets = -(-forest.n_trees // (classes * TREES))
         trees = np.full((octets * TREES, classes), -1)
         trees.ravel()[: forest.n_trees] = np.arange(forest.n_trees)
-        levels = _fill_levels(forest, trees.T.ravel(), depth)
+        trees = trees.reshape(octets, TREES, classes).swapaxes(1, 2)
+        levels = _fill_levels(forest, trees.ravel(), depth)
         fields = np.zeros((2, forest.n_nodes + 1), np.uint8)
         inner = np.flatnonzero(~forest.is_leaf)
         fields[:, inner] = ranked.column[inner], ranked.rank[inner] + (forest.comparison == "<=")
@@ -124,7 +123,7 @@ class OctetsLayout(Layout):
         tiers = [levels[:first]]
         tiers += [levels[at : at + TILE_LEVELS] for at in range(first, depth, TILE_LEVELS)]
         tiles = [fields[:, _join_tiles(tier)] for tier in tiers]
-        leaf, ahead = levels[depth], WAITING * len(tiles)
+        leaf, ahead = levels[depth], WAITING * len(tiles) * classes
         dtype = str(forest.leaf_value.dtype)
         values = np.where(leaf < 0, 0, forest.leaf_value[leaf, 0]).astype(dtype)
         ends = tiles[-1] if len(tiles) > 1 else np.zeros((2, len(leaf), 1, TREES), np.uint8)
@@ -138,7 +137,7 @@ class OctetsLayout(Layout):
             "leaf_id": np.where(leaf < 0, -1, forest.node_id[leaf]).astype(np.int32).ravel(),
         }
         code = replace(ranked.code, multiple=REGISTER)
-        return cls(read_specs(arrays), dtype, code, depth, classes, octets), arrays
+        return cls(read_specs(arrays), dtype, code, depth, classes), arrays
 
     @property
     def tiers(self) -> int:
@@ -161,8 +160,8 @@ class OctetsLayout(Layout):
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Return access to the octet whose first tree is given; an Octet."""
-        rounds, classes = TREES * self.classes, tir.i64(self.classes)
-        octet = tir.floordiv(tree, tir.i64(rounds)) + tir.floormod(tree, classes) * self.octets
+        classes = tir.i64(self.classes)
+        octet = tir.floordiv(tree, TREES * classes) * classes + tir.floormod(tree, classes)
         return Octet(self, buffers, hold("octet", octet))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:

@@ -284,6 +284,20 @@ class Nest:
         """Trees that add to every class once."""
         return 1 if self.vectors else self.classes
 
+    def runs_over_rounds(self, loop: Loop) -> bool:
+        """Return whether code for a loop serves models of any number of rounds of trees.
+
+        It does if the loop runs over all rounds, one by one or in octets. A loop that is cut,
+        unrolled or interleaved is written for the number that it has, and so are all where threads
+        share the trees, and on a GPU.
+        """
+        whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
+        lanes = None if loop.simdize == "octets" else loop.simdize
+        guarded = any(loop.name in guard.loops for guard in self.guards)
+        shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())
+        plain = replace(loop, children=(), cache=None, simdize=lanes)
+        return plain == whole and not (guarded or shared or loop.is_specialized)
+
     def loops(self) -> tuple[Loop, ...]:
         """Return all live loops, outermost first."""
         return tuple(self.nest.traverse())[1:]

@@ -12,6 +12,7 @@ from .cache_near import CacheNear
 from .code_rows import CodeRows
 from .cpu.fuse_parallel import FuseParallel
 from .cpu.keep_sums import KeepSums
+from .cpu.read_sizes import ReadSizes
 from .gpu.cache_trees import CacheTrees
 from .gpu.link_in_blocks import LinkInBlocks
 from .gpu.map_threads import MapThreads
@@ -57,8 +58,9 @@ def pipeline(
             # phase 2: the nest is completed where loops have copies, and guards become bounds
             WriteNest(facts),
             TightenGuards(facts),
-            # phase 3: parallel loops over trees get sums of their own
+            # phase 3: parallel loops over trees get sums of their own; whole ones read their ends
             PrivatizeSums(facts),
+            ReadSizes(facts),
             # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
             CodeRows(facts, abilities),
             CacheNear(facts),

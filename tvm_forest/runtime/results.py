@@ -52,6 +52,15 @@ def model_buffers(forest: Forest, layout: Layout, output: Output) -> tuple[Buffe
     return (*layout.value_buffers(), *leaf_buffers(forest))
 
 
+SIZES = "sizes"
+"""The last array of a model that a sum reads: int64 (1,), the number of rounds of trees."""
+
+
+def sizes_array(forest: Forest) -> Array:
+    """Return the numbers by which models of one kind differ, which code reads as it runs."""
+    return np.array([forest.n_trees // forest.round_size], np.int64)
+
+
 def link_arrays(forest: Forest) -> dict[str, Array]:
     """Return the arrays by name that values are made with, which follow the base scores."""
     return {"powers": power_table()} if forest.link in COARSE_LINKS else {}

@@ -32,6 +32,7 @@ from ..layouts.protocol import Expr, Layout
 from ..runtime.leaves import leaf_buffers, walk_dtype
 from ..runtime.results import (
     OF_LEAVES,
+    SIZES,
     Output,
     link_arrays,
     model_buffers,
@@ -55,8 +56,9 @@ def emit_canonical(
     Args:
         forest: trees stand in the order `round * C + class`; of vectors, each is a round.
         layout: how the model lies in memory.
-        output: "predict" (rows, model ..., base, tables ..., results ...), see `link_arrays` and
-            `result_names`; "per_tree" or "apply" (rows, model ..., leaf).
+        output: "predict" (rows, model ..., base, tables ..., sizes, results ...), see
+            `link_arrays`, `SIZES` and `result_names`; "per_tree" or "apply" (rows, model ...,
+            leaf).
         steps: of a trace, by which the model was rewritten and laid out.
 
     Emits:
@@ -84,6 +86,7 @@ def emit_canonical(
             base = _parameter("base", (forest.n_outputs,), forest.base_dtype)
             made_with = link_arrays(forest).items()
             tables = [_parameter(name, x.shape, str(x.dtype)) for name, x in made_with]
+            _parameter(SIZES, (1,), "int64")
             shape = (n, forest.n_outputs)
             names = result_names(forest)
             results = {x: _parameter(x, shape, result_dtype(forest, x)) for x in names}

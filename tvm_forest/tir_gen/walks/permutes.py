@@ -73,13 +73,19 @@ class PermuteWalker(BlockWalker):
         return tirx.ceildiv(extent, i64(ROWS)) * ROWS
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Take the trees of a loop four by four; the last ones may be fewer."""
-        code = Builder()
-        with code.repeat("four", tirx.ceildiv(trees.extent, i64(TREES))) as four:
-            inside = [four * TREES + k < trees.extent for k in range(TREES)]
-            each = [tirx.min(four * TREES + k, trees.extent - 1) for k in range(TREES)]
-            leaves = [at_iteration(trees, trees.min + tree) for tree in each]
-            self._emit(code, leaves, inside)
+        """Take the trees of a loop four by four, and those that are left together."""
+        code, always = Builder(), tirx.const(True, "bool")
+        whole = tirx.floordiv(trees.extent, i64(TREES))
+        with code.repeat("four", whole) as four:
+            each = [four * TREES + k for k in range(TREES)]
+            self._emit(code, [at_iteration(trees, trees.min + x) for x in each], [always] * TREES)
+        left = trees.extent - whole * TREES
+        if not sym.Analyzer().can_prove_equal(left, 0):
+            each = [whole * TREES + k for k in range(TREES)]
+            inside = [x < trees.extent for x in each]
+            leaves = [at_iteration(trees, tirx.min(x, trees.extent - 1)) for x in each]
+            with code.block(lambda body: guard(body, [left > 0])):
+                self._emit(code, leaves, inside)
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
