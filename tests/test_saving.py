@@ -154,7 +154,7 @@ def test_a_file_holds_what_was_compiled_and_what_is_loaded_compiles_the_rest() -
     assert np.array_equal(loaded.apply(ROWS), NAMED.predict_reference(ROWS, "apply"))
     assert functions_in(saving.to_bytes(loaded)) == [{"predict"}, {"apply"}]
     again = saving.from_bytes(saving.to_bytes(loaded))
-    assert [names for _, names in again.libraries] == [["predict"], ["apply"]]
+    assert [[*x.symbols] for x in again.libraries] == [["predict"], ["apply"]]
     assert results(again, ROWS) == results(compiled, ROWS)
 
 

@@ -102,7 +102,8 @@ def compile_forest(
         library = _compile_lowered(lowered.after, request.schedules, target)
         library = keeper.keep(key, library) if keeper else library
         _say_compiled(request, begin)
-    return Compiled(library, laid_out.arguments, laid_out.columns, lowered.block_rows, key)
+    compiled = Compiled.of(library, laid_out.arguments, laid_out.columns, key)
+    return compiled._replace(block_rows=lowered.block_rows)
 
 
 def _compile_lowered(

@@ -39,22 +39,47 @@ if TYPE_CHECKING:
     from ..runtime import Library
 
 
+class CodeOf(NamedTuple):
+    """A library, and which functions of a model it has.
+
+    Attributes:
+        library: gives functions by name, in which they have been compiled.
+        symbols: that name, by the name that the function has in the model: code for another model
+            of its kind may have been compiled for batches of other sizes.
+        key: of the library in the cache of code; "" if it is not there.
+    """
+
+    library: Library
+    symbols: dict[str, str]
+    key: str = ""
+
+
 class Compiled(NamedTuple):
     """Functions that can be called.
 
     Attributes:
-        library: gives them by name.
+        code: of all functions.
         arguments: for each, the arrays that it takes between the rows and its outputs.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
         block_rows: for functions without a schedule, how many rows each takes together.
-        code_key: of the library in the cache of code; "" if it is not there.
     """
 
-    library: Library
+    code: list[CodeOf]
     arguments: dict[str, list[Array]]
     columns: Array
     block_rows: dict[str, int] = {}
-    code_key: str = ""
+
+    @classmethod
+    def of(
+        cls, library: Library, arguments: dict[str, list[Array]], columns: Array, key: str = ""
+    ) -> Compiled:
+        """Return the functions of one library, made for the very model."""
+        return cls([CodeOf(library, {name: name for name in arguments}, key)], arguments, columns)
+
+    @property
+    def library(self) -> Library:
+        """The first library, which is the only one unless all are parts of the cache."""
+        return self.code[0].library
 
 
 class Packed(NamedTuple):

@@ -1,6 +1,7 @@
-"""Kinds of models: those that share their code, though their trees, tests and leaves differ.
+"""Kinds of functions: those of models that share code, though trees, tests and leaves differ.
 
-takes: LaidOut; gives: what code depends on, as a text, by numpy alone and in about a millisecond.
+takes: LaidFunction; gives: what its code depends on, as a text, by numpy alone, in a fraction of a
+millisecond.
 
 A compiled function reads the model from arrays. What is left in the code is what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
@@ -23,7 +24,7 @@ from ..nest.marks import Told, list_told, write_guards, write_loops
 from ..runtime.results import OF_LEAVES, SIZES, SUMS, Output
 from ..schedule import Schedule
 from ..schedule_prims.walks import TreeDepths, find_walk_forms
-from . import LaidFunction, LaidOut
+from . import LaidFunction
 
 FACTS = (
     *("aggregate", "base_dtype", "base_first", "comparison", "has_vectors", "is_linear", "link"),
@@ -33,19 +34,12 @@ FACTS = (
 """What the code of functions asks a forest for, beside its arrays."""
 
 
-def describe_kind(laid_out: LaidOut) -> str | None:
-    """Return all that the code of some functions depends on; None for code of other tables."""
-    functions = laid_out.functions
-    if not all(isinstance(x, LaidFunction) for x in functions):
-        return None
-    return "\n".join(_describe(x) for x in functions if isinstance(x, LaidFunction))
-
-
-def _describe(laid: LaidFunction) -> str:
+def describe_kind(laid: LaidFunction) -> str:
+    """Return all that the code of a function depends on, but its name."""
     sch, forest = laid.schedule, laid.packed.forest
     forms = find_walk_forms(sch, TreeDepths.of(forest))
     said = {
-        "function": (laid.name, laid.output),
+        "output": laid.output,
         # what is known of depths only helps to write the loops, which follow
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
         "loops": _describe_loops(sch, laid.output),

@@ -2,14 +2,15 @@
 
 takes: BuildRequest; gives: Compiled.
 
-    model, schedules, machine --digest--> entry "model", the key of the code,    nothing is chosen,
+    model, schedules, machine --digest--> entry "model", the keys of the code,   nothing is chosen,
                                           schedules and arrays of the model      laid out or lowered
-    model, as it is laid out --digest-->  entry "kind", the key of the code      nothing is lowered
+    function, as it is laid --digest-->   entry "kind", the key of the code,     it is not lowered
+    out                                   and what the function is called there
 
 The first entry spares a process that knows the very model all that `compile_forest` does, and TVM's
 import; of a large model it has no arrays, and this process lays the model out. The second one is
-that of all models of a kind, see `laying_out/kinds.py`. The code itself is kept by what it is made
-of, see `targets/kept_code.py`.
+that of the functions of all models of a kind, see `laying_out/kinds.py`; what no model has needed
+so far is compiled. The code itself is kept by what it is made of, see `targets/kept_code.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
 from ..errors import ForestError
 from ..late import import_late
-from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
 from ..laying_out.kinds import describe_kind
 from ..laying_out.request import BuildRequest
 from ..layouts.protocol import find
@@ -30,6 +31,7 @@ from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
+from ..target import Target
 from ..targets.stored_code import describe_machine, find_code_cache, load_kept
 from . import argument_parts
 
@@ -63,14 +65,19 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     known = _find_model(place, request)
     if known is not None:
         return known
-    request, laid_out, kind = _lay_out_as_kind(place, request)
-    compiled = _find_code(kind, request, laid_out)
-    if compiled is not None:  # to lay the model out again takes no longer than to keep it
-        return request, compiled
-    compiled = compiler.compile_forest(request, laid_out)
-    if kind is not None:
-        kind.write(Archive({"code": compiled.code_key}, {}))
-    if place is not None:
+    request, laid_out = _lay_out(request)
+    kinds = _find_kinds(place, request, laid_out)
+    code = _find_code(kinds, request.target)
+    missing = [x for x in laid_out.functions if not any(x.name in y.symbols for y in code)]
+    if not missing:  # to lay the model out again takes no longer than to keep it
+        LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
+        return request, Compiled(code, laid_out.arguments, laid_out.columns)
+    compiled = compiler.compile_forest(request, laid_out._replace(functions=missing))
+    key = compiled.code[0].key
+    for name in (x.name for x in missing if key and x.name in kinds):
+        kinds[name].write(Archive({"code": key, "symbol": name}, {}))
+    compiled = compiled._replace(code=[*code, *compiled.code], arguments=laid_out.arguments)
+    if place is not None and key:
         place.write(_describe_model(request, compiled))
     return request, compiled
 
@@ -83,9 +90,11 @@ def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
     known = _find_model(place, request)
     if known is not None or place is None:
         return known
-    request, laid_out, kind = _lay_out_as_kind(place, request)
-    compiled = _find_code(kind, request, laid_out)
-    return None if compiled is None else (request, compiled)
+    request, laid_out = _lay_out(request)
+    code = _find_code(_find_kinds(place, request, laid_out), request.target)
+    if sum(len(x.symbols) for x in code) < len(laid_out.functions):
+        return None
+    return request, Compiled(code, laid_out.arguments, laid_out.columns)
 
 
 class _Place(NamedTuple):
@@ -111,32 +120,34 @@ def _find_place(request: BuildRequest) -> _Place | None:
     return _Place(cache, _digest_model(request))
 
 
-def _lay_out_as_kind(
-    place: _Place | None, request: BuildRequest
-) -> tuple[BuildRequest, LaidOut, _Place | None]:
-    """Choose schedules and lay a model out; return where is kept what is known of its kind."""
+def _lay_out(request: BuildRequest) -> tuple[BuildRequest, LaidOut]:
+    """Choose schedules if there are none, and lay a model out."""
     if not request.schedules:
         work = workload.Workload(request.forest, request.target)
         request = request.with_schedules(heuristic.default_schedules_for(work))
-    laid_out = lay_out(request)
-    kind = None if place is None else describe_kind(laid_out)
-    if place is None or kind is None:
-        return request, laid_out, None
-    key = digest("kind", *_describe_machine_code(request), kind)
-    return request, laid_out, place._replace(key=key)
+    return request, lay_out(request)
 
 
-def _find_code(kind: _Place | None, request: BuildRequest, laid_out: LaidOut) -> Compiled | None:
-    """Return a model with the code of its kind; None if the cache does not have it."""
-    known = None if kind is None else kind.read()
-    if known is None or kind is None:
-        return None
-    code = str(known.manifest["code"])
-    library = load_kept(kind.cache, code, request.target)
-    if library is None:
-        return None
-    LOG.info("%s: code is that of another model of its kind", ", ".join(request.outputs))
-    return Compiled(library, laid_out.arguments, laid_out.columns, {}, code)
+def _find_kinds(
+    place: _Place | None, request: BuildRequest, laid_out: LaidOut
+) -> dict[str, _Place]:
+    """Return where is kept what is known of the kind of each function that has one."""
+    if place is None:
+        return {}
+    machine = digest(*_describe_machine_code(request))
+    laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
+    return {x.name: place._replace(key=digest("kind", machine, describe_kind(x))) for x in laid}
+
+
+def _find_code(kinds: dict[str, _Place], target: Target) -> list[CodeOf]:
+    """Return what the cache has of the code of some functions, by their kinds."""
+    symbols = dict[str, dict[str, str]]()
+    for name, kind in kinds.items():
+        known = kind.read()
+        if known is not None:
+            symbols.setdefault(str(known.manifest["code"]), {})[name] = known.manifest["symbol"]
+    loaded = {key: load_kept(kinds[next(iter(x))].cache, key, target) for key, x in symbols.items()}
+    return [CodeOf(loaded[key], x, key) for key, x in symbols.items() if loaded[key] is not None]
 
 
 def _digest_model(request: BuildRequest) -> str:
@@ -170,28 +181,29 @@ def _find_model(
     known = None if place is None else place.read()
     if known is None or place is None:
         return None
-    library = load_kept(place.cache, known.manifest["code"], request.target)
-    if library is None:
-        return None
     try:
+        wanted = [(str(key), dict(symbols)) for key, symbols in known.manifest["code"]]
         texts = known.manifest["schedules"]
         schedules = {int(smallest): Schedule.from_json(x) for smallest, x in texts.items()}
         signature, rows = known.manifest["signature"], known.manifest["block_rows"]
     except (ForestError, LookupError, TypeError, ValueError, AttributeError):
         return None
+    code = [CodeOf(load_kept(place.cache, x, request.target), y, x) for x, y in wanted]
+    if any(x.library is None for x in code):
+        return None
     LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
     request = replace(request, schedules=schedules, known_signature=signature)
     if COLUMNS in known.parts:
         arguments = argument_parts.from_parts(known.parts, known.manifest["functions"])
-        return request, Compiled(library, arguments, known.parts[COLUMNS], rows)
+        return request, Compiled(code, arguments, known.parts[COLUMNS], rows)
     laid_out = lay_out(request)
-    return request, Compiled(library, laid_out.arguments, laid_out.columns, rows)
+    return request, Compiled(code, laid_out.arguments, laid_out.columns, rows)
 
 
 def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
-    """Return the entry of a model: the key of its code, schedules, and arrays unless too large."""
+    """Return the entry of a model: the keys of its code, schedules, and arrays unless too large."""
     about = {
-        "code": compiled.code_key,
+        "code": [(x.key, x.symbols) for x in compiled.code],
         "schedules": {str(k): sch.to_json() for k, sch in request.schedules.items()},
         "signature": request.signature,
         "block_rows": compiled.block_rows,

@@ -40,7 +40,7 @@ class DeviceFunctions(Functions):
 
     def adopt(self, library: Library, has_threads: bool) -> None:
         """See `Functions.adopt`; all find the GPU as the first one does."""
-        library.backend = self.libraries[0][0].backend if self.libraries else library.backend
+        library.backend = self.libraries[0].library.backend if self.libraries else library.backend
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array for executors, which copy it to the GPU once."""
@@ -72,8 +72,8 @@ class DevicePredictor(Predictor):
     _max_small_batch = 0
 
     def _become(self, other: Any) -> None:
-        for library, _ in other.libraries:
-            library.backend = self.library.backend
+        for code in other.libraries:
+            code.library.backend = self.library.backend
         other.stream = self.stream
         super()._become(other)
 

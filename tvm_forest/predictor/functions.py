@@ -21,7 +21,7 @@ from ..forest import Array
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows, writable_view
 from ..late import import_late
-from ..laying_out import Compiled
+from ..laying_out import CodeOf, Compiled
 from ..laying_out.request import BuildRequest
 from ..layouts.protocol import takes_memberships
 from ..process.ending import is_waited_for
@@ -98,7 +98,7 @@ class Functions:
         forest: the model in canonical form.
         target: what it is compiled for.
         arguments: for each function by name, the arrays of the model that it reads.
-        libraries: what was compiled, in order, each with the names of its functions.
+        libraries: what was compiled, in order.
         smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
         result_dtypes: of the results of a sum, see `result_names`; values are the last.
         margin_place: the place of the margins among these.
@@ -114,8 +114,8 @@ class Functions:
         self.request, self.forest, self.target = request, forest, request.target
         self._by_name: dict[str, BoundFunction] = {}
         self.arguments: dict[str, list[ModelArray]] = {}
-        self.libraries: list[tuple[Library, list[str]]] = []
-        self.bind(compiled.library, compiled.arguments)
+        self.libraries: list[CodeOf] = []
+        self.bind(compiled)
         names = batches.name_functions(schedules)
         self.smallest_batches = list(names)
         self.for_batches = [self._by_name[name] for name in names.values()]
@@ -129,24 +129,27 @@ class Functions:
 
     @is_waited_for
     @holds_off_forks
-    def bind(self, library: Library, arrays: dict[str, list[Array]]) -> None:
-        """Add the functions of a library; `arrays` are those of the model that each reads."""
+    def bind(self, compiled: Compiled) -> None:
+        """Add the functions of libraries that the model has arrays for."""
+        arrays = compiled.arguments
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
         chosen = self.request.schedules
         schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
-        for name, read in arrays.items():
-            sch = schedules.get(name) or batches.select_hop_schedule(chosen)
-            self.arguments[name] = [tensors[id(array)] for array in read]
-            self._by_name[name] = self._bind_function(library, name, sch)
-        self.libraries.append((library, list(arrays)))
+        for code in compiled.code:
+            for name in (x for x in code.symbols if x in arrays):
+                sch = schedules.get(name) or batches.select_hop_schedule(chosen)
+                self.arguments[name] = [tensors[id(array)] for array in arrays[name]]
+                self._by_name[name] = self._bind_function(code, name, sch)
+            self.libraries.append(code)
 
-    def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
+    def _bind_function(self, code: CodeOf, name: str, sch: Schedule) -> BoundFunction:
         parallel = [loop for loop in sch.loops() if loop.parallel]
+        library, symbol = code.library, code.symbols[name]
         self.adopt(library, has_threads=bool(parallel))
         return BoundFunction(
-            library[name],
-            library[name + batches.PARALLEL] if parallel else None,
+            library[symbol],
+            library[symbol + batches.PARALLEL] if parallel else None,
             self.to_arguments(self.arguments[name]),
             count_rows_of_a_thread(parallel),
             rows_per_block(sch, self.request.schedules),
@@ -180,7 +183,7 @@ class Functions:
             with _compile_lock:
                 if name not in self._by_name:
                     _, compiled = compile_or_load(self.request.with_outputs(name))
-                    self.bind(compiled.library, compiled.arguments)
+                    self.bind(compiled)
         return self._by_name[name]
 
     def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:

@@ -20,7 +20,7 @@ from ..forest.rewrites.ordering import (
 )
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
-from ..laying_out import Compiled, LaidOut, lay_out
+from ..laying_out import CodeOf, Compiled, LaidOut, lay_out
 from ..laying_out.request import BuildRequest
 from ..process.locks import make_lock
 
@@ -150,12 +150,17 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
     known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
-    library = whole.library.share() if isinstance(whole.library, KernelLibrary) else whole.library
+    code = [_share(x) for x in whole.libraries if x.symbols.keys() <= laid_out.arguments.keys()]
     places = laid_out.columns if columns is None else columns
     request = replace(request, given=whole.request.given)
-    part = type(whole)(request, Compiled(library, laid_out.arguments, places))
+    part = type(whole)(request, Compiled(code, laid_out.arguments, places))
     part.n_jobs = whole.n_jobs
     return part
+
+
+def _share(code: CodeOf) -> CodeOf:
+    library = code.library
+    return code._replace(library=library.share()) if isinstance(library, KernelLibrary) else code
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:

@@ -23,9 +23,10 @@ from .. import archive
 from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
-from ..laying_out import Compiled
+from ..laying_out import CodeOf, Compiled
 from ..laying_out.request import BuildRequest
 from ..runtime.loading import MachineCode
+from ..runtime.results import OF_LEAVES
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..target import Target, parse_target
@@ -94,11 +95,11 @@ def to_bytes(predictor: Predictor) -> bytes:
     arrays, arrays_of = argument_parts.to_parts(arguments)
     parts |= arrays
     stored: list[dict[str, Any]] = []
-    for number, (library, names) in enumerate(libraries):
+    for number, (library, symbols, _) in enumerate(libraries):
         code = to_machine_code(library, predictor.target)
         parts[_name_code(number, code.form)] = code.data
-        functions = {name: arrays_of[name] for name in names}
-        about_code = {"form": code.form, "made_for": code.made_for}
+        functions = {name: arrays_of[name] for name in symbols}
+        about_code = {"form": code.form, "made_for": code.made_for, "symbols": symbols}
         stored.append({"code": about_code, "functions": functions})
     manifest = {
         "kind": KIND,
@@ -223,32 +224,33 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
         LOG.warning("the stored code is not used, and the model is compiled anew: %s", code)
         predictor = build(request)
     else:
-        first, *others = code
-        predictor = class_for(first.library, target)(request.settled(), first)
-        for compiled in others:
-            predictor._functions.bind(compiled.library, compiled.arguments)
+        predictor = class_for(code.library, target)(request.settled(), code)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 
 
-def _load_all(
-    manifest: dict[str, Any], parts: dict[str, Any], target: Target
-) -> list[Compiled] | str:
+def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Compiled | str:
     """Load all functions that can run here, or say why those that are needed first cannot."""
     version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
     if version != here:
         return f"it is for tvm_forest {version!r}, and here is {here!r}"
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
-    first, *others = [_load(x, number, parts, target) for number, x in enumerate(stored)]
-    return (
-        first if isinstance(first, str) else [first, *(x for x in others if not isinstance(x, str))]
-    )
+    arguments, code = dict[str, list[Any]](), list[CodeOf]()
+    for number, about in enumerate(stored):
+        loaded = _load(about, number, parts, target)
+        if isinstance(loaded, str):
+            if any(name not in OF_LEAVES for name in about["functions"]):
+                return loaded
+            continue  # what leaves say is compiled when it is asked for
+        code.append(loaded)
+        arguments |= argument_parts.from_parts(parts, about["functions"])
+    return Compiled(code, arguments, parts["columns.npy"])
 
 
 def _load(
     stored: dict[str, Any], number: int, parts: dict[str, Any], target: Target
-) -> Compiled | str:
-    """Load the functions of a library, or say why its code cannot run here."""
+) -> CodeOf | str:
+    """Load a library, or say why its code cannot run here."""
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     obstacle = find_obstacle(made_for)
     if obstacle is not None:
@@ -257,8 +259,11 @@ def _load(
     library = load_library(code, target)
     if library is None:
         return "the system cannot load it"
-    arguments = argument_parts.from_parts(parts, stored["functions"])
-    return Compiled(library, arguments, parts["columns.npy"])
+    functions = stored["functions"]
+    symbols = stored["code"].get("symbols") or {name: name for name in functions}
+    if symbols.keys() != functions.keys():
+        raise ValueError(f"code of {list(symbols)}, and arrays of {list(functions)}")
+    return CodeOf(library, symbols)
 
 
 def _versions() -> dict[str, str]:

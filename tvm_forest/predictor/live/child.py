@@ -39,12 +39,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         schedules: of the request.
-        code: of the library.
-        compiled: all but the library.
+        code: of the libraries.
+        compiled: all but the libraries.
     """
 
     schedules: dict[int, Schedule]
-    code: MachineCode
+    code: list[MachineCode]
     compiled: Compiled
 
 
@@ -89,13 +89,15 @@ class Compiling:
         answer = self._ask(_without_caches(request))
         if isinstance(answer, ForestError):
             raise answer
-        library = load_library(answer.code, request.target)
-        if library is None:
+        libraries = [load_library(code, request.target) for code in answer.code]
+        if None in libraries:
             raise BuildError(
                 "build: the system refuses the code of the process that compiles; leave out 'wait'"
             )
         known = replace(request, schedules=answer.schedules, known_signature=request.signature)
-        return known, answer.compiled._replace(library=library)
+        pairs = zip(answer.compiled.code, libraries, strict=True)
+        code = [part._replace(library=library) for part, library in pairs]
+        return known, answer.compiled._replace(code=code)
 
     def _ask(self, request: BuildRequest) -> Any:
         process = self._process
@@ -137,8 +139,9 @@ def serve() -> None:
     answer: Any
     try:
         known, compiled = compile_or_load(request)
-        code = to_machine_code(compiled.library, request.target)
-        answer = Outcome(known.schedules, code, compiled._replace(library=None))
+        code = [to_machine_code(x.library, request.target) for x in compiled.code]
+        bare = [x._replace(library=None) for x in compiled.code]
+        answer = Outcome(known.schedules, code, compiled._replace(code=bare))
     except ForestError as error:
         answer = error
     pickle.dump(answer, answers)
