@@ -71,13 +71,13 @@ class _RowCoding:
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
         """Code rows in a loop over rows, not in others: there a row would be coded repeatedly."""
         facts = self.facts
-        is_place = facts.kind(s) == "batch" or self._ends_fused(s, around)
+        is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
         if not isinstance(s, tirx.For) or not is_place:
             return s
         first, here, most = facts.rows((*around, s), self.rows.shape[0])
         if most is None or not self._may_hold_codes(s) or self._is_packed_inside(s):
             return None
-        how = facts.cache(s) or "prefetch"
+        how = facts.of(s).cache or "prefetch"
         fits = self.coder.row_bytes * most <= MAX_SHARED_BYTES // 2
         shared = how == "shared" or (facts.on_gpu and (fits or how != "prefetch"))
         scope, size = "shared" if shared else "global", i64(most)
@@ -119,9 +119,9 @@ class _RowCoding:
         found = list[tirx.For]()
 
         def look(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-            if self.facts.kind(s) != "batch":
+            if self.facts.of(s).kind != "batch":
                 return s
-            found.extend([s] if self.facts.cache(s) not in ("", "prefetch") else [])
+            found.extend([s] if self.facts.of(s).cache not in (None, "prefetch") else [])
             return None
 
         rewrite_nest(loop.body, look)

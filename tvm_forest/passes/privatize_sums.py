@@ -53,8 +53,7 @@ class PrivatizeSums(NestPass):
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            fact, apart = facts.of(s), facts.is_parallel(s)
-            if not apart and not (fact and fact.gathers_sums):  # partial sums live as long
+            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # partial sums live as long
                 return None
             trees = ir.find_all(s, tirx.For, lambda x: _runs_trees_at_once(facts, x))
             margin = _find_sums(s)
@@ -71,7 +70,7 @@ class PrivatizeSums(NestPass):
 
 
 def _runs_trees_at_once(facts: NestFacts, loop: tirx.For) -> bool:
-    return facts.kind(loop) == "tree" and (facts.is_parallel(loop) or bool(facts.level(loop)))
+    return facts.of(loop).kind == "tree" and (facts.is_parallel(loop) or bool(facts.level(loop)))
 
 
 def _with_threads_in_common(
@@ -198,7 +197,7 @@ class _Region(Region):
         """Threads of the blocks that run this region."""
         sizes = dict[str, int]()
         for fact in map(self.facts.of, (*self.around, *ir.find_loops(self.loop))):
-            if fact is not None and fact.gpu in BLOCK_DIMENSIONS:
+            if fact.gpu in BLOCK_DIMENSIONS:
                 sizes[fact.gpu] = max(sizes.get(fact.gpu, 1), fact.count or 1)
         return prod(sizes.values())
 

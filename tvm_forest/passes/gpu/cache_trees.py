@@ -103,7 +103,7 @@ class _TreeCopier:
         Returns None for any other statement.
         """
         fact = self.facts.of(s)
-        if fact is None or fact.kind != "tree" or fact.cache not in COPYING:
+        if fact.kind != "tree" or fact.cache not in COPYING:
             return None
         if not loads_of(s.body, self.elements):
             return None

@@ -88,7 +88,7 @@ class KernelWriter:
         inner = {loop.loop_var: i64(0) for loop in ir.find_loops(root)}
         blocks, threads = dict[str, Dimension](), dict[str, tuple[tirx.Var, int]]()
         for dimension in AXES:
-            mine = [loop for loop in loops if facts.dimension(loop) == dimension]
+            mine = [loop for loop in loops if facts.of(loop).gpu == dimension]
             var = dimension_var(dimension)
             if mine and dimension.startswith("block"):
                 threads[dimension] = (var, max(facts.nest[name_of(x)].count or 1 for x in mine))
@@ -168,7 +168,7 @@ class KernelWriter:
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let a thread or a block do one iteration of a loop."""
-        dimension = self.facts.dimension(s)
+        dimension = str(self.facts.of(s).gpu)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
         limit = i64(extent) if isinstance(extent, int) else extent
