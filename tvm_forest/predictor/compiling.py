@@ -69,9 +69,9 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
         return request, compiled
     compiled = compiler.compile_forest(request, laid_out)
     if kind is not None:
-        kind.write(Archive({"code": compiled.code_key}, {}))
+        kind.cache.write(kind.key, Archive({"code": compiled.code_key}, {}))
     if place is not None:
-        place.write(_describe_model(request, compiled))
+        place.cache.write(place.key, _describe_model(request, compiled))
     return request, compiled
 
 
@@ -93,14 +93,6 @@ class _Place(NamedTuple):
 
     cache: CodeCache
     key: str
-
-    def read(self) -> Archive | None:
-        """Return the entry, None if there is none."""
-        return self.cache.read(self.key)
-
-    def write(self, entry: Archive) -> None:
-        """Keep an entry."""
-        self.cache.write(self.key, entry)
 
 
 def _find_place(request: BuildRequest) -> _Place | None:
@@ -128,7 +120,7 @@ def _lay_out_as_kind(
 
 def _find_code(kind: _Place | None, request: BuildRequest, laid_out: LaidOut) -> Compiled | None:
     """Return a model with the code of its kind; None if the cache does not have it."""
-    known = None if kind is None else kind.read()
+    known = None if kind is None else kind.cache.read(kind.key)
     if known is None or kind is None:
         return None
     code = str(known.manifest["code"])
@@ -167,7 +159,7 @@ def _find_model(
     place: _Place | None, request: BuildRequest
 ) -> tuple[BuildRequest, Compiled] | None:
     """Return what the cache knows of a model; None if it does not have its code."""
-    known = None if place is None else place.read()
+    known = None if place is None else place.cache.read(place.key)
     if known is None or place is None:
         return None
     library = load_kept(place.cache, known.manifest["code"], request.target)
