@@ -222,9 +222,9 @@ def _load_all(
         return f"it is for tvm_forest {version!r}, and here is {here!r}"
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
     first, *others = [_load(x, number, parts, target) for number, x in enumerate(stored)]
-    return (
-        first if isinstance(first, str) else [first, *(x for x in others if not isinstance(x, str))]
-    )
+    if isinstance(first, str):
+        return first
+    return [first, *(x for x in others if not isinstance(x, str))]
 
 
 def _load(

@@ -8,7 +8,7 @@ a block, so the mapping stays an annotation until code is made for a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -70,9 +70,14 @@ def _check_block(sch: Schedule) -> Schedule:
         counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
         counts += [_find_team_size(sch)] * any(x.cooperate for x in path)
         if prod(counts) > MAX_BLOCK_THREADS:
-            what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
-            raise Refusal("index", f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles")
+            raise Refusal("index", say_too_many(counts))
     return sch
+
+
+def say_too_many(counts: Sequence[int]) -> str:
+    """Say that the dimensions of a block make it larger than it may be."""
+    what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
+    return f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles"
 
 
 # -- tiles that threads decide together -----------------------------------------------------------
